@@ -1,0 +1,49 @@
+# Two commands matter: `make run` does the main job, `make test` proves it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+.PHONY: help run test check fix bench lock docs clean
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+# A stamp per lock: nothing is asked of the package index while the locks are as they were.
+$(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "certwright needs Python 3.11 or newer; this is %s. Set PYTHON=python3.11, say." % sys.version.split()[0])'
+	@test -x $(BIN)/python || { echo "making $(VENV) …"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing the pinned requirements …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.lock -r requirements/build.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.lock
+	@echo "installing what the tests need …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstart.yaml (ARGS=--once ends when all are Ready)
+	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
+
+test: $(VENV)/.dev  ## run the tests (ARGS='-k name' for some of them)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts, the documentation tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest tests/house
+
+fix: $(VENV)/.dev  ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## every figure of the README, measured here
+	@$(BIN)/python -m bench $(ARGS)
+
+lock:  ## pin the requirements anew (needs uv)
+	@for name in runtime build dev; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+
+clean:  ## remove the virtual environment and what `make run` left
+	@rm -rf $(VENV) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

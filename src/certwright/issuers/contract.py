@@ -1,0 +1,106 @@
+"""What every kind of issuer can do, and what it is handed to do it with.
+
+`check` judges the issuer itself; its answer becomes the issuer's `Ready` condition. `sign` turns one approved
+request into a certificate. Both MUST be idempotent and MAY be called for the same object again at any time;
+neither writes to the API. What can go wrong is a typed outcome, never an exception of a library: `Failed` is
+final for this request, `Pending` is tried again (after `retry_after`, or when a Secret or the issuer changes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from certwright.kit.workshop import Workshop
+from certwright.resources.issuer import IssuerSpec
+from certwright.resources.request import CertificateRequest
+
+GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
+"""The data of the Secret of that name, from the namespace where this issuer's Secrets lie; None: no such
+Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerView:
+    """An Issuer or ClusterIssuer as its implementation sees it.
+
+    `resource_version` and `uid` identify this state of it, for caches of parsed keys.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    resource_version: str
+    spec: IssuerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What an issuer may use: nothing else reaches the outside."""
+
+    get_secret: GetSecret
+    workshop: Workshop
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The verdict on an issuer: its `Ready` condition. `secrets` names those it depends on: a change to one
+    of them means it must be checked again."""
+
+    ready: bool
+    reason: str
+    message: str
+    secrets: tuple[str, ...] = ()
+    retry_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signed certificate: PEM chain, leaf first, and the CA's PEM (empty where there is none)."""
+
+    chain_pem: bytes
+    ca_pem: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This request can never succeed as it is. `reason` is the event's, the text is for the condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not yet. `secrets` names Secrets whose appearance or change may help."""
+
+    reason: str
+    message: str
+    secrets: tuple[str, ...] = ()
+    retry_after: timedelta | None = None
+
+
+Outcome = Signed | Failed | Pending
+
+
+@dataclass(frozen=True, slots=True)
+class SigningRequest:
+    """An approved CertificateRequest. `get_secret` of `request_secrets` looks in the request's namespace."""
+
+    request: CertificateRequest
+    get_secret: GetSecret = field(repr=False)
+
+
+class Issuer(Protocol):
+    """One kind of issuer (selfSigned, ca, …). Holds no state that a restart would lose."""
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+        """Whether this issuer could sign now."""
+
+    async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
+        """The certificate that `signing.request` asks for."""

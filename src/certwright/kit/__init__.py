@@ -1,0 +1,6 @@
+"""TOOLS: what would serve any program.
+
+May import:   nothing of ours
+Never holds:  the words *certificate*, *resource*, *issuer* (they go to the room that owns them)
+Modules:      clock, backoff, durations, ids, exchange, files, tasks, workshop, logs
+"""

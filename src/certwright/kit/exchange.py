@@ -1,0 +1,55 @@
+"""One HTTP exchange as plain values: what a handler takes and gives, whatever carries it.
+
+The API server's handler is a function from `Request` to `Response`. The HTTP face makes a `Request` of what
+came in on a socket; inside one process the client calls the handler with one it made itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks, once that has been established (Kubernetes' `UserInfo`)."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Request:
+    """A request.
+
+    `target` is the path and query as on the request line (percent-encoded). Header names are lower-case.
+    `user` is None until somebody authenticated the caller; a caller in the same process sets it itself.
+    `peer_certificate` is the DER of the verified TLS client certificate, where there was one.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    user: Identity | None = None
+    peer_certificate: bytes | None = None
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: whole (`body`), or a stream of chunks.
+
+    A stream MUST be closed (`aclose`) by whoever consumes it, also when it is not read to its end; each
+    chunk of a watch holds one or more whole lines.
+    """
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers any request; never raises but `asyncio.CancelledError`."""

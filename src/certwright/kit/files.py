@@ -1,0 +1,81 @@
+"""Files that are replaced whole or not at all, readable by their owner only where that matters."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+PRIVATE = 0o600
+PUBLIC = 0o644
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
+    """Replace `path` with `content`: a reader sees the old file or the new one, also after a crash.
+
+    The file never exists with wider permissions than `mode`. Raises `OSError`.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    # Without this the rename itself may be lost in a crash.
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class AlreadyLocked(Exception):
+    """Another process holds the lock; `holder` is what it wrote about itself (may be empty)."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path} is held by another process ({holder or 'unknown'})")
+        self.holder = holder
+
+
+class FileLock:
+    """An advisory lock that dies with its process (flock), so that a crash never leaves it behind."""
+
+    def __init__(self, path: Path, *, holder: str) -> None:
+        self._path = path
+        self._holder = holder
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock or raise `AlreadyLocked` at once; `OSError` where the file cannot be opened."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(fd, 200).decode(errors="replace").strip()
+            os.close(fd)
+            raise AlreadyLocked(self._path, holder) from None
+        os.ftruncate(fd, 0)
+        os.write(fd, self._holder.encode())
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,33 @@
+"""Names and identifiers nobody else has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import uuid
+
+# Vowels are left out so that no words appear, and 0, 1, 3 so that nothing is misread
+# (k8s.io/apimachinery/pkg/util/rand).
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def new_uid() -> str:
+    """A random (version 4) UUID in its usual text form."""
+    return str(uuid.UUID(bytes=os.urandom(16), version=4))
+
+
+def random_suffix(length: int = 5) -> str:
+    """`length` characters of `ALPHABET`, from the operating system's random source."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(length))
+
+
+def bounded_name(name: str, *, limit: int) -> str:
+    """`name`, or where it is longer than `limit` its beginning and a hash of the whole.
+
+    The same name always gives the same result, and two long names give different ones.
+    """
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: limit - 17].rstrip('-.')}-{digest}"

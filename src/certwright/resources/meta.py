@@ -1,0 +1,90 @@
+"""What all objects have in common: metadata, conditions, references.
+
+Objects are frozen msgspec structs, so that what lies in a cache cannot be changed by accident; make a changed
+one with `msgspec.structs.replace`. `apiVersion` and `kind` are not fields: they belong to the `Kind`
+(resources/kinds.py), and `codec.encode` writes them.
+
+Source: Kubernetes API reference, ObjectMeta v1 meta; Condition v1 meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec import field
+
+
+class ObjectKey(NamedTuple):
+    """Namespace (empty for cluster-scoped kinds) and name: what a work queue holds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of every part of an object: camelCase on the wire, absent where it equals the default."""
+
+
+class OwnerReference(Struct, frozen=True):
+    """Names the object that this one belongs to and is deleted with."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Struct, frozen=True):
+    """Metadata of every object. Times have whole seconds; `resource_version` compares as an integer here."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+
+class Object(Protocol):
+    """Anything with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """The object's metadata."""
+
+
+class Condition(Struct, frozen=True):
+    """One observed aspect of an object (`status.conditions[]`, a map keyed by `type`)."""
+
+    type: str
+    status: str
+    """`True`, `False` or `Unknown`."""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The one owner reference marked `controller`, if there is one."""
+    return next((owner for owner in meta.owner_references if owner.controller), None)

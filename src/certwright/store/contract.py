@@ -1,0 +1,190 @@
+"""What a store promises, whoever keeps the bytes.
+
+Words:
+- A *key* is a bucket (one per resource), a namespace (may be empty) and a name.
+- A *row* is what lies under a key: two byte strings, `meta` and `body`, which the store never reads, and
+  the *revision* of its last change. Readers that only want metadata never touch the body.
+- A *revision* is a positive integer; each write takes the next one, across all buckets, without gaps that a
+  watcher could mistake for a missed event. Revisions only grow, also across restarts.
+- *Committed* is what survives `kill -9` and loss of power (the in-memory store: what will be seen by all).
+
+A store MUST acknowledge a write only after it is committed. It MUST decide conflicts in the order in which
+`put` and `delete` were called, MUST deliver events in order of revision, each exactly once, and only those of
+committed writes. It SHOULD commit writes that are under way at the same time together.
+All methods are called on one event loop; every coroutine here may be cancelled, and a cancelled write may or
+may not have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Key(NamedTuple):
+    """Where a row lies. Orders by bucket, then namespace, then name, as a list does."""
+
+    bucket: str
+    namespace: str
+    name: str
+
+
+class Row(NamedTuple):
+    """What lies under a key, at one revision."""
+
+    key: Key
+    revision: int
+    meta: bytes
+    body: bytes
+
+
+class Event(NamedTuple):
+    """One committed change. `row` is the new content (for a deletion: the last one, at the deletion's
+    revision); `previous` is what it replaced, None for a creation."""
+
+    revision: int
+    row: Row
+    previous: Row | None
+    deleted: bool = False
+
+
+Encode = Callable[[int], tuple[bytes, bytes]]
+"""Given the revision that the write has got, the `meta` and `body` to keep. Called at once, exactly once,
+by `put` and `delete` after the conflict was decided; when it raises, the write has not happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A piece of a list. `revision` is the one that the whole list is of; `more` whether rows follow;
+    `remaining` how many do, where that is cheap to know."""
+
+    rows: list[Row]
+    revision: int
+    more: bool = False
+    remaining: int | None = None
+
+
+class StoreError(Exception):
+    """The base of what a store raises."""
+
+
+class Exists(StoreError):
+    """A row that must not exist does; `current` is it."""
+
+    def __init__(self, current: Row) -> None:
+        super().__init__(f"{current.key} exists at revision {current.revision}")
+        self.current = current
+
+
+class Missing(StoreError):
+    """A row that must exist does not."""
+
+
+class Changed(StoreError):
+    """The row is at another revision than expected; `current` is it."""
+
+    def __init__(self, current: Row) -> None:
+        super().__init__(f"{current.key} is at revision {current.revision}")
+        self.current = current
+
+
+class Compacted(StoreError):
+    """The revision asked for is older than what the store still knows; `oldest` is the first it can serve."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"the oldest revision kept is {oldest}")
+        self.oldest = oldest
+
+
+class FutureRevision(StoreError):
+    """The revision asked for has not been written yet."""
+
+
+class SlowWatcher(StoreError):
+    """The watcher did not take its events in time and was cut off, so that it cannot fill the memory."""
+
+
+class Unavailable(StoreError):
+    """The write could not be made durable (disk full, I/O error, no connection). The text is one sentence
+    for an operator. Reads may still work; later writes may succeed once the cause is gone."""
+
+
+class Damaged(StoreError):
+    """What is on disk is not a store, or not a whole one. The text names the file and what to do."""
+
+
+class Watch(Protocol):
+    """The events of one bucket after some revision.
+
+    Iterate with `async for batch in watch` over lists of events (never empty); it ends with `SlowWatcher`
+    raised when it was too slow, and stops when the store or the watch is closed.
+    """
+
+    @property
+    def position(self) -> int:
+        """Everything up to this revision has been handed out or did not concern this watch."""
+
+    def __aiter__(self) -> AsyncIterator[list[Event]]:
+        """The batches."""
+
+    async def next(self, timeout_s: float | None = None) -> list[Event] | None:
+        """The next batch, `[]` when the time ran out first, None when the watch is closed."""
+
+    def close(self) -> None:
+        """Stop; harmless when repeated."""
+
+
+class Store(Protocol):
+    """See the module's text for what all of this promises."""
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision; 0 in a new store."""
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row."""
+
+    async def latest(self, key: Key) -> Row | None:
+        """The row as the next write will find it: committed, or written and still being committed.
+
+        For read-modify-write only; showing it to a client would show what a crash may yet undo.
+        """
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: tuple[str, str] | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+    ) -> Page:
+        """Committed rows of a bucket in order of (namespace, name), all of one revision.
+
+        `namespace` None means all. `after` is the (namespace, name) of the last row of the page before, and
+        `revision` that page's: the list goes on as it was then, whatever was written since. With `meta_only`
+        the rows' bodies are empty and are not read. Raises `Compacted` when `revision` is too old, and
+        `FutureRevision`.
+        """
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row and return it once it is committed.
+
+        `expect` 0: it must not exist (`Exists`). A revision: it must be at that one (`Changed`, `Missing`).
+        None: whatever is there is replaced. Raises `Unavailable` when it could not be committed.
+        """
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row and return what watchers see of it last: `encode`'s bytes at the deletion's revision,
+        or the row's own. Raises `Missing`, `Changed`, `Unavailable`."""
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
+        """Every event of the bucket with a revision over `after`. Raises `Compacted`, `FutureRevision`."""
+
+    async def close(self) -> None:
+        """Finish what is being committed, end all watches, let go of files."""
