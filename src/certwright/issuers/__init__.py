@@ -1,6 +1,6 @@
 """HAND: turns an approved request into a signed certificate, one module per kind of issuer.
 
 May import:   acme, pki, resources, kit
-Never holds:  a client (the caller hands over narrow functions); status writing (it goes to controllers/signing)
+Never holds:  a client (the caller hands over functions); status writing (it goes to controllers/signing)
 Modules:      contract, selfsigned, ca, table (acme, vault, venafi: later issues)
 """

@@ -3,7 +3,8 @@
 `check` judges the issuer itself; its answer becomes the issuer's `Ready` condition. `sign` turns one approved
 request into a certificate. Both MUST be idempotent and MAY be called for the same object again at any time;
 neither writes to the API. What can go wrong is a typed outcome, never an exception of a library: `Failed` is
-final for this request, `Pending` is tried again (after `retry_after`, or when a Secret or the issuer changes).
+final for this request, `Pending` is tried again (after `retry_after`, or when a Secret or the issuer does
+something new).
 """
 
 from __future__ import annotations

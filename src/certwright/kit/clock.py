@@ -54,9 +54,10 @@ class SystemClock:
 
     async def sleep_until(self, moment: datetime) -> None:
         """Wait for a wall-clock time; notices within 30 s that the clock was set."""
-        while (left := (moment - self.now()).total_seconds()) > 0:
-            await asyncio.sleep(min(left, self._PIECE_S))
         await asyncio.sleep(0)
+        while (left := (moment - self.now()).total_seconds()) > 0:
+            piece = min(left, self._PIECE_S)
+            await asyncio.sleep(piece)
 
 
 class TestClock:

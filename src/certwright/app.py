@@ -1,0 +1,281 @@
+"""FRONT HALL: picks the implementations, wires them, starts and stops them. One function per process shape.
+
+`start_server` makes the daemon: store, API server, HTTPS, and the controllers inside the same process.
+`start_controllers` makes the controllers alone, against any API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from certwright.apiserver import asgi, serving
+from certwright.apiserver.auth import StaticTokens
+from certwright.apiserver.server import ApiServer
+from certwright.client import kubeconfig
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.client.transport import Transport
+from certwright.controllers.manager import Controllers
+from certwright.kit.clock import Clock, SystemClock
+from certwright.kit.exchange import Identity
+from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kit.workshop import Threads
+from certwright.resources.crds import custom_resource_definitions
+from certwright.store.contract import Damaged, Store, StoreError
+from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
+
+T = TypeVar("T")
+
+ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+CONTROLLER = Identity(
+    "system:serviceaccount:cert-manager:cert-manager",
+    groups=("system:masters", "system:serviceaccounts", "system:authenticated"),
+)
+
+
+class StartError(Exception):
+    """The program cannot start; the text is one sentence for whoever started it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions:
+    """What the controllers can be told; names and meanings as cert-manager's flags.
+
+    `controllers` is the list of `--controllers`; empty means none.
+    """
+
+    controllers: str = "*"
+    cluster_resource_namespace: str = "kube-system"
+    namespace: str | None = None
+    backoff_minimum: timedelta = timedelta(hours=1)
+    backoff_maximum: timedelta = timedelta(hours=32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 8443
+    store: str | None = None
+    controllers: ControllerOptions = field(default_factory=ControllerOptions)
+
+
+class RunningControllers:
+    """Controllers at work; `close` stops them."""
+
+    def __init__(self, controllers: Controllers, workshop: Threads, transport: Transport) -> None:
+        self._controllers = controllers
+        self._workshop = workshop
+        self._transport = transport
+
+    async def wait_synced(self) -> None:
+        """Return when all caches hold what the API server has."""
+        await self._controllers.wait_synced()
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a part that must never end has ended, with the reason."""
+        return await self._controllers.wait_failed()
+
+    async def close(self) -> None:
+        """Stop; what is under way is dropped and done again by the next start."""
+        await self._controllers.close()
+        self._workshop.close()
+        await self._transport.close()
+
+
+async def start_controllers(
+    transport: Transport, options: ControllerOptions, *, clock: Clock | None = None
+) -> RunningControllers:
+    """Start the controllers against the API server behind `transport`.
+
+    Raises `StartError` when the options make no sense.
+    """
+    workshop = Threads()
+    try:
+        controllers = Controllers(
+            Client(transport, user_agent="certwright-controllers"),
+            clock or SystemClock(),
+            workshop,
+            enabled=options.controllers,
+            cluster_resource_namespace=options.cluster_resource_namespace,
+            namespace=options.namespace,
+            backoff_minimum=options.backoff_minimum,
+            backoff_maximum=options.backoff_maximum,
+        )
+    except ValueError as error:
+        workshop.close()
+        raise StartError(str(error)) from error
+    controllers.start()
+    return RunningControllers(controllers, workshop, transport)
+
+
+class RunningServer:
+    """The daemon at work."""
+
+    def __init__(self, api: ApiServer, address: str, kubeconfig_path: Path, closers: _Closers) -> None:
+        self._api = api
+        self._closers = closers
+        self.address = address
+        self.kubeconfig = kubeconfig_path
+        self.controllers: RunningControllers | None = None
+
+    def client(self, user_agent: str) -> Client:
+        """A client inside this process, with the administrator's rights."""
+        return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a part that must never end has ended, with the reason."""
+        if self.controllers is None:
+            await asyncio.Event().wait()
+        assert self.controllers is not None
+        return await self.controllers.wait_failed()
+
+    async def close(self) -> None:
+        """Stop accepting requests, end watches, commit what is being written, let go of the data."""
+        await self._closers.close()
+
+
+class _Closers:
+    """What has to be undone, last started first."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Awaitable[None]]] = []
+
+    def add(self, undo: Callable[[], Awaitable[None]]) -> None:
+        self._undo.append(undo)
+
+    async def close(self) -> None:
+        while self._undo:
+            await self._undo.pop()()
+
+
+async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> RunningServer:
+    """Start the daemon; it is ready when this returns.
+
+    Raises `StartError` when it cannot (port taken, directory not writable, in use by another process,
+    database damaged, wrong option); whatever had been started is stopped again.
+    """
+    closers = _Closers()
+    try:
+        return await _start_server(options, clock or SystemClock(), closers)
+    except BaseException:
+        await closers.close()
+        raise
+
+
+async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) -> RunningServer:
+    _lock_data_dir(options.data_dir, closers)
+    store = await _open_store(options)
+    closers.add(store.close)
+    try:
+        identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
+        token = _admin_token(options.data_dir)
+    except OSError as error:
+        raise StartError(_cannot_write(options.data_dir, error)) from error
+    api = ApiServer(store, clock, authenticator=StaticTokens({token: ADMIN}))
+    try:
+        await api.start(custom_resource_definitions())
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    closers.add(api.close)
+    face = await _listen(api, options, identity)
+    closers.add(face.close)
+    address = f"https://{_in_url(options.host)}:{face.port}"
+    server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
+    rendered = kubeconfig.render(address, identity.ca_pem, token)
+    write_atomically(server.kubeconfig, rendered)
+    if options.controllers.controllers:
+        local = LocalTransport(api.handle, CONTROLLER)
+        server.controllers = await start_controllers(local, options.controllers, clock=clock)
+        closers.add(server.controllers.close)
+        await server.controllers.wait_synced()
+    return server
+
+
+def _lock_data_dir(data_dir: Path, closers: _Closers) -> None:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(data_dir / "lock", holder=f"process {os.getpid()}")
+        lock.acquire()
+    except AlreadyLocked as error:
+        raise StartError(
+            f"{data_dir} is in use by another certwright ({error.holder or 'unknown process'}); "
+            "stop that one, or choose another --data-dir"
+        ) from error
+    except OSError as error:
+        raise StartError(_cannot_write(data_dir, error)) from error
+
+    async def release() -> None:
+        lock.release()
+
+    closers.add(release)
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
+
+
+async def _open_store(options: ServeOptions) -> Store:
+    where = options.store
+    if where == "memory":
+        return MemoryStore()
+    if where is not None and where.startswith("etcd://"):
+        raise StartError(f"--store {where}: this version has no etcd store yet; give a path, or memory")
+    try:
+        return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
+    except (StoreError, Damaged) as error:
+        raise StartError(str(error)) from error
+
+
+def _admin_token(data_dir: Path) -> str:
+    path = data_dir / "pki" / "admin.token"
+    if path.exists() and (token := path.read_text().strip()):
+        return token
+    token = secrets.token_urlsafe(32)
+    write_atomically(path, token.encode())
+    return token
+
+
+async def _listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> asgi.HttpsFace:
+    try:
+        return await asgi.serve_https(
+            api.handle,
+            host=options.host,
+            port=options.port,
+            certfile=identity.cert_path,
+            keyfile=identity.key_path,
+            client_ca_file=None,
+        )
+    except OSError as error:
+        where = f"{options.host}:{options.port}"
+        if error.errno == errno.EADDRINUSE:
+            hint = "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
+            raise StartError(f"port {options.port} on {options.host} is in use; {hint}") from error
+        raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _in_url(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - not bound here: written into the kubeconfig
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
+    return f"[{host}]" if ":" in host else host
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end on the fastest event loop there is (uvloop where it is installed)."""
+    try:
+        import uvloop  # not on Windows
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)

@@ -1,0 +1,187 @@
+"""A whole certwright in one process: the real API server over the memory store, the real controllers, a clock
+that the test moves. No sockets, no threads, no sleeping, no polling.
+
+    async def test_something(world):
+        await world.apply(SELF_SIGNED_ISSUER, CERTIFICATE)
+        await world.settle()
+        assert world.ready("default", "web")
+        await world.advance(timedelta(days=60))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from certwright.apiserver.server import ApiServer
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.manager import Controllers
+from certwright.kit.clock import TestClock
+from certwright.kit.exchange import Identity, Request, Response
+from certwright.kit.workshop import Inline
+from certwright.resources import codec, conditions
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Event, Secret
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
+from certwright.store.contract import Store
+from certwright.store.memory import MemoryStore
+
+T = TypeVar("T")
+
+ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+CONTROLLER = Identity("system:serviceaccount:cert-manager:cert-manager", groups=("system:masters",))
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Write:
+    """One write that reached the API server and changed something."""
+
+    method: str
+    path: str
+    by: str
+    status: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """Stands in front of the API server and writes down who wrote what."""
+
+    handler: Callable[[Request], Awaitable[Response]]
+    writes: list[Write] = field(default_factory=list)
+    requests: int = 0
+
+    async def handle(self, request: Request) -> Response:
+        """Pass the request on and remember it when it was a write that succeeded."""
+        self.requests += 1
+        response = await self.handler(request)
+        if request.method not in ("GET", "HEAD") and response.status < 400:
+            user = request.user.name if request.user else ""
+            self.writes.append(Write(request.method, request.target.partition("?")[0], user, response.status))
+        return response
+
+    def object_writes(self, *, by: str = CONTROLLER.name) -> list[Write]:
+        """The writes of `by` that are not Events."""
+        return [w for w in self.writes if w.by == by and "/events" not in w.path]
+
+    def event_writes(self, *, by: str = CONTROLLER.name) -> list[Write]:
+        """The Events that `by` wrote."""
+        return [w for w in self.writes if w.by == by and "/events" in w.path]
+
+
+async def settle() -> None:
+    """Run until nothing is left to do but wait for the clock.
+
+    "Nothing to do" is read off the loop itself: no callback is ready, and no timer is due. That is private
+    to asyncio, and far more certain than asking every part whether it thinks that it is idle.
+    """
+    loop = asyncio.get_running_loop()
+    quiet = 0
+    while quiet < 3:
+        await asyncio.sleep(0)
+        ready = loop._ready  # type: ignore[attr-defined] # see the docstring
+        due = [t for t in loop._scheduled if not t.cancelled() and t.when() <= loop.time()]  # type: ignore[attr-defined]
+        quiet = 0 if ready or due else quiet + 1
+
+
+class World:
+    """The parts, and the few verbs that tests are written in."""
+
+    def __init__(self, store: Store, clock: TestClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.server = ApiServer(store, clock, authenticator=lambda _: None, bookmark_every_s=None)
+        self.recording = Recording(self.server.handle)
+        self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
+        self.controllers: Controllers | None = None
+
+    async def start_controllers(self, **options: Any) -> Controllers:
+        """Start (or start again, with empty caches) the controllers and wait until they are in step."""
+        await self.stop_controllers()
+        client = Client(LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers")
+        self.controllers = Controllers(client, self.clock, Inline(), **options)
+        self.controllers.start()
+        await self.settle()
+        return self.controllers
+
+    async def stop_controllers(self) -> None:
+        """Stop them as a crash would: nothing is written any more."""
+        if self.controllers is not None:
+            await self.controllers.close()
+            self.controllers = None
+
+    async def settle(self) -> None:
+        """Run until only the clock can make anything happen."""
+        await settle()
+
+    async def advance(self, delta: timedelta) -> None:
+        """Move the clock forward, stopping at every moment that somebody waits for."""
+        await self.advance_to(self.clock.now() + delta)
+
+    async def advance_to(self, target: datetime) -> None:
+        """Move the clock forward to `target`, stopping at every moment that somebody waits for."""
+        await self.settle()
+        while (moment := self.clock.next_deadline()) is not None and moment <= target:
+            self.clock.set_now(max(moment, self.clock.now()))
+            await self.settle()
+        self.clock.set_now(target)
+        await self.settle()
+
+    async def create(self, kind: Kind[T], obj: T) -> T:
+        """Create one object as the administrator."""
+        return await self.client.create(kind, obj)
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "default") -> T:
+        """Read one object as the administrator."""
+        return await self.client.get(kind, name, namespace if kind.namespaced else "")
+
+    async def certificate(self, name: str, namespace: str = "default") -> Certificate:
+        """The Certificate of that name."""
+        return await self.client.get(CERTIFICATES, name, namespace)
+
+    async def secret(self, name: str, namespace: str = "default") -> Secret:
+        """The Secret of that name."""
+        return await self.client.get(SECRETS, name, namespace)
+
+    async def is_ready(self, name: str, namespace: str = "default") -> bool:
+        """Whether the Certificate's condition Ready is True."""
+        return conditions.is_true((await self.certificate(name, namespace)).status.conditions, "Ready")
+
+    async def events(self, namespace: str = "default") -> list[Event]:
+        """The Events of a namespace."""
+        return (await self.client.list(EVENTS, namespace)).items
+
+    async def close(self) -> None:
+        """Stop everything."""
+        await self.stop_controllers()
+        await self.server.close()
+
+
+@asynccontextmanager
+async def make_world(
+    *, store: Store | None = None, controllers: bool = True, **options: Any
+) -> AsyncIterator[World]:
+    """A running world; `controllers=False` leaves them out."""
+    world = World(store or MemoryStore(), TestClock(START))
+    await world.server.start(custom_resource_definitions())
+    if controllers:
+        await world.start_controllers(**options)
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+def as_yaml_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
+    """The object as it goes over the wire."""
+    result: dict[str, Any] = msgspec.json.decode(codec.encode(kind, obj))
+    return result
