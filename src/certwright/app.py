@@ -261,7 +261,9 @@ async def _listen(api: ApiServer, options: ServeOptions, identity: serving.Servi
     except OSError as error:
         where = f"{options.host}:{options.port}"
         if error.errno == errno.EADDRINUSE:
-            hint = "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
+            hint = (
+                "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
+            )
             raise StartError(f"port {options.port} on {options.host} is in use; {hint}") from error
         raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
 

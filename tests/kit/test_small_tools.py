@@ -72,7 +72,8 @@ def test_a_lock_is_refused_while_another_process_holds_it_and_free_once_that_is_
     path = tmp_path / "lock"
     program = (
         "import sys, time; from pathlib import Path; from certwright.kit.files import FileLock\n"
-        "FileLock(Path(sys.argv[1]), holder='process 42').acquire(); print('held', flush=True); time.sleep(60)"
+        "FileLock(Path(sys.argv[1]), holder='process 42').acquire()\n"
+        "print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
