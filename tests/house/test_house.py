@@ -1,0 +1,129 @@
+"""The walls and the words: what the documentation says is there, is there."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "certwright"
+ROOMS = sorted(
+    p.parent.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE
+)
+MODULES = sorted(p for p in SOURCE.rglob("*.py"))
+
+
+def docstring_of(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_has_a_card(room: str) -> None:
+    card = docstring_of(SOURCE / room / "__init__.py")
+    for heading in ("May import:", "Never holds:", "Modules:"):
+        assert heading in card, f"the card of {room} does not say what it {heading.lower()}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_card_names_the_modules_that_are_there(room: str) -> None:
+    card = docstring_of(SOURCE / room / "__init__.py").partition("Modules:")[2]
+    named = set(re.findall(r"[a-z_][a-z0-9_]*", card))
+    there = {p.stem for p in (SOURCE / room).glob("*.py")} - {"__init__"}
+    assert there <= named, f"not on the card of {room}: {', '.join(sorted(there - named))}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_each_module_says_what_it_is(path: Path) -> None:
+    assert docstring_of(path)
+
+
+def test_every_file_that_the_walk_names_exists() -> None:
+    walk = (ROOT / "docs" / "walk.md").read_text()
+    named = set(re.findall(r"`([a-z_/]+\.py)`", walk))
+    assert len(named) > 20
+    missing = [name for name in named if not (SOURCE / name).exists()]
+    assert not missing
+
+
+def test_every_room_is_in_the_drawing() -> None:
+    rooms = (ROOT / "docs" / "rooms.md").read_text()
+    for room in {name.partition("/")[0] for name in ROOMS}:
+        assert f"| `{room}` |" in rooms
+
+
+def test_every_link_in_the_documentation_leads_somewhere() -> None:
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+    ]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_every_make_target_that_the_documentation_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.M))
+    assert {"run", "test"} <= named <= targets
+
+
+def test_the_contract_on_steps_names_every_step() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    listed = contracts["importlinter:contract:steps"]["modules"].split()
+    headed = [
+        "certwright." + p.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+        for p in (SOURCE / "controllers").rglob("*.py")
+        if re.search(r"^Wakes on:", docstring_of(p), re.M)
+    ]
+    assert sorted(headed) == sorted(listed)
+
+
+def test_each_step_has_its_four_lines() -> None:
+    for path in (SOURCE / "controllers").rglob("*.py"):
+        text = docstring_of(path)
+        if "Wakes on:" in text:
+            for heading in ("Wakes on:", "Reads:", "Writes:", "Next:"):
+                assert re.search(rf"^{heading}", text, re.M), f"{path.name} lacks {heading}"
+
+
+def test_nothing_that_is_published_names_an_index_or_a_path_of_one_machine() -> None:
+    for path in [*(ROOT / "requirements").iterdir(), ROOT / "Makefile", ROOT / "pyproject.toml"]:
+        assert not re.search(r"https?://|/root/|/work/", path.read_text()), path.name
+
+
+def test_no_module_is_too_long_to_be_read() -> None:
+    long = [f"{p.name}: {n}" for p in MODULES if (n := len(p.read_text().splitlines())) > 600]
+    assert not long
+
+
+def test_no_function_is_too_long_to_be_read() -> None:
+    long = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > 70:
+                    long.append(f"{path.name}:{node.lineno} {node.name} ({lines})")
+    assert not long
+
+
+def test_importing_the_command_line_does_not_load_the_server() -> None:
+    cli = importlib.import_module("certwright.cli.main")
+    tree = ast.parse(Path(cli.__file__ or "").read_text())
+    top = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+    names = " ".join(ast.unparse(n) for n in top)
+    for heavy in ("certwright.app", "aiohttp", "rich", "cryptography", "uvicorn"):
+        assert heavy not in names
