@@ -1,0 +1,1 @@
+"""The workloads behind every figure of the README. `make bench` runs all; `make bench ARGS=startup` one."""
