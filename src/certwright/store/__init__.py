@@ -2,5 +2,5 @@
 
 May import:   kit
 Never holds:  knowledge of kinds (it goes to resources); HTTP (to apiserver)
-Modules:      contract, overlay, log (the window of recent events), fanout, memory, sqlite
+Modules:      contract, decide, log (the window of recent events), pages, fanout, memory
 """

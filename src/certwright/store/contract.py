@@ -160,12 +160,14 @@ class Store(Protocol):
         after: tuple[str, str] | None = None,
         revision: int | None = None,
         meta_only: bool = False,
+        max_bytes: int | None = None,
     ) -> Page:
         """Committed rows of a bucket in order of (namespace, name), all of one revision.
 
         `namespace` None means all. `after` is the (namespace, name) of the last row of the page before, and
         `revision` that page's: the list goes on as it was then, whatever was written since. With `meta_only`
-        the rows' bodies are empty and are not read. Raises `Compacted` when `revision` is too old, and
+        the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows hold
+        `max_bytes`; it has at least one row even so. Raises `Compacted` when `revision` is too old, and
         `FutureRevision`.
         """
 

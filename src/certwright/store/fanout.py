@@ -1,0 +1,189 @@
+"""From one commit to many watchers: each gets the events of its bucket and namespace, each exactly once.
+
+`publish` makes events part of the window at once, and tells the watchers a moment later on the same loop: the
+writers, whose answers were made ready before, come first. A watcher that joins in between finds the events in
+the window, and leaves out what it is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from certwright.store.contract import Event, SlowWatcher
+from certwright.store.log import EventLog, size_of
+
+MAX_PENDING_BYTES = 32 << 20
+MAX_PENDING_EVENTS = 20_000
+
+_Topic = tuple[str, str | None]
+"""A bucket and a namespace, None for all of them."""
+
+
+class Fanout:
+    """The watchers of one store.
+
+    One that has more than `max_pending_events` or `max_pending_bytes` waiting is cut off (`SlowWatcher`).
+    Watchers share events, so what all of them hold together is not much more than what one may hold.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        max_pending_events: int = MAX_PENDING_EVENTS,
+    ) -> None:
+        self.log = log
+        self.max_pending_bytes = max_pending_bytes
+        self.max_pending_events = max_pending_events
+        self.told = log.revision  # every watcher knows everything up to here
+        self._queue: list[Event] = []
+        self._watches: dict[_Topic, set[Subscription]] = {}
+        self._closed = False
+
+    def publish(self, events: list[Event]) -> None:
+        """Take the events of one commit, in order of revision. Must be called on the event loop."""
+        self.log.append(events)
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._queue += events
+
+    def subscribe(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """A watch of the events after `after`. Raises `Compacted`, `FutureRevision`."""
+        past = self.log.since(bucket, after, namespace)
+        watch = Subscription(self, (bucket, namespace), after=after, past=past)
+        if self._closed:
+            watch.end()
+        else:
+            self._watches.setdefault((bucket, namespace), set()).add(watch)
+        return watch
+
+    def forget(self, watch: Subscription) -> None:
+        """Tell this watch nothing more; harmless when repeated."""
+        if watches := self._watches.get(watch.topic):
+            watches.discard(watch)
+            if not watches:
+                del self._watches[watch.topic]
+
+    def close(self) -> None:
+        """Tell the watchers what is still to be told, and that nothing follows."""
+        self._tell()
+        self._closed = True
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            watch.end()
+        self._watches.clear()
+
+    def _tell(self) -> None:
+        events, self._queue = self._queue, []
+        if not events:
+            return
+        self.told = events[-1].revision
+        for topic, group in self._by_topic(events).items():
+            size = sum(map(size_of, group))
+            for watch in tuple(self._watches[topic]):
+                watch.offer(group, size)
+
+    def _by_topic(self, events: list[Event]) -> dict[_Topic, list[Event]]:
+        groups: dict[_Topic, list[Event]] = {}
+        for event in events:
+            key = event.row.key
+            for topic in ((key.bucket, None), (key.bucket, key.namespace)):
+                if topic in self._watches:
+                    groups.setdefault(topic, []).append(event)
+        return groups
+
+
+class Subscription:
+    """One watcher's place in the stream; a `contract.Watch`."""
+
+    def __init__(self, fanout: Fanout, topic: _Topic, *, after: int, past: list[Event]) -> None:
+        self.topic = topic
+        self._fanout = fanout
+        self._seen = fanout.log.revision  # what is not after this was in `past` or did not concern us
+        self._handed_out = after
+        self._pending = past
+        self._pending_bytes = 0  # without `past`, which the window bounds
+        self._waiter: asyncio.Future[None] | None = None
+        self._slow = False
+        self._ended = False
+
+    @property
+    def position(self) -> int:
+        """Everything up to this revision has been handed out or did not concern this watch."""
+        if self._pending or self._ended or self._slow:
+            return self._handed_out
+        return max(self._seen, self._fanout.told)
+
+    async def __aiter__(self) -> AsyncIterator[list[Event]]:
+        """The batches."""
+        while (batch := await self.next()) is not None:
+            yield batch
+
+    async def next(self, timeout_s: float | None = None) -> list[Event] | None:
+        """The next batch: all that is waiting. For one caller at a time."""
+        if not (self._pending or self._ended or self._slow):
+            await self._wait(timeout_s)
+        if self._pending:
+            batch, self._pending, self._pending_bytes = self._pending, [], 0
+            self._handed_out = max(self._seen, self._fanout.told)
+            return batch
+        if self._ended:
+            return None
+        if self._slow:
+            raise SlowWatcher("the watcher did not take its events in time")
+        return []
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("a watch is for one caller at a time")
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def offer(self, events: list[Event], size: int) -> None:
+        """Take events of one commit, `size` bytes together; called by the fan-out."""
+        if events[0].revision <= self._seen:
+            events = [event for event in events if event.revision > self._seen]
+        self._pending_bytes += size
+        limits = self._fanout
+        # One commit alone never makes a watcher slow, however large it is.
+        if self._pending and (
+            self._pending_bytes > limits.max_pending_bytes
+            or len(self._pending) + len(events) > limits.max_pending_events
+        ):
+            self._cut_off()
+        else:
+            self._pending += events
+        if self._pending or self._slow:
+            self._wake()
+
+    def _cut_off(self) -> None:
+        self._handed_out = self.position
+        self._slow = True
+        self._pending = []
+        self._fanout.forget(self)
+
+    def end(self) -> None:
+        """Nothing follows what is already waiting; called when the store is closed."""
+        self._handed_out = self.position
+        self._ended = True
+        self._wake()
+
+    def close(self) -> None:
+        """Stop; harmless when repeated."""
+        self._handed_out = self.position
+        self._ended = True
+        self._pending = []
+        self._fanout.forget(self)
+        self._wake()

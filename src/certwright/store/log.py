@@ -1,0 +1,111 @@
+"""The window of recent events: what happened lately, in order of revision, within a bound of bytes.
+
+A watch that begins in the past is replayed from here. A list "as it was" is the current rows with the events
+since then undone. Each bucket has its own oldest revision, so that a busy bucket does not make the watchers
+of a quiet one start over before their events were really dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from certwright.store.contract import Compacted, Event, FutureRevision, Row
+
+Place = tuple[str, str]
+"""(namespace, name): a key within its bucket."""
+
+MAX_BYTES = 8 << 20
+MAX_EVENTS = 20_000
+
+# What an event costs beside its bytes: three named tuples, their integers, two places in a deque.
+_OVERHEAD = 400
+
+
+def size_of(event: Event) -> int:
+    """About how much memory an event holds, in bytes."""
+    row, previous = event.row, event.previous
+    size = _OVERHEAD + len(row.meta) + len(row.body)
+    return size if previous is None else size + len(previous.meta) + len(previous.body)
+
+
+class EventLog:
+    """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
+
+    `revision` is the one the store starts at: nothing before it is known.
+    """
+
+    def __init__(
+        self, revision: int = 0, *, max_bytes: int = MAX_BYTES, max_events: int = MAX_EVENTS
+    ) -> None:
+        self._revision = revision
+        self._start = revision
+        self._max_bytes = max_bytes
+        self._max_events = max_events
+        self._bytes = 0
+        self._all: deque[Event] = deque()
+        self._buckets: dict[str, deque[Event]] = {}
+        self._dropped: dict[str, int] = {}
+
+    @property
+    def revision(self) -> int:
+        """The last revision appended."""
+        return self._revision
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the window holds."""
+        return self._bytes
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Add the events of one commit, in order of revision, all over `revision`."""
+        for event in events:
+            bucket = event.row.key.bucket
+            self._all.append(event)
+            self._buckets.setdefault(bucket, deque()).append(event)
+            self._bytes += size_of(event)
+        if events:
+            self._revision = events[-1].revision
+        while self._bytes > self._max_bytes or len(self._all) > self._max_events:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        event = self._all.popleft()
+        bucket = event.row.key.bucket
+        self._buckets[bucket].popleft()
+        self._dropped[bucket] = event.revision
+        self._bytes -= size_of(event)
+
+    def oldest(self, bucket: str) -> int:
+        """The first revision of which every later event of the bucket is still here."""
+        return self._dropped.get(bucket, self._start)
+
+    def since(self, bucket: str, revision: int, namespace: str | None = None) -> list[Event]:
+        """The bucket's events after `revision`, the oldest first. Raises `Compacted`, `FutureRevision`."""
+        found = [
+            event
+            for event in self._newest_first(bucket, revision)
+            if namespace is None or event.row.key.namespace == namespace
+        ]
+        found.reverse()
+        return found
+
+    def undo(self, bucket: str, revision: int) -> dict[Place, Row | None]:
+        """What lay at `revision` under each key of the bucket that has changed since; None for nothing.
+
+        Raises `Compacted`, `FutureRevision`.
+        """
+        # Newest first: the oldest event of a key, which knows the state at `revision`, has the last word.
+        return {event.row.key[1:]: event.previous for event in self._newest_first(bucket, revision)}
+
+    def _newest_first(self, bucket: str, revision: int) -> list[Event]:
+        if revision > self._revision:
+            raise FutureRevision(f"revision {revision} is not written yet; the last is {self._revision}")
+        if revision < (oldest := self.oldest(bucket)):
+            raise Compacted(oldest)
+        found = []
+        for event in reversed(self._buckets.get(bucket, ())):
+            if event.revision <= revision:
+                break
+            found.append(event)
+        return found

@@ -1,0 +1,131 @@
+"""Rows in dictionaries: for tests, and for servers that need not remember."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from certwright.store.contract import Encode, Event, Key, Page, Row, Unavailable
+from certwright.store.decide import check_delete, check_put, farewell
+from certwright.store.fanout import Fanout, Subscription
+from certwright.store.log import MAX_BYTES, EventLog, Place
+from certwright.store.pages import Wanted, cut
+
+
+class _Bucket:
+    """Rows by place, and the places in order."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Place, Row] = {}
+        self._places: list[Place] = []
+
+    def set(self, place: Place, row: Row) -> None:
+        if place not in self.rows:
+            insort(self._places, place)
+        self.rows[place] = row
+
+    def remove(self, place: Place) -> None:
+        del self.rows[place]
+        del self._places[bisect_left(self._places, place)]
+
+    def span(self, namespace: str | None, after: Place | None) -> tuple[int, int]:
+        """Where the places of a namespace after `after` begin and end."""
+        begin, end = 0, len(self._places)
+        if namespace is not None:
+            begin = bisect_left(self._places, (namespace, ""))
+            end = bisect_left(self._places, (namespace + "\0", ""))
+        return (begin if after is None else max(begin, bisect_right(self._places, after))), end
+
+    def scan(self, begin: int, end: int, *, meta_only: bool) -> Iterator[Row]:
+        for index in range(begin, end):
+            row = self.rows[self._places[index]]
+            yield row._replace(body=b"") if meta_only else row
+
+
+class MemoryStore:
+    """A `contract.Store` that commits at once and forgets everything when the process ends.
+
+    `window_bytes`: how much of the recent past can still be watched and listed.
+    """
+
+    def __init__(self, *, window_bytes: int = MAX_BYTES) -> None:
+        self._buckets: dict[str, _Bucket] = {}
+        self._log = EventLog(max_bytes=window_bytes)
+        self._fanout = Fanout(self._log)
+        self._closed = False
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision; 0 in a new store."""
+        return self._log.revision
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row."""
+        return self._find(key)
+
+    async def latest(self, key: Key) -> Row | None:
+        """The committed row: nothing is ever half-way here."""
+        return self._find(key)
+
+    def _find(self, key: Key) -> Row | None:
+        bucket = self._buckets.get(key.bucket)
+        return bucket.rows.get((key.namespace, key.name)) if bucket is not None else None
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        undo = self._log.undo(bucket, revision) if revision is not None else {}
+        held = self._buckets.get(bucket) or _Bucket()
+        begin, end = held.span(namespace, after)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
+        rows, more = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
+        remaining = end - begin - len(rows) if more and not undo else None
+        return Page(rows, self.revision if revision is None else revision, more, remaining)
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        begin, end = (self._buckets.get(bucket) or _Bucket()).span(namespace, None)
+        return end - begin
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        previous = self._find(key)
+        check_put(previous, expect)
+        revision = self.revision + 1
+        row = Row(key, revision, *encode(revision))
+        self._buckets.setdefault(key.bucket, _Bucket()).set((key.namespace, key.name), row)
+        self._fanout.publish([Event(revision, row, previous)])
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        previous = check_delete(self._find(key), expect)
+        revision = self.revision + 1
+        row = farewell(previous, revision, encode)
+        self._buckets[key.bucket].remove((key.namespace, key.name))
+        self._fanout.publish([Event(revision, row, previous, deleted=True)])
+        return row
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    async def close(self) -> None:
+        """End all watches and take no more writes."""
+        self._closed = True
+        self._fanout.close()
