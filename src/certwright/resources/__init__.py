@@ -2,6 +2,7 @@
 
 May import:   kit
 Never holds:  rules that look at another object (they go to controllers); parsing of certificates (to pki)
-Modules:      meta, conditions, kinds, errors, codec, certificate, request, issuer, order, challenge,
-              core (Secret, Event, Namespace, …), crds (the CustomResourceDefinitions made from these)
+Modules:      meta, conditions, kinds, errors, docs (field texts), names and reasons (well-known words),
+              references, issuer_ref, certificate, request, issuer, solver, pod, order, challenge, core (Secret,
+              Event, Namespace, …), micro_time, table (the kinds), codec
 """

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 from msgspec import field
+
+from certwright.resources.docs import doc
 
 
 class ObjectKey(NamedTuple):
@@ -76,13 +78,14 @@ class Object(Protocol):
 class Condition(Struct, frozen=True):
     """One observed aspect of an object (`status.conditions[]`, a map keyed by `type`)."""
 
-    type: str
-    status: str
-    """`True`, `False` or `Unknown`."""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int = 0
+    type: Annotated[str, doc("What the condition is about.")]
+    status: Annotated[str, doc("True, False or Unknown.", enum=("True", "False", "Unknown"))]
+    reason: Annotated[str, doc("Why, in one word for machines.")] = ""
+    message: Annotated[str, doc("Why, in a sentence for people.")] = ""
+    last_transition_time: Annotated[datetime | None, doc("When the status last changed.")] = None
+    observed_generation: Annotated[
+        int, doc("The generation of the object that was looked at.", format="int64")
+    ] = 0
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:

@@ -1,0 +1,64 @@
+"""Challenge: one proof that a name is ours, for an ACME server (RFC 8555 §8).
+
+Source: cert-manager `pkg/apis/acme/v1/types_challenge.go`; field texts are ours.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from msgspec import field
+
+from certwright.resources.docs import doc
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta, Struct
+from certwright.resources.reasons import FINAL_STATES, STATES
+from certwright.resources.solver import Solver
+
+CHALLENGE_TYPES: Final = ("HTTP-01", "DNS-01")
+
+
+class ChallengeSpec(Struct, frozen=True, kw_only=True):
+    """What is to be proven, and how. Never changes once the challenge exists."""
+
+    url: Annotated[str, doc("URL of the challenge at the server.")]
+    authorization_url: Annotated[str, doc("URL of the authorization that it belongs to.")] = field(
+        name="authorizationURL"
+    )
+    dns_name: Annotated[str, doc("The name or address to be proven, without the `*.` of a wildcard.")]
+    wildcard: Annotated[bool, doc("Whether it is proven for the wildcard name.")] = False
+    type: Annotated[str, doc("HTTP-01 or DNS-01.", enum=CHALLENGE_TYPES)]
+    token: Annotated[str, doc("Token of the challenge.")]
+    key: Annotated[
+        str, doc("What is to be shown: the key authorization (HTTP-01) or the digest of it (DNS-01).")
+    ]
+    solver: Annotated[Solver, doc("The solver that shows it, copied from the issuer.")]
+    issuer_ref: Annotated[IssuerReference, doc("The ACME issuer that the challenge is for.")]
+
+
+class ChallengeStatus(Struct, frozen=True, kw_only=True):
+    """How far the proof has come."""
+
+    processing: Annotated[
+        bool, doc("Whether the challenge is being worked on; false while it waits its turn.")
+    ] = False
+    presented: Annotated[bool, doc("Whether the proof is on show.")] = False
+    presented_at: Annotated[datetime | None, doc("Since when the proof is on show.")] = None
+    reason: Annotated[str, doc("Why the challenge is in this state.")] = ""
+    state: Annotated[str, doc("State of the challenge.", enum=STATES)] = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the state never changes again."""
+        return self.state in FINAL_STATES
+
+
+class Challenge(Struct, frozen=True, kw_only=True):
+    """One proof that a name is ours, for an ACME server."""
+
+    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", required=True)] = ObjectMeta()
+    spec: Annotated[ChallengeSpec, doc("What is to be proven, and how; never changes.")]
+    status: Annotated[ChallengeStatus, doc("How far the proof has come; written by the controllers.")] = (
+        ChallengeStatus()
+    )

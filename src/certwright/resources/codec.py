@@ -1,0 +1,108 @@
+"""Objects to JSON and back.
+
+Structs hold neither `apiVersion` nor `kind`; they are written from the `Kind` here. Unknown fields are
+dropped on reading: controllers therefore change objects by patches, and never put back whole what they read.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from certwright.resources.kinds import AnyKind, Kind
+
+T = TypeVar("T")
+
+
+class DecodeError(ValueError):
+    """The bytes are not an object of that kind. The text is one sentence."""
+
+
+@lru_cache(maxsize=128)
+def _head(api_version: str, kind: str) -> bytes:
+    return b'{"apiVersion":%s,"kind":%s' % (msgspec.json.encode(api_version), msgspec.json.encode(kind))
+
+
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+    # Made on first use: the decoders of all kinds together take some milliseconds.
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_)
+    return decoder
+
+
+def encode(kind: Kind[T], obj: T) -> bytes:
+    """`obj` as JSON, with `apiVersion` and `kind` in front."""
+    if isinstance(obj, dict):
+        return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind} | obj)
+    body = msgspec.json.encode(obj)
+    head = _head(kind.api_version, kind.kind)
+    return head + b"}" if len(body) == 2 else head + b"," + body[1:]
+
+
+def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
+    """The object that `raw` (JSON) holds.
+
+    Null counts as absent and 1.0 as 1, as in Kubernetes. Raises `DecodeError`.
+    """
+    try:
+        return cast(T, _decoder(kind.type).decode(raw))
+    except msgspec.ValidationError:
+        return _decode_slowly(kind, raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"this is not JSON: {error}") from None
+
+
+def _decode_slowly(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
+    # The fast way refused something: perhaps only a null or 1.0, which JSON writers may give us.
+    try:
+        content = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DecodeError(f"{_a(kind)} is an object in braces, not {type(content).__name__}")
+    return from_dict(kind, content)
+
+
+def to_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
+    """`obj` as a dict of JSON values, with `apiVersion` and `kind`."""
+    body = dict(obj) if isinstance(obj, dict) else msgspec.to_builtins(obj)
+    return {"apiVersion": kind.api_version, "kind": kind.kind} | body
+
+
+def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
+    """The object that a dict of JSON values holds; null counts as absent. Raises `DecodeError`."""
+    if kind.type is dict:
+        return cast(T, content)
+    try:
+        return msgspec.convert(_plain(content), kind.type)
+    except msgspec.ValidationError as error:
+        raise DecodeError(_sentence(kind, error)) from None
+    except RecursionError:
+        raise DecodeError(f"{_a(kind)} is not nested as deep as this") from None
+
+
+def _plain(value: Any) -> Any:
+    """Without nulls in objects, and with whole floats as integers."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _sentence(kind: AnyKind, error: msgspec.ValidationError) -> str:
+    what, _, where = str(error).partition(" - at `$")
+    place = where.rstrip("`").lstrip(".") or "the top"
+    return f"this is not {_a(kind)}: at {place}: {what.replace('`', '')}"
+
+
+def _a(kind: AnyKind) -> str:
+    return f"an {kind.kind}" if kind.kind[0] in "AEIO" else f"a {kind.kind}"

@@ -1,0 +1,42 @@
+"""Which issuer is to sign."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from certwright.resources.docs import doc
+from certwright.resources.meta import Struct
+from certwright.resources.names import GROUP
+
+
+class IssuerReference(Struct, frozen=True, kw_only=True):
+    """Names the issuer; kind and group have defaults which are applied when the reference is used."""
+
+    name: Annotated[str, doc("Name of the issuer.")]
+    kind: Annotated[
+        str, doc("Kind of the issuer: Issuer (the default), ClusterIssuer, or an external one.")
+    ] = ""
+    group: Annotated[str, doc("API group of the issuer; cert-manager.io when it is left out.")] = ""
+
+    @property
+    def kind_or_default(self) -> str:
+        """The kind, `Issuer` where none is given."""
+        return self.kind or "Issuer"
+
+    @property
+    def group_or_default(self) -> str:
+        """The group, `cert-manager.io` where none is given."""
+        return self.group or GROUP
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it names an Issuer or ClusterIssuer of our own group."""
+        return self.group_or_default == GROUP and self.kind_or_default in ("Issuer", "ClusterIssuer")
+
+    def same_issuer(self, other: IssuerReference) -> bool:
+        """Whether both name the same issuer once the defaults are applied."""
+        return (self.name, self.kind_or_default, self.group_or_default) == (
+            other.name,
+            other.kind_or_default,
+            other.group_or_default,
+        )

@@ -1,0 +1,67 @@
+"""Names with a meaning: groups, annotations, labels, finalizers, keys of a Secret.
+
+Source: cert-manager `pkg/apis/certmanager/v1/types.go`, `pkg/apis/acme/v1/types.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "cert-manager.io"
+ACME_GROUP: Final = "acme.cert-manager.io"
+
+# Labels.
+FAO_LABEL: Final = "controller.cert-manager.io/fao"
+"""`"true"` on every Secret that concerns us ("for the attention of")."""
+NEXT_PRIVATE_KEY_LABEL: Final = "cert-manager.io/next-private-key"
+HTTP_DOMAIN_LABEL: Final = "acme.cert-manager.io/http-domain"
+HTTP_TOKEN_LABEL: Final = "acme.cert-manager.io/http-token"  # noqa: S105 - a name, no password
+HTTP01_SOLVER_LABEL: Final = "acme.cert-manager.io/http01-solver"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+DISABLE_VALIDATION_LABEL: Final = "cert-manager.io/disable-validation"
+
+# Annotations on the target Secret and on requests.
+CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
+ISSUER_NAME: Final = "cert-manager.io/issuer-name"
+ISSUER_KIND: Final = "cert-manager.io/issuer-kind"
+ISSUER_GROUP: Final = "cert-manager.io/issuer-group"
+COMMON_NAME: Final = "cert-manager.io/common-name"
+ALT_NAMES: Final = "cert-manager.io/alt-names"
+IP_SANS: Final = "cert-manager.io/ip-sans"
+URI_SANS: Final = "cert-manager.io/uri-sans"
+EMAIL_SANS: Final = "cert-manager.io/email-sans"
+SUBJECT_ORGANIZATIONS: Final = "cert-manager.io/subject-organizations"
+SUBJECT_ORGANIZATIONAL_UNITS: Final = "cert-manager.io/subject-organizationalunits"
+SUBJECT_COUNTRIES: Final = "cert-manager.io/subject-countries"
+SUBJECT_PROVINCES: Final = "cert-manager.io/subject-provinces"
+SUBJECT_LOCALITIES: Final = "cert-manager.io/subject-localities"
+SUBJECT_STREET_ADDRESSES: Final = "cert-manager.io/subject-streetaddresses"
+SUBJECT_POSTAL_CODES: Final = "cert-manager.io/subject-postalcodes"
+SUBJECT_SERIAL_NUMBER: Final = "cert-manager.io/subject-serialnumber"
+PRIVATE_KEY_SECRET_NAME: Final = "cert-manager.io/private-key-secret-name"  # noqa: S105 - a name, no password
+CERTIFICATE_REVISION: Final = "cert-manager.io/certificate-revision"
+ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"
+ALLOW_DIRECT_INJECTION: Final = "cert-manager.io/allow-direct-injection"
+VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"
+VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+UNCOPIED_ANNOTATION_PREFIXES: Final = ("kubectl.kubernetes.io/", "fluxcd.io/", "argocd.argoproj.io/")
+"""Annotations of a Certificate that are not copied to its requests: they belong to whoever applied it."""
+
+# Finalizers.
+ACME_FINALIZER: Final = "acme.cert-manager.io/finalizer"
+ACME_FINALIZER_LEGACY: Final = "finalizer.acme.cert-manager.io"
+
+# Keys of a Secret's data.
+TLS_CERT_KEY: Final = "tls.crt"
+TLS_PRIVATE_KEY_KEY: Final = "tls.key"
+CA_CERT_KEY: Final = "ca.crt"
+JKS_KEYSTORE_KEY: Final = "keystore.jks"
+JKS_TRUSTSTORE_KEY: Final = "truststore.jks"
+PKCS12_KEYSTORE_KEY: Final = "keystore.p12"
+PKCS12_TRUSTSTORE_KEY: Final = "truststore.p12"
+DER_KEY: Final = "key.der"
+COMBINED_PEM_KEY: Final = "tls-combined.pem"
+
+TLS_SECRET_TYPE: Final = "kubernetes.io/tls"  # noqa: S105 - a name, no password

@@ -1,0 +1,79 @@
+"""Order: one order at an ACME server (RFC 8555 §7.1.3).
+
+Source: cert-manager `pkg/apis/acme/v1/types_order.go`; field texts are ours.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import field
+
+from certwright.resources.docs import doc
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta, Struct
+from certwright.resources.reasons import FINAL_STATES, STATES
+
+
+class OrderSpec(Struct, frozen=True, kw_only=True):
+    """What is ordered. Never changes once the order exists."""
+
+    request: Annotated[bytes, doc("The signing request (PKCS#10) as PEM or DER, base64-encoded.")]
+    issuer_ref: Annotated[IssuerReference, doc("The ACME issuer whose server the order goes to.")]
+    common_name: Annotated[str, doc("Common name of the request, if it has one.")] = ""
+    dns_names: Annotated[tuple[str, ...], doc("DNS names to be proven.")] = ()
+    ip_addresses: Annotated[tuple[str, ...], doc("IP addresses to be proven (RFC 8738).")] = ()
+    duration: Annotated[str | None, doc("Lifetime asked for, as a Go duration.")] = None
+    profile: Annotated[str, doc("Certificate profile of the server to choose.")] = ""
+    replaces: Annotated[str, doc("Identifier of the certificate that this one replaces (RFC 9773 §5).")] = ""
+
+
+class ACMEChallenge(Struct, frozen=True, kw_only=True):
+    """A challenge that the server offers for an authorization (RFC 8555 §8)."""
+
+    url: Annotated[str, doc("URL of the challenge at the server.")]
+    token: Annotated[str, doc("Token of the challenge.")]
+    type: Annotated[str, doc("Type in the server's words: http-01, dns-01, tls-alpn-01.")]
+
+
+class ACMEAuthorization(Struct, frozen=True, kw_only=True):
+    """A name that is to be proven (RFC 8555 §7.1.4)."""
+
+    url: Annotated[str, doc("URL of the authorization at the server.")]
+    identifier: Annotated[str, doc("The name or address, without the `*.` of a wildcard.")] = ""
+    wildcard: Annotated[bool | None, doc("Whether it is proven for the wildcard name.")] = None
+    initial_state: Annotated[
+        str,
+        doc("State of the authorization when the order was made; `valid` needs no challenge.", enum=STATES),
+    ] = ""
+    challenges: Annotated[tuple[ACMEChallenge, ...], doc("The challenges that the server offers.")] = ()
+
+
+class OrderStatus(Struct, frozen=True, kw_only=True):
+    """What has become of the order."""
+
+    url: Annotated[str, doc("URL of the order at the server.")] = ""
+    finalize_url: Annotated[str, doc("URL that the signing request is sent to.")] = field(
+        default="", name="finalizeURL"
+    )
+    authorizations: Annotated[tuple[ACMEAuthorization, ...], doc("The names to be proven.")] = ()
+    certificate: Annotated[bytes, doc("The certificate as PEM with its chain, base64-encoded.")] = b""
+    state: Annotated[str, doc("State of the order.", enum=STATES)] = ""
+    reason: Annotated[str, doc("Why the order is in this state.")] = ""
+    failure_time: Annotated[datetime | None, doc("When the order failed.")] = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the state never changes again."""
+        return self.state in FINAL_STATES
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """One order at an ACME server."""
+
+    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", required=True)] = ObjectMeta()
+    spec: Annotated[OrderSpec, doc("What is ordered; never changes.")]
+    status: Annotated[OrderStatus, doc("What has become of the order; written by the controllers.")] = (
+        OrderStatus()
+    )

@@ -1,0 +1,39 @@
+"""Types and reasons of conditions that more than one room speaks of.
+
+Source: cert-manager `pkg/apis/certmanager/v1/types_*.go`, `pkg/apis/acme/v1/types_order.go`,
+`internal/controller/certificates/policies/constants.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Types of conditions.
+READY: Final = "Ready"
+ISSUING: Final = "Issuing"
+APPROVED: Final = "Approved"
+DENIED: Final = "Denied"
+INVALID_REQUEST: Final = "InvalidRequest"
+
+# Reasons of a CertificateRequest's Ready condition.
+PENDING: Final = "Pending"
+FAILED: Final = "Failed"
+ISSUED: Final = "Issued"
+
+# Why a certificate is (re-)issued or not ready.
+DOES_NOT_EXIST: Final = "DoesNotExist"
+MISSING_DATA: Final = "MissingData"
+INVALID_KEY_PAIR: Final = "InvalidKeyPair"
+INVALID_CERTIFICATE: Final = "InvalidCertificate"
+INVALID_CERTIFICATE_REQUEST: Final = "InvalidCertificateRequest"
+SECRET_MISMATCH: Final = "SecretMismatch"  # noqa: S105 - a name, no password
+INCORRECT_ISSUER: Final = "IncorrectIssuer"
+INCORRECT_CERTIFICATE: Final = "IncorrectCertificate"
+REQUEST_CHANGED: Final = "RequestChanged"
+RENEWING: Final = "Renewing"
+EXPIRED: Final = "Expired"
+MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
+
+# States of an Order or a Challenge, and those of them that never change again.
+STATES: Final = ("valid", "ready", "pending", "processing", "invalid", "expired", "errored")
+FINAL_STATES: Final = frozenset({"valid", "invalid", "expired", "errored"})

@@ -1,0 +1,37 @@
+"""References to other objects, by name.
+
+Source: cert-manager `pkg/apis/meta/v1/types.go`; IssuerReference is in `issuer_ref.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from certwright.resources.docs import doc
+from certwright.resources.meta import Struct
+
+
+class LocalObjectReference(Struct, frozen=True, kw_only=True):
+    """The name of an object in the same namespace (ClusterIssuer: the cluster resource namespace)."""
+
+    name: Annotated[str, doc("Name of the object.")]
+
+
+class SecretKeySelector(Struct, frozen=True, kw_only=True):
+    """One entry of a Secret."""
+
+    name: Annotated[str, doc("Name of the Secret.")]
+    key: Annotated[str, doc("Key of the entry in the Secret's data; some fields have a default for it.")] = ""
+
+    def key_or(self, default: str) -> str:
+        """The key, or `default` where none is given."""
+        return self.key or default
+
+
+class ServiceAccountRef(Struct, frozen=True, kw_only=True):
+    """A ServiceAccount for which a token is requested."""
+
+    name: Annotated[str, doc("Name of the ServiceAccount.")]
+    audiences: Annotated[
+        tuple[str, ...], doc("Audiences asked for in the token, besides those that are always asked for.")
+    ] = ()

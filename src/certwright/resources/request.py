@@ -1,0 +1,86 @@
+"""CertificateRequest: one signing request to one issuer, and the issuer's answer.
+
+Rules over these fields are in `request_rules.py`.
+
+Source: cert-manager `pkg/apis/certmanager/v1/types_certificaterequest.go`; field texts are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from msgspec import field
+
+from certwright.kit.durations import parse_duration
+from certwright.resources.certificate import DEFAULT_DURATION, DEFAULT_USAGES, KEY_USAGES
+from certwright.resources.docs import doc
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import Condition, ObjectMeta, Struct
+
+
+class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
+    """What is asked for. Never changes once the request exists."""
+
+    duration: Annotated[
+        str | None, doc("Lifetime asked for, as a Go duration; the issuer may grant less.")
+    ] = None
+    issuer_ref: Annotated[IssuerReference, doc("The issuer that signs.")]
+    request: Annotated[bytes, doc("The signing request (PKCS#10) as PEM, base64-encoded.")]
+    is_ca: Annotated[bool, doc("Whether a CA certificate is asked for.")] = field(default=False, name="isCA")
+    usages: Annotated[
+        tuple[str, ...],
+        doc(
+            "Key usages and extended key usages; digital signature and key encipherment when left out.",
+            items={"enum": KEY_USAGES},
+        ),
+    ] = ()
+    username: Annotated[str, doc("Who made the request; filled in by the API server.")] = ""
+    uid: Annotated[str, doc("UID of who made the request; filled in by the API server.")] = ""
+    groups: Annotated[
+        tuple[str, ...], doc("Groups of who made the request; filled in by the API server.")
+    ] = ()
+    extra: Annotated[
+        Mapping[str, tuple[str, ...]], doc("More about who made the request; filled in by the API server.")
+    ] = field(default_factory=dict)
+
+    @property
+    def requested_duration(self) -> timedelta:
+        """The lifetime asked for, 90 days where none is given. Raises `ValueError` if it is no duration."""
+        return parse_duration(self.duration) if self.duration is not None else DEFAULT_DURATION
+
+    @property
+    def effective_usages(self) -> tuple[str, ...]:
+        """The usages, the default ones where none are given, with `cert sign` for a CA."""
+        usages = self.usages or DEFAULT_USAGES
+        return (*usages, "cert sign") if self.is_ca and "cert sign" not in usages else usages
+
+
+class CertificateRequestStatus(Struct, frozen=True, kw_only=True):
+    """The answer."""
+
+    conditions: Annotated[
+        tuple[Condition, ...],
+        doc(
+            "Approved or Denied: may it be signed? Ready: is it signed? InvalidRequest: it can "
+            "never be signed."
+        ),
+    ] = ()
+    certificate: Annotated[
+        bytes, doc("The certificate as PEM with its chain, leaf first, base64-encoded.")
+    ] = b""
+    ca: Annotated[
+        bytes, doc("The certificate of the CA at the top as PEM, base64-encoded, if it is known.")
+    ] = b""
+    failure_time: Annotated[datetime | None, doc("When the request failed for good.")] = None
+
+
+class CertificateRequest(Struct, frozen=True, kw_only=True):
+    """One signing request to one issuer. It is approved or denied first, then signed, and never reused."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Annotated[CertificateRequestSpec, doc("What is asked for; never changes.", optional=True)]
+    status: Annotated[CertificateRequestStatus, doc("The answer; written by approver and issuer.")] = (
+        CertificateRequestStatus()
+    )
