@@ -1,0 +1,118 @@
+"""What the server knows of a resource: how it is called, checked, shown, and where its rows lie.
+
+A `ResourceDefinition` describes one version of one resource. Handlers read it and nothing else, so that a
+kind built in and one that came with a CustomResourceDefinition take the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from certwright.apiserver import names
+from certwright.apiserver.schema import Schema
+from certwright.resources.errors import FieldError
+
+Json = dict[str, Any]
+
+ALL_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a Table, and how to get its cell from an object at a time (`now` in seconds since 1970).
+
+    Source: Kubernetes API reference, TableColumnDefinition v1 meta.
+    """
+
+    name: str
+    type: str
+    cell: Callable[[Json, float], Any]
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+def _nothing(_: Json) -> None:
+    return None
+
+
+def _nothing_on_update(_: Json, __: Json) -> None:
+    return None
+
+
+def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What a kind does beside its schema. Objects are whole and are changed in place.
+
+    `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
+    on writes to the status subresource, when all but the status is already as it was. `validate(new, old)`
+    runs last, on objects that their schema allows; `old` is None on create.
+    """
+
+    prepare_create: Callable[[Json], None] = _nothing
+    prepare_update: Callable[[Json, Json], None] = _nothing_on_update
+    prepare_status: Callable[[Json, Json], None] = _nothing_on_update
+    validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ResourceDefinition:
+    """One version of one resource.
+
+    `bucket` is the same for all versions of a resource: rows hold no apiVersion, which is spliced in by
+    `prefix` on the way out. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
+    `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
+    strategic merge patches are refused).
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    schema: Schema
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    served_versions: tuple[str, ...] = ()
+    status_subresource: bool = False
+    has_generation: bool = False
+    selectable_fields: tuple[str, ...] = ()
+    name_rule: names.NameRule = names.dns_subdomain
+    strategic: Mapping[tuple[str, ...], str] | None = None
+    strategy: Strategy = field(default_factory=Strategy)
+    is_crd: bool = False
+    custom: bool = False
+    bucket: str = field(init=False)
+    prefix: bytes = field(init=False)
+    list_prefix: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        put: Callable[[str, object], None] = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen class sets its derived fields so
+        put("list_kind", self.list_kind or f"{self.kind}List")
+        put("served_versions", self.served_versions or (self.version,))
+        put("bucket", f"{self.group}/{self.plural}" if self.group else self.plural)
+        put("prefix", self._opening(self.kind))
+        put("list_prefix", self._opening(self.list_kind))
+
+    def _opening(self, kind: str) -> bytes:
+        return f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or only the version for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """`plural.group`, or only the plural for the core group, as error texts say it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural

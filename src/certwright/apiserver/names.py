@@ -1,0 +1,64 @@
+"""Which names objects may have.
+
+A rule takes a name and gives the sentence that says what is wrong with it, or None.
+
+Source: RFC 1123 §2.1; Kubernetes documentation, "Object Names and IDs"; apimachinery `pkg/util/validation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+NameRule = Callable[[str], str | None]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_IS_LABEL = re.compile(_LABEL, re.ASCII)
+_IS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+_IS_1035_LABEL = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def _check(name: str, *, limit: int, pattern: re.Pattern[str], text: str) -> str | None:
+    if len(name) > limit:
+        return f"must be no more than {limit} characters"
+    return None if pattern.fullmatch(name) else text
+
+
+def dns_label(name: str) -> str | None:
+    """At most 63 characters between dots: Namespaces."""
+    return _check(name, limit=63, pattern=_IS_LABEL, text=_LABEL_TEXT)
+
+
+def dns_subdomain(name: str) -> str | None:
+    """At most 253 characters with dots: nearly all kinds."""
+    return _check(name, limit=253, pattern=_IS_SUBDOMAIN, text=_SUBDOMAIN_TEXT)
+
+
+def dns_1035_label(name: str) -> str | None:
+    """A label that begins with a letter: names of resources and kinds (RFC 1035 §2.3.1)."""
+    return _check(name, limit=63, pattern=_IS_1035_LABEL, text=_1035_TEXT)
+
+
+def for_prefix(rule: NameRule) -> NameRule:
+    """The rule for `generateName`: what ends in `-` is completed by the suffix, so judge it as if it were."""
+
+    def check(prefix: str) -> str | None:
+        return rule(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+
+    return check
