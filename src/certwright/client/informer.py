@@ -1,0 +1,246 @@
+"""A local copy of one kind that follows the server, and tells what changed.
+
+The machine of `client/reflector.py` says what to do; this performs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Generic, TypedDict, TypeVar
+
+import msgspec
+
+from certwright.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
+from certwright.client.reflector import (
+    Answer,
+    Apply,
+    ListPage,
+    Load,
+    OpenWatch,
+    Pause,
+    Prune,
+    ReadWatch,
+    Step,
+    follow,
+)
+from certwright.client.rest import PAGE, Client, decode_item
+from certwright.client.watch import DELETED, RawEvent, identify
+from certwright.kit.clock import Clock
+from certwright.resources import codec
+from certwright.resources.errors import ApiError, Unreachable
+from certwright.resources.kinds import Kind
+from certwright.resources.meta import ObjectKey
+
+T = TypeVar("T")
+Handler = Callable[[T | None, T | None], None]
+"""Called with the old and the new object: None and new for one that appeared, old and None for one that went.
+Called synchronously, after the cache has changed; must not block. What it raises is logged."""
+
+_log = logging.getLogger(__name__)
+
+# The server is asked to end each watch after this time, so that one behind a proxy that died quietly is not
+# trusted for ever; client-go asks for 5 to 10 minutes.
+_WATCH_S = 480
+
+_SYSTEM_RANDOM = random.SystemRandom()
+
+
+class _Where(TypedDict):
+    namespace: str
+    labels: str
+    fields: str
+
+
+class Informer(Generic[T]):
+    """Follows one kind, all namespaces or one, all objects or those that the selectors choose.
+
+    `synced` is set after the first complete list. `skipped` counts objects that were left out because they
+    are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        clock: Clock,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        indexers: Mapping[str, Indexer[T]] | None = None,
+        page: int = PAGE,
+        jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
+    ) -> None:
+        self.kind = kind
+        self.cache: Cache[T] = Cache(indexers)
+        self.synced = asyncio.Event()
+        self.skipped = 0
+        self.problem: str | None = None
+        self._client = client
+        self._clock = clock
+        self._where = _Where(namespace=namespace, labels=labels, fields=fields)
+        self._page = page
+        self._jitter = jitter
+        self._handlers: list[Handler[T]] = []
+        self._unreadable: dict[ObjectKey, str] = {}
+        self._listed: set[ObjectKey] = set()
+        self._watch: AsyncGenerator[list[RawEvent], None] | None = None
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Have `handler` told of every change, and at once of everything that is there already."""
+        self._handlers.append(handler)
+        for obj in list(self.cache.values()):
+            self._call(handler, None, obj)
+
+    def put(self, obj: T) -> None:
+        """Take in the answer to an own write; the watch's event of it will then be no news any more."""
+        if self.cache.accepts(obj):
+            self._tell(self.cache.overwrite(obj), obj)
+
+    def forget(self, obj: T) -> None:
+        """Take in that `obj`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        old = self.cache.remove(key_of(obj), revision_of(obj))
+        if old is not None:
+            self._tell(old, None)
+
+    async def run(self) -> None:
+        """Follow the server until cancelled."""
+        machine = follow(now=self._clock.monotonic, jitter=self._jitter, page=self._page)
+        step = next(machine)
+        try:
+            while True:
+                step = machine.send(await self._perform(step))
+        finally:
+            await self._close_watch()
+
+    async def _perform(self, step: Step) -> Answer:
+        match step:
+            case ReadWatch():
+                return await self._read_watch()
+            case Apply(events):
+                self._apply(events)
+            case ListPage(token, limit):
+                return await self._list_page(token, limit)
+            case Load(items, rewound):
+                self._load(items, rewound=rewound)
+            case Prune(revision):
+                self._prune(revision)
+            case OpenWatch(resource_version):
+                await self._open_watch(resource_version)
+            case Pause(delay, because):
+                self._report(because, delay.total_seconds())
+                await self._clock.sleep(delay.total_seconds())
+        return None
+
+    async def _list_page(self, token: str, limit: int) -> Answer:
+        if not token:
+            self._listed = set()
+        try:
+            page = await self._client.list_page(self.kind, **self._where, limit=limit, continue_token=token)
+        except (ApiError, Unreachable) as error:
+            return error
+        return page
+
+    def _load(self, items: list[msgspec.Raw], *, rewound: bool) -> None:
+        for raw in items:
+            obj = self._decode(raw)
+            if obj is None:
+                self._listed.add(_identity(raw))
+                continue
+            self._listed.add(key_of(obj))
+            if rewound or self.cache.accepts(obj):
+                self._tell(self.cache.overwrite(obj), obj)
+
+    def _prune(self, revision: int) -> None:
+        for gone in self.cache.retain(self._listed, revision):
+            self._tell(gone, None)
+        self._listed = set()
+        self._recovered()
+        self.synced.set()
+
+    async def _open_watch(self, resource_version: str) -> None:
+        await self._close_watch()
+        self._watch = self._client.watch_raw(
+            self.kind, **self._where, resource_version=resource_version, timeout_s=_WATCH_S
+        )
+
+    async def _close_watch(self) -> None:
+        if self._watch is not None:
+            await self._watch.aclose()
+            self._watch = None
+
+    async def _read_watch(self) -> Answer:
+        assert self._watch is not None
+        try:
+            events = await anext(self._watch)
+        except StopAsyncIteration:
+            return None
+        except (ApiError, Unreachable) as error:
+            return error
+        self._recovered()
+        return events
+
+    def _apply(self, events: list[RawEvent]) -> None:
+        for event in events:
+            if event.type == DELETED:
+                self._deleted(event.object)
+            elif (obj := self._decode(event.object)) is not None:
+                self.put(obj)
+
+    def _deleted(self, raw: msgspec.Raw) -> None:
+        who = identify(raw)
+        key = ObjectKey(who.namespace, who.name)
+        self._unreadable.pop(key, None)
+        old = self.cache.remove(key, parse_revision(who.resource_version))
+        if old is not None:
+            self._tell(old, None)
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        try:
+            obj = decode_item(self.kind, raw)
+        except codec.DecodeError as error:
+            self._skip(_identity(raw), str(error))
+            return None
+        if self._unreadable:
+            self._unreadable.pop(key_of(obj), None)
+        return obj
+
+    def _skip(self, key: ObjectKey, reason: str) -> None:
+        self.skipped += 1
+        if self._unreadable.get(key) != reason:
+            self._unreadable[key] = reason
+            _log.warning("%s %s is left out: %s", self.kind.kind, key, reason)
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for handler in self._handlers:
+            self._call(handler, old, new)
+
+    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
+        try:
+            handler(old, new)
+        except Exception:
+            obj = new if new is not None else old
+            _log.exception("a handler of %s failed for %s", self.kind.resource, key_of(obj))
+
+    def _report(self, because: Exception | None, delay_s: float) -> None:
+        if because is None:
+            _log.debug("the watch of %s ended without an event", self.kind.resource)
+        elif self.problem is None:
+            _log.warning("%s cannot be followed: %s; trying again", self.kind.resource, because)
+        else:
+            _log.debug("%s: %s; trying again in %.1f s", self.kind.resource, because, delay_s)
+        if because is not None:
+            self.problem = str(because)
+
+    def _recovered(self) -> None:
+        if self.problem is not None:
+            self.problem = None
+            _log.warning("%s can be followed again", self.kind.resource)
+
+
+def _identity(raw: msgspec.Raw) -> ObjectKey:
+    who = identify(raw)
+    return ObjectKey(who.namespace, who.name)

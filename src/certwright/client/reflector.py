@@ -1,0 +1,210 @@
+"""List, watch, list again: how a local copy follows the server, as a machine without I/O.
+
+`follow` is a generator. It yields what is to be done next, and is sent what came of it; `client/informer.py`
+performs the steps, tests answer them from a script.
+
+    yielded               sent back
+    ListPage              RawPage, or the exception that was raised
+    Load, Apply, Prune    None
+    OpenWatch             None (a watch is a request made by its first read)
+    ReadWatch             a list of RawEvent; None when the watch has ended; or the exception
+    Pause                 None
+
+Its rules, each the answer to a way in which copies went stale elsewhere:
+- A watch starts at the revision of the list, and goes on from the last event *or bookmark*, not from the
+  highest object that was seen.
+- 410 (Expired), as an answer or as an event in the middle: list again, and drop what the new list lacks.
+- A watch that ends is normal: open it again. One that ended soon and brought nothing: after a pause, so that
+  a server which closes every watch at once is not asked a thousand times a second.
+- A server that cannot be reached or fails (5xx, 429): pause, doubling up to 30 s, then go on where it was;
+  after the third failure in a row list again, since a revision that a restored server has never had may be
+  the reason.
+- A list that is older than what was seen: the server's history has gone back; everything is taken as listed.
+
+Source: Kubernetes API concepts, "Efficient detection of changes", "410 Gone responses", "Watch bookmarks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+
+from certwright.client.cache import parse_revision
+from certwright.client.rest import PAGE, RawPage
+from certwright.client.watch import BOOKMARK, RawEvent, identify
+from certwright.kit.backoff import doubled
+from certwright.resources.errors import ApiError, Expired, TooManyRequests, Unreachable
+
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+
+# A watch that ended later than this was a good one, even if it had nothing to tell.
+_SOON_S = 30.0
+
+# Failures in a row of a watch after which the revision itself is suspected.
+_SUSPICIOUS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Ask for the first page, or the one that `continue_token` stands for; `limit` 0 is all at once."""
+
+    continue_token: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Take in these listed objects; with `rewound` even if they look older than what is held."""
+
+    items: list[msgspec.Raw]
+    rewound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The list is complete: drop what was not in it, unless newer than `revision` (0: whatever it is)."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWatch:
+    """Leave the watch there was, and open one from `resource_version`."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWatch:
+    """Read the next events of the watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Take in these changes, in this order."""
+
+    events: list[RawEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait; `because` is what failed, None where nothing did."""
+
+    delay: timedelta
+    because: Exception | None
+
+
+Step = ListPage | Load | Prune | OpenWatch | ReadWatch | Apply | Pause
+Answer = RawPage | list[RawEvent] | Exception | None
+
+
+class _Reflector:
+    """What the machine remembers between its steps."""
+
+    def __init__(self, now: Callable[[], float], jitter: Callable[[], float], page: int) -> None:
+        self._now = now
+        self._jitter = jitter
+        self._page = page
+        self.failures = 0
+        self.revision = ""
+        self.highest = 0
+
+    def pause(self, because: Exception | None) -> Pause:
+        """How long to wait after one more failure: at least as long as the server asks for."""
+        self.failures += 1
+        delay = doubled(FIRST_PAUSE, self.failures, cap=LONGEST_PAUSE) * (0.5 + 0.5 * self._jitter())
+        asked = because.retry_after_s if isinstance(because, ApiError) else 0
+        return Pause(max(delay, timedelta(seconds=asked)), because)
+
+    def seen(self, resource_version: str) -> None:
+        """Remember how far we are."""
+        if resource_version:
+            self.revision = resource_version
+            self.highest = max(self.highest, parse_revision(resource_version))
+
+    def fetch(self) -> Generator[Step, Answer, None]:
+        """Fetch the whole list, page by page, until that has succeeded."""
+        limit = self._page
+        while (error := (yield from self._fetch_once(limit))) is not None:
+            # A list in pages that takes longer than the server keeps the revision would never end.
+            limit = 0 if isinstance(error, Expired) else self._page
+            yield self.pause(error)
+
+    def _fetch_once(self, limit: int) -> Generator[Step, Answer, Exception | None]:
+        token = ""
+        while True:
+            page = yield ListPage(token, limit)
+            if not isinstance(page, RawPage):
+                assert isinstance(page, Exception)
+                return page
+            revision = parse_revision(page.resource_version)
+            rewound = revision < self.highest
+            yield Load(page.items, rewound)
+            token = page.continue_token
+            if not token:
+                break
+        yield Prune(0 if rewound else revision)
+        self.highest = revision
+        self.seen(page.resource_version)
+        return None
+
+    def watch(self) -> Generator[Step, Answer, Exception | None]:
+        """Follow changes until the watch ends (None) or fails."""
+        yield OpenWatch(self.revision)
+        opened, nothing = self._now(), True
+        while isinstance(events := (yield ReadWatch()), list):
+            self.failures, nothing = 0, False
+            yield from self._apply(events)
+        assert not isinstance(events, RawPage)
+        if events is None and nothing:
+            if self._now() - opened < _SOON_S:
+                yield self.pause(None)
+            else:
+                self.failures = 0
+        return events
+
+    def _apply(self, events: list[RawEvent]) -> Generator[Step, Answer, None]:
+        changes = [event for event in events if event.type != BOOKMARK]
+        if changes:
+            yield Apply(changes)
+        # Events come in the order of their revisions: the last one says how far we are. Only AFTER it was
+        # applied, so that nothing is lost when the step fails.
+        if events:
+            self.seen(identify(events[-1].object).resource_version)
+
+    def must_list(self, error: Exception) -> bool:
+        """Whether to list again after this failure of a watch."""
+        if isinstance(error, Expired):
+            return True
+        passing = isinstance(error, Unreachable | TooManyRequests) or (
+            isinstance(error, ApiError) and error.http_status >= 500
+        )
+        return not passing or (self.failures >= _SUSPICIOUS and not isinstance(error, Unreachable))
+
+
+def follow(
+    *, now: Callable[[], float], jitter: Callable[[], float], page: int = PAGE
+) -> Generator[Step, Answer, None]:
+    """The machine; never returns.
+
+    `now` is a monotonic clock in seconds; `jitter` gives numbers from 0 to 1 that make copies ask at
+    different times; `page` is how many objects are listed at once.
+    """
+    reflector = _Reflector(now, jitter, page)
+    while True:
+        yield from reflector.fetch()
+        relists = False
+        while not relists:
+            error = yield from reflector.watch()
+            if error is None:
+                continue
+            relists = reflector.must_list(error)
+            # The first 410 is everyday business; a server that says it again and again must not be hammered.
+            if not (isinstance(error, Expired) and reflector.failures == 0):
+                yield reflector.pause(error)
+            else:
+                reflector.failures = 1

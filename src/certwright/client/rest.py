@@ -1,0 +1,408 @@
+"""Single requests to an API server: typed objects in, typed objects out.
+
+Every method raises the `resources.errors.ApiError` that the answer stands for, `Unreachable` when there was
+no answer, and `codec.DecodeError` for an object that is not of the form its kind has.
+Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from certwright.client.transport import Transport, close_stream, whole_body
+from certwright.client.watch import (
+    BOOKMARK,
+    Batch,
+    LineReader,
+    RawBatch,
+    RawEvent,
+    WatchEvent,
+    before_error,
+    identify,
+)
+from certwright.kit.clock import Clock, SystemClock
+from certwright.kit.exchange import Response
+from certwright.resources import codec, errors
+from certwright.resources.kinds import AnyKind, Kind
+
+T = TypeVar("T")
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+PAGE = 500
+"""How many objects to ask for at once where nothing else is said; kubectl and client-go take the same."""
+
+_ATTEMPTS = 5
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A whole list, and the revision that it is of: where a watch goes on."""
+
+    items: list[T]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawPage:
+    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    continue_token: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _ListBody(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_LISTS = msgspec.json.Decoder(_ListBody)
+
+
+class Client:
+    """The API as one user sees it. Safe to use concurrently.
+
+    A request that the server turned away with 429, or an idempotent one that it could not serve (503), is
+    made again after the time that the server asks for (`Retry-After`), as long as that is within a minute.
+    `on_warning` gets the text of every `Warning` header.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        user_agent: str,
+        clock: Clock | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._on_warning = on_warning
+        self._headers = {"accept": JSON, "user-agent": user_agent}
+        self._body_headers = {
+            kind: {**self._headers, "content-type": kind}
+            for kind in (JSON, MERGE_PATCH, JSON_PATCH, APPLY_PATCH)
+        }
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        """One object."""
+        response = await self._send("GET", _path(kind, namespace, name), self._headers)
+        return codec.decode(kind, await whole_body(response))
+
+    async def list(
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        resource_version: str = "",
+    ) -> Listing[T]:
+        """All objects that the selectors choose; all namespaces where none is given.
+
+        They are fetched `limit` at a time (0: all at once). Raises `Expired` when the server no longer knows
+        the revision that the first page was of, which happens to lists that take minutes.
+        """
+        items: list[T] = []
+        token = ""
+        while True:
+            page = await self.list_page(
+                kind,
+                namespace,
+                labels=labels,
+                fields=fields,
+                limit=limit,
+                continue_token=token,
+                resource_version=resource_version,
+            )
+            items.extend(decode_item(kind, raw) for raw in page.items)
+            token = page.continue_token
+            if not token:
+                return Listing(items, page.resource_version)
+
+    async def list_page(
+        self,
+        kind: AnyKind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = PAGE,
+        continue_token: str = "",
+        resource_version: str = "",
+    ) -> RawPage:
+        """The first page of a list, or the one that `continue_token` of the page before stands for."""
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit) if limit else ""}
+        if continue_token:
+            query["continue"] = continue_token
+        else:
+            query["resourceVersion"] = resource_version
+        target = _with_query(_path(kind, namespace), query)
+        body = await whole_body(await self._send("GET", target, self._headers))
+        try:
+            page = _LISTS.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise errors.Unreachable(f"{kind.resource}: the answer is not a list ({error})") from None
+        return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+
+    async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False, strict: bool = False) -> T:
+        """Make the object and return it as it was stored. `strict` has unknown fields refused."""
+        target = _with_query(_path(kind, _namespace(obj)), _write_query(dry_run=dry_run, strict=strict))
+        response = await self._send("POST", target, self._body_headers[JSON], codec.encode(kind, obj))
+        return codec.decode(kind, await whole_body(response))
+
+    async def update(
+        self,
+        kind: Kind[T],
+        obj: T,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> T:
+        """Replace the object, or with `subresource="status"` its status. Raises `Conflict` when it is at
+        another resourceVersion than `obj` carries."""
+        path = _path(kind, _namespace(obj), _name(obj), subresource)
+        target = _with_query(path, _write_query(dry_run=dry_run, strict=strict))
+        response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
+        return codec.decode(kind, await whole_body(response))
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str,
+        patch: Any,
+        *,
+        subresource: str = "",
+        content_type: str = MERGE_PATCH,
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> T:
+        """Change parts of the object. `patch` is anything that msgspec can write as JSON."""
+        path = _path(kind, namespace, name, subresource)
+        target = _with_query(path, _write_query(dry_run=dry_run, strict=strict))
+        headers = self._body_headers.get(content_type) or {**self._headers, "content-type": content_type}
+        response = await self._send("PATCH", target, headers, msgspec.json.encode(patch))
+        return codec.decode(kind, await whole_body(response))
+
+    async def delete(
+        self,
+        kind: AnyKind,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: str = "",
+        dry_run: bool = False,
+    ) -> None:
+        """Delete the object; `uid` and `resource_version` are preconditions (`Conflict` when they do not
+        hold). `propagation` is `Foreground`, `Background` or `Orphan`; empty: as the kind has it."""
+        options: dict[str, Any] = {}
+        if preconditions := _given({"uid": uid, "resourceVersion": resource_version}):
+            options["preconditions"] = preconditions
+        if propagation:
+            options["propagationPolicy"] = propagation
+        headers, body = self._headers, b""
+        if options:
+            options |= {"kind": "DeleteOptions", "apiVersion": "v1"}
+            headers, body = self._body_headers[JSON], msgspec.json.encode(options)
+        target = _with_query(_path(kind, namespace, name), _write_query(dry_run=dry_run))
+        await whole_body(await self._send("DELETE", target, headers, body))
+
+    async def watch(
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        bookmarks: bool = True,
+        timeout_s: int | None = None,
+    ) -> AsyncGenerator[Batch[T], None]:
+        """What changes after `resource_version`, in batches of what came together; ends when the server ends
+        the watch. Bookmarks are asked for (they keep the connection alive) but not handed out.
+
+        Raises the error that the server sends, `Expired` above all: list again. Whoever does not read it to
+        its end must close it (`contextlib.aclosing`).
+        """
+        raw_events = self.watch_raw(
+            kind,
+            namespace,
+            resource_version=resource_version,
+            labels=labels,
+            fields=fields,
+            bookmarks=bookmarks,
+            timeout_s=timeout_s,
+        )
+        async with aclosing(raw_events):
+            async for batch in raw_events:
+                events = [_typed(kind, event) for event in batch if event.type != BOOKMARK]
+                if events:
+                    yield events
+
+    async def watch_raw(
+        self,
+        kind: AnyKind,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        bookmarks: bool = True,
+        timeout_s: int | None = None,
+    ) -> AsyncGenerator[RawBatch, None]:
+        """As `watch`, with objects not decoded, and with bookmarks."""
+        query = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "allowWatchBookmarks": "true" if bookmarks else "",
+            "timeoutSeconds": "" if timeout_s is None else str(timeout_s),
+        }
+        target = _with_query(_path(kind, namespace), query)
+        response = await self._send("GET", target, self._headers)
+        reader = LineReader()
+        async with aclosing(_chunks(response)) as chunks:
+            async for chunk in chunks:
+                events, error = before_error(reader.feed(chunk))
+                if events:
+                    yield events
+                if error is not None:
+                    raise error
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Any request, its answer unread. Empty values of `query` are left out; `headers` (lower-case) are
+        added to the client's. Raises for answers of 400 and above, as everything here."""
+        target = _with_query(path, query or {})
+        return await self._send(method, target, {**self._headers, **(headers or {})}, body)
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._transport.close()
+
+    async def _send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        response = await self._transport.request(method, target, headers=headers, body=body)
+        if response.status in (429, 503):
+            response = await self._send_again(response, method, target, headers, body)
+        if self._on_warning is not None and "warning" in response.headers:
+            self._warn(response.headers["warning"])
+        if response.status >= 400:
+            raise errors.from_response(response.status, await whole_body(response))
+        return response
+
+    async def _send_again(
+        self, response: Response, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Response:
+        """Obey `Retry-After` (RFC 9110 §10.2.3), given in seconds; give back the last answer."""
+        deadline = self._clock.monotonic() + _PATIENCE_S
+        for _ in range(_ATTEMPTS - 1):
+            wait_s = _retry_after(response)
+            again = response.status == 429 or (response.status == 503 and _idempotent(method, headers))
+            if wait_s is None or not again or self._clock.monotonic() + wait_s > deadline:
+                break
+            await whole_body(response)
+            await self._clock.sleep(wait_s)
+            response = await self._transport.request(method, target, headers=headers, body=body)
+        return response
+
+    def _warn(self, header: str) -> None:
+        assert self._on_warning is not None
+        # `299 - "text"`, several of them joined by commas (RFC 7234 §5.5).
+        for part in header.split('299 - "')[1:]:
+            text = part.strip().rstrip(",").rstrip()
+            self._on_warning(text.removesuffix('"').replace('\\"', '"'))
+
+
+def decode_item(kind: Kind[T], raw: msgspec.Raw) -> T:
+    """One object of a list. Raises `codec.DecodeError`."""
+    obj = codec.decode(kind, raw)
+    if isinstance(obj, dict):
+        # Items of built-in kinds do not say what they are: the list does.
+        obj.setdefault("apiVersion", kind.api_version)
+        obj.setdefault("kind", kind.kind)
+    return obj
+
+
+def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
+    raw = event.object
+    return WatchEvent(event.type, codec.decode(kind, raw), identify(raw).resource_version)
+
+
+async def _chunks(response: Response) -> AsyncGenerator[bytes, None]:
+    if response.stream is None:
+        yield response.body
+        return
+    try:
+        async for chunk in response.stream:
+            yield chunk
+    finally:
+        await close_stream(response.stream)
+
+
+def _path(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") -> str:
+    return kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)
+
+
+def _with_query(path: str, query: Mapping[str, str]) -> str:
+    given = _given(query)
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _given(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _write_query(*, dry_run: bool, strict: bool = False) -> dict[str, str]:
+    query = {"dryRun": "All"} if dry_run else {}
+    if strict:
+        query["fieldValidation"] = "Strict"
+    return query
+
+
+def _namespace(obj: Any) -> str:
+    meta = obj["metadata"].get("namespace", "") if isinstance(obj, dict) else obj.metadata.namespace
+    return str(meta)
+
+
+def _name(obj: Any) -> str:
+    return str(obj["metadata"]["name"] if isinstance(obj, dict) else obj.metadata.name)
+
+
+def _idempotent(method: str, headers: Mapping[str, str]) -> bool:
+    return method in ("GET", "HEAD", "PUT", "DELETE") or headers.get("content-type") == MERGE_PATCH
+
+
+def _retry_after(response: Response) -> float | None:
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isascii() and value.isdigit() else None

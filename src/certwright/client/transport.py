@@ -1,0 +1,43 @@
+"""How a request gets to an API server and the answer back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from certwright.kit import exchange
+
+
+class Transport(Protocol):
+    """Carries requests to one API server, as one user.
+
+    An answer of 400 and above is an answer: `request` MUST NOT raise for it. When there is no answer it MUST
+    raise `resources.errors.Unreachable` with one sentence that names the server. Requests may be made
+    concurrently and may be cancelled; whether a cancelled one was carried out is unknown.
+    """
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> exchange.Response:
+        """The answer. Header names are lower-case, both ways. A `stream` in it MUST be closed by the caller
+        (`close_stream`); reading it raises `Unreachable` when the connection breaks."""
+
+    async def close(self) -> None:
+        """Let go of connections. Requests after this raise `Unreachable`."""
+
+
+async def close_stream(stream: AsyncIterator[bytes]) -> None:
+    """Close the stream of an answer, read to its end or not."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+async def whole_body(response: exchange.Response) -> bytes:
+    """The body of an answer, gathered if it comes in chunks. Raises `Unreachable`."""
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await close_stream(response.stream)
