@@ -1,0 +1,6 @@
+"""PULSE: queues, workers, wake-ups, retries: when something runs, never what.
+
+May import:   client, resources, kit
+Never holds:  what a certificate is (it goes to controllers)
+Modules:      queue, wakeups (when), loop (the workers), commit (one write of a status), recorder (Events)
+"""

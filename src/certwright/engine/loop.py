@@ -1,0 +1,103 @@
+"""The workers that reconcile keys, and what becomes of their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from certwright.engine.queue import WorkQueue
+from certwright.engine.wakeups import Wakeups
+from certwright.resources.errors import AlreadyExists, ApiError, Conflict, Unreachable
+from certwright.resources.meta import ObjectKey
+
+_log = logging.getLogger(__name__)
+
+# Workers are tasks on one loop and mostly wait for answers; they cost a few kilobytes each.
+_WORKERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`."""
+
+    wake_at: datetime | None = None
+
+
+Reconcile = Callable[[ObjectKey], Awaitable[Result]]
+"""Brings what belongs to the key one step nearer to what is wanted. MUST be idempotent; may be cancelled; is
+never run twice at the same time for the same key."""
+
+
+class Controller:
+    """Takes keys from the queue and reconciles them, `workers` at a time.
+
+    A reconcile that raises is run again, after 1 s, 2 s … 30 s. Conflicts are everyday business and are
+    not reported; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for a key.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue[ObjectKey],
+        *,
+        workers: int = _WORKERS,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.wakeups: Wakeups[ObjectKey] = Wakeups(queue.clock, queue.add)
+        self.runs = 0
+        self.failures = 0
+        self._reconcile = reconcile
+        self._workers = workers
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing is worked on; wake-ups and retries to come do not count."""
+        return self.queue.idle
+
+    async def run(self) -> None:
+        """Work until cancelled. Work under way is cancelled with it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"{self.name} {number}")
+        finally:
+            await self.wakeups.close()
+            await self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                await self._attempt(key)
+            finally:
+                self.queue.done(key)
+
+    async def _attempt(self, key: ObjectKey) -> None:
+        self.runs += 1
+        try:
+            result = await self._reconcile(key)
+        except Exception as error:
+            self.failures += 1
+            self._report(key, error, self.queue.failed(key))
+            return
+        self.queue.succeeded(key)
+        if result.wake_at is None:
+            self.wakeups.clear(key)
+        else:
+            self.wakeups.set(key, result.wake_at)
+
+    def _report(self, key: ObjectKey, error: Exception, count: int) -> None:
+        if isinstance(error, Conflict | AlreadyExists):
+            # The cache was behind; the news that it lacked brings the key back by itself, mostly before the
+            # retry.
+            _log.debug("%s: %s: %s", self.name, key, error)
+        elif count & (count - 1) == 0:
+            expected = isinstance(error, ApiError | Unreachable)
+            times = f" (failed {count} times in a row)" if count > 1 else ""
+            told = str(error) if expected else f"{type(error).__name__}: {error}"
+            _log.warning("%s: %s: %s%s", self.name, key, told, times, exc_info=None if expected else error)

@@ -1,0 +1,117 @@
+"""The queue of keys to be worked on: each at most once in it, and never given to two workers.
+
+Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Hashable
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from certwright.engine.wakeups import Delays, Wakeups
+from certwright.kit.backoff import doubled
+from certwright.kit.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_RETRY = timedelta(seconds=1)
+LONGEST_RETRY = timedelta(seconds=30)
+
+
+class WorkQueue(Generic[K]):
+    """Keys that are ready, being worked on, or waiting for their time.
+
+    A key added while it is worked on is given out once more when that is done. Keys are given out in the
+    order in which they became ready. `first_retry` doubles with every failure up to `longest_retry`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        first_retry: timedelta = FIRST_RETRY,
+        longest_retry: timedelta = LONGEST_RETRY,
+    ) -> None:
+        self.clock = clock
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._queued: set[K] = set()
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._first_retry = first_retry
+        self._longest_retry = longest_retry
+        self._delays: Delays[K] = Delays(clock, self.add)
+        self._alarms: Wakeups[K] = Wakeups(clock, self.add)
+
+    def __len__(self) -> int:
+        """How many keys are ready."""
+        return len(self._queued)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing is worked on. Keys that wait for their time do not count."""
+        return not self._queued and not self._working
+
+    @property
+    def waiting(self) -> int:
+        """How many keys wait for their time."""
+        return len(self._delays) + len(self._alarms)
+
+    def add(self, key: K) -> None:
+        """Have the key worked on as soon as somebody is free."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._ready.put_nowait(key)
+
+    def add_after(self, key: K, delay: timedelta) -> None:
+        """Add the key after `delay`; of several delays the one that ends first counts."""
+        if delay <= timedelta(0):
+            self.add(key)
+        else:
+            self._delays.start(key, delay)
+
+    def add_at(self, key: K, moment: datetime) -> None:
+        """Add the key when the wall clock reaches `moment`; of several moments the earliest counts."""
+        earlier = self._alarms.moment(key)
+        if earlier is None or moment < earlier:
+            self._alarms.set(key, moment)
+
+    async def take(self) -> K:
+        """The next key, when there is one. Whoever takes it MUST call `done`."""
+        key = await self._ready.get()
+        self._queued.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on this key has ended, well or badly."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def failed(self, key: K) -> int:
+        """Have the key worked on again after a while; returns how often it has failed in a row."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        self.add_after(key, self.retry_delay(key, count))
+        return count
+
+    def succeeded(self, key: K) -> None:
+        """Forget that the key ever failed."""
+        self._failures.pop(key, None)
+
+    def retry_delay(self, key: K, failures: int) -> timedelta:
+        """The wait after that many failures in a row. Up to a tenth less than the doubled time, by an amount
+        that depends on the key: those that failed together do not come back together."""
+        spread = zlib.crc32(repr(key).encode()) / 2**32
+        return doubled(self._first_retry, failures, cap=self._longest_retry) * (1 - spread / 10)
+
+    async def close(self) -> None:
+        """Forget what waits for its time."""
+        await self._delays.close()
+        await self._alarms.close()
