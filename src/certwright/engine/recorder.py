@@ -1,0 +1,196 @@
+"""Events: what happened to an object, for people to read in `kubectl describe`.
+
+They are written in the background and never hold anybody up. Each object's events are written in the order in
+which they were recorded; those of different objects side by side.
+Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from certwright.client.rest import Client
+from certwright.kit.clock import Clock
+from certwright.kit.ids import bounded_name
+from certwright.kit.tasks import TaskSet
+from certwright.resources.core import Event, EventSource, TypedObjectReference
+from certwright.resources.errors import ApiError, NotFound, Unreachable
+from certwright.resources.kinds import AnyKind
+from certwright.resources.meta import Object, ObjectMeta
+from certwright.resources.table import EVENTS
+
+Type = Literal["Normal", "Warning"]
+
+_log = logging.getLogger(__name__)
+
+SAME_WITHIN = timedelta(minutes=10)
+"""Equal events of one object within this time are one Event whose `count` grows, as client-go has it."""
+
+# events.k8s.io/v1 allows a note of 1 kB; core/v1 is held to the same by client-go.
+_MESSAGE_BYTES = 1024
+_NAME_BYTES = 253
+_WAITING = 10_000
+_REMEMBERED = 4096
+_LANES = 8
+
+
+class _What(NamedTuple):
+    """What makes two events equal."""
+
+    kind: AnyKind
+    namespace: str
+    name: str
+    uid: str
+    type: Type
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """One event to be written. `resource_version` is the object's."""
+
+    what: _What
+    resource_version: str
+    when: datetime
+
+
+@dataclass(slots=True)
+class _Written:
+    """The Event that lies in the API for a `_What`."""
+
+    name: str
+    count: int
+    when: datetime
+
+
+class Recorder:
+    """Writes Events as `component`. `dropped` counts those that were lost because too many waited, or because
+    the API did not take them."""
+
+    def __init__(self, client: Client, clock: Clock, component: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._component = component
+        self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
+        self._waiting = 0
+        self._written: OrderedDict[_What, _Written] = OrderedDict()
+        self._tasks: TaskSet | None = None
+        self.dropped = 0
+
+    def event(self, kind: AnyKind, obj: Object, type: Type, reason: str, message: str) -> None:
+        """Record that something happened to `obj`: `reason` is one CamelCase word, `message` a sentence.
+
+        Returns at once; a message over 1,024 bytes is cut. Call it on the event loop.
+        """
+        if self._waiting >= _WAITING:
+            self._drop(f"{_WAITING} events wait to be written")
+            return
+        meta = obj.metadata
+        what = _What(kind, meta.namespace, meta.name, meta.uid, type, reason, _cut(message))
+        # One object's events are always in the same lane, so that they stay in order.
+        lane = zlib.crc32(f"{meta.uid}{meta.namespace}/{meta.name}".encode()) % _LANES
+        self._waiting += 1
+        self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now()))
+        if self._tasks is None:
+            self._start()
+
+    async def flush(self) -> None:
+        """Return when everything recorded so far was written or dropped."""
+        for lane in self._lanes:
+            await lane.join()
+
+    async def close(self) -> None:
+        """Stop writing; what still waits is lost (`flush` first)."""
+        if self._tasks is not None:
+            await self._tasks.close()
+            self._tasks = None
+
+    def _start(self) -> None:
+        self._tasks = TaskSet()
+        for number, lane in enumerate(self._lanes):
+            self._tasks.start(self._write_all(lane), name=f"events {number}")
+
+    async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
+        while True:
+            sighting = await lane.get()
+            try:
+                await self._write(sighting)
+            except (ApiError, Unreachable) as error:
+                self._drop(str(error))
+            finally:
+                self._waiting -= 1
+                lane.task_done()
+
+    def _drop(self, why: str) -> None:
+        self.dropped += 1
+        level = logging.WARNING if self.dropped & (self.dropped - 1) == 0 else logging.DEBUG
+        _log.log(level, "an event could not be written (%d so far): %s", self.dropped, why)
+
+    async def _write(self, sighting: _Sighting) -> None:
+        before = self._written.get(sighting.what)
+        if before is not None and sighting.when - before.when <= SAME_WITHIN:
+            try:
+                await self._count(sighting, before)
+            except NotFound:
+                # Events are kept for a while only.
+                await self._create(sighting)
+        else:
+            await self._create(sighting)
+
+    async def _count(self, sighting: _Sighting, before: _Written) -> None:
+        patch = {"count": before.count + 1, "lastTimestamp": sighting.when.replace(microsecond=0)}
+        await self._client.patch(EVENTS, before.name, _namespace(sighting.what), patch)
+        before.count += 1
+        before.when = sighting.when
+
+    async def _create(self, sighting: _Sighting) -> None:
+        event = self._event(sighting)
+        await self._client.create(EVENTS, event)
+        self._written[sighting.what] = _Written(event.metadata.name, 1, sighting.when)
+        self._written.move_to_end(sighting.what)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _event(self, sighting: _Sighting) -> Event:
+        what, when = sighting.what, sighting.when.replace(microsecond=0)
+        suffix = secrets.token_hex(8)
+        name = f"{bounded_name(what.name, limit=_NAME_BYTES - 1 - len(suffix))}.{suffix}"
+        return Event(
+            metadata=ObjectMeta(name=name, namespace=_namespace(what)),
+            involved_object=TypedObjectReference(
+                api_version=what.kind.api_version,
+                kind=what.kind.kind,
+                namespace=what.namespace,
+                name=what.name,
+                uid=what.uid,
+                resource_version=sighting.resource_version,
+            ),
+            reason=what.reason,
+            message=what.message,
+            source=EventSource(component=self._component),
+            first_timestamp=when,
+            last_timestamp=when,
+            count=1,
+            type=what.type,
+            reporting_component=self._component,
+        )
+
+
+def _namespace(what: _What) -> str:
+    # An event of a cluster-scoped object needs a namespace all the same; client-go takes this one.
+    return what.namespace or "default"
+
+
+def _cut(message: str) -> str:
+    raw = message.encode()
+    return (
+        message if len(raw) <= _MESSAGE_BYTES else raw[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "..."
+    )
