@@ -3,6 +3,7 @@
 May import:   kit
 Never holds:  rules that look at another object (they go to controllers); parsing of certificates (to pki)
 Modules:      meta, conditions, kinds, errors, docs (field texts), names and reasons (well-known words),
-              references, issuer_ref, certificate, request, issuer, solver, pod, order, challenge, core (Secret,
-              Event, Namespace, …), micro_time, table (the kinds), codec
+              references, issuer_ref, certificate, request, issuer, solver, pod, order, challenge, core
+              (Secret, Event, Namespace, …), micro_time, table (the kinds), codec, crds (the
+              CustomResourceDefinitions made from the structs), yaml_scalars, yaml_writer
 """

@@ -438,7 +438,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
     """A certificate that is kept valid: issued, stored in a Secret, and renewed before its end."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CertificateSpec, doc("What the certificate shall be.", optional=True)]
+    spec: Annotated[CertificateSpec, doc("What the certificate shall be.", needed=False)]
     status: Annotated[CertificateStatus, doc("What the certificate is; written by the controllers.")] = (
         CertificateStatus()
     )

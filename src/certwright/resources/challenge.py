@@ -57,7 +57,7 @@ class ChallengeStatus(Struct, frozen=True, kw_only=True):
 class Challenge(Struct, frozen=True, kw_only=True):
     """One proof that a name is ours, for an ACME server."""
 
-    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", required=True)] = ObjectMeta()
+    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", needed=True)] = ObjectMeta()
     spec: Annotated[ChallengeSpec, doc("What is to be proven, and how; never changes.")]
     status: Annotated[ChallengeStatus, doc("How far the proof has come; written by the controllers.")] = (
         ChallengeStatus()

@@ -72,7 +72,7 @@ class OrderStatus(Struct, frozen=True, kw_only=True):
 class Order(Struct, frozen=True, kw_only=True):
     """One order at an ACME server."""
 
-    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", required=True)] = ObjectMeta()
+    metadata: Annotated[ObjectMeta, doc("Metadata of the object.", needed=True)] = ObjectMeta()
     spec: Annotated[OrderSpec, doc("What is ordered; never changes.")]
     status: Annotated[OrderStatus, doc("What has become of the order; written by the controllers.")] = (
         OrderStatus()

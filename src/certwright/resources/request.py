@@ -80,7 +80,7 @@ class CertificateRequest(Struct, frozen=True, kw_only=True):
     """One signing request to one issuer. It is approved or denied first, then signed, and never reused."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CertificateRequestSpec, doc("What is asked for; never changes.", optional=True)]
+    spec: Annotated[CertificateRequestSpec, doc("What is asked for; never changes.", needed=False)]
     status: Annotated[CertificateRequestStatus, doc("The answer; written by approver and issuer.")] = (
         CertificateRequestStatus()
     )
