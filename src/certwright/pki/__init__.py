@@ -1,0 +1,6 @@
+"""MATTER: X.509 as pure functions: keys, requests, certificates, chains and dates in; bytes and facts out.
+
+May import:   kit (and the cryptography and idna packages)
+Never holds:  YAML or conditions (they go to resources); network or Secrets (they go to issuers, acme)
+Modules:      errors, keys, usages, names, sans, facts, csr, certificates, signing, chain, match, renewal
+"""

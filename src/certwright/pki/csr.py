@@ -1,0 +1,130 @@
+"""Certificate signing requests: write and read.
+
+Source: RFC 2986 (PKCS#10), RFC 5280 §4.2 (extensions), cert-manager `pkg/util/pki/csr.go` (what goes in).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from certwright.pki import names, sans, usages
+from certwright.pki.errors import BadCsr, BadName, border
+from certwright.pki.facts import Identity, extensions_of, identity_of, usages_of, value_of
+from certwright.pki.keys import PrivateKey, request_hash
+from certwright.pki.names import Subject
+from certwright.pki.sans import AltNames, NameConstraints, OtherName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsrPlan:
+    """What a request shall ask for.
+
+    `literal_subject` (RFC 4514) excludes `subject` and `common_name`. `usages` are wire names; empty stands
+    for the default ones; they go into the request only with `encode_usages`. `is_ca` adds `cert sign`.
+    `signature_algorithm` is empty (fits the key) or a value of `spec.signatureAlgorithm`.
+    """
+
+    subject: Subject = names.NO_SUBJECT
+    common_name: str = ""
+    literal_subject: str = ""
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+    email_addresses: tuple[str, ...] = ()
+    other_names: tuple[OtherName, ...] = ()
+    is_ca: bool = False
+    usages: tuple[str, ...] = ()
+    encode_usages: bool = True
+    name_constraints: NameConstraints | None = None
+    signature_algorithm: str = ""
+
+    @property
+    def alt_names(self) -> AltNames:
+        """The alternative names, as they were given."""
+        return AltNames(
+            dns_names=self.dns_names,
+            ip_addresses=self.ip_addresses,
+            uris=self.uris,
+            email_addresses=self.email_addresses,
+            other_names=self.other_names,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsrFacts(Identity):
+    """What a request asks for.
+
+    `usages` are wire names in the order of `usages.USAGES`, None where the request says nothing about them;
+    `is_ca` likewise. A request whose `signature_valid` is False MUST NOT be signed: whoever made it does not
+    hold the private key.
+    """
+
+    usages: tuple[str, ...] | None
+    is_ca: bool | None
+    signature_valid: bool
+    parsed: x509.CertificateSigningRequest = field(repr=False, compare=False)
+
+    @property
+    def subject_text(self) -> str:
+        """The whole subject as RFC 4514 text."""
+        return names.text_of(self.parsed.subject)
+
+
+def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
+    """A PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
+    subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    for extension, critical in _extensions(plan, subject):
+        builder = builder.add_extension(extension, critical)
+    algorithm = request_hash(key, plan.signature_algorithm)
+    with border(BadName, "the request cannot be encoded", detail=True):
+        return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
+
+
+def _extensions(plan: CsrPlan, subject: x509.Name) -> list[tuple[x509.ExtensionType, bool]]:
+    found: list[tuple[x509.ExtensionType, bool]] = []
+    if plan.is_ca:
+        # RFC 5280 §4.2.1.9: "Conforming CAs […] MUST mark the extension as critical in such certificates."
+        found.append((x509.BasicConstraints(ca=True, path_length=None), True))
+    alternative = sans.extension(plan.alt_names)
+    if alternative is not None:
+        # RFC 5280 §4.1.2.6: "If subject naming information is present only in the subjectAltName extension
+        # […], then the subject name MUST be an empty sequence and the subjectAltName extension MUST be
+        # critical."
+        found.append((alternative, not subject.rdns))
+    if plan.encode_usages:
+        key_usage, extended = usages.extensions(usages.complete(plan.usages, is_ca=plan.is_ca))
+        # RFC 5280 §4.2.1.3: "When present, conforming CAs SHOULD mark this extension as critical."
+        found += [(key_usage, True)] if key_usage else []
+        found += [(extended, False)] if extended else []
+    if plan.name_constraints is not None:
+        constraints = sans.constraints_extension(plan.name_constraints)
+        found.append((constraints, plan.name_constraints.critical))
+    return found
+
+
+def read_csr(pem: bytes) -> CsrFacts:
+    """Read a PEM request; its signature is verified, and `signature_valid` says the result.
+
+    Raises `BadCsr`. Takes 100 µs the first time; the same bytes again cost next to nothing.
+    """
+    return _read(bytes(pem))
+
+
+@lru_cache(maxsize=512)
+def _read(pem: bytes) -> CsrFacts:
+    with border(BadCsr, "not a certificate signing request that can be read (expected is PEM)", detail=True):
+        parsed = x509.load_pem_x509_csr(pem)
+        found = extensions_of(parsed)
+        basic = value_of(found, x509.BasicConstraints)
+        return CsrFacts(
+            **identity_of(parsed, found),
+            usages=usages_of(found),
+            is_ca=basic.ca if basic is not None else None,
+            signature_valid=parsed.is_signature_valid,
+            parsed=parsed,
+        )

@@ -1,0 +1,82 @@
+"""What goes wrong with keys, requests and certificates; the border where foreign exceptions are converted.
+
+    PkiError                    the text is one sentence for people; it never holds key material
+    ├── BadKey                  not a private key that we can use
+    ├── BadName                 a subject, name or address that X.509 cannot hold
+    ├── BadUsage                not a key usage, or key usages that exclude each other
+    ├── BadCsr                  not a signing request, or one that does not hold together
+    ├── BadCertificate          not a certificate
+    │   └── BadChain            certificates, but not one chain
+    └── CannotSign              the request is good, but this CA cannot sign it (expired, not a CA, …)
+
+Nothing else leaves this room: see `border`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+
+class PkiError(Exception):
+    """Anything that is wrong with X.509 matter. The text is one sentence for people."""
+
+
+class BadKey(PkiError):
+    """Not a private key that we can use."""
+
+
+class BadName(PkiError):
+    """A subject, name or address that X.509 cannot hold."""
+
+
+class BadUsage(PkiError):
+    """Not a key usage, or key usages that exclude each other."""
+
+
+class BadCsr(PkiError):
+    """Not a certificate signing request, or one that does not hold together."""
+
+
+class BadCertificate(PkiError):
+    """Not a certificate."""
+
+
+class BadChain(BadCertificate):
+    """Certificates, but not one chain."""
+
+
+class CannotSign(PkiError):
+    """The request is good, but this CA cannot sign it."""
+
+
+class border:  # noqa: N801 - reads as a statement: `with border(BadCsr, "…")`
+    """Turn whatever `cryptography` raises inside into `error` with `sentence` as its text.
+
+    Its documented errors are ValueError, TypeError and UnsupportedAlgorithm, but parsing hostile bytes also
+    ends in OverflowError, AttributeError, InvalidVersion, DuplicateExtension and, when its Rust half panics,
+    in a PanicException that is no `Exception` at all. Our own errors pass unchanged.
+
+    `detail=True` appends the foreign text. It MUST NOT be used around private keys.
+    """
+
+    __slots__ = ("_detail", "_error", "_sentence")
+
+    def __init__(self, error: type[PkiError], sentence: str, *, detail: bool = False) -> None:
+        self._error = error
+        self._sentence = sentence
+        self._detail = detail
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, PkiError) or not _is_foreign(error):
+            return
+        text = f"{self._sentence}: {error}" if self._detail and str(error) else self._sentence
+        raise self._error(text) from None
+
+
+def _is_foreign(error: BaseException) -> bool:
+    return isinstance(error, Exception) or type(error).__module__.startswith("pyo3")

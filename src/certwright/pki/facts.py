@@ -1,0 +1,83 @@
+"""What a request and a certificate have in common: somebody's names and public key.
+
+Source: RFC 5280 §4.1 and §4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ObjectIdentifier
+
+from certwright.pki import names, sans, usages
+from certwright.pki.names import Subject
+from certwright.pki.sans import NameConstraints, OtherName
+
+E = TypeVar("E", bound=x509.ExtensionType)
+Extensions = Mapping[ObjectIdentifier, x509.Extension[x509.ExtensionType]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Names and public key.
+
+    DNS names are A-labels, IP addresses in canonical form. `public_key_der` is the SubjectPublicKeyInfo:
+    compare it with `keys.public_key_der`.
+    """
+
+    subject: Subject
+    common_name: str
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[str, ...]
+    uris: tuple[str, ...]
+    email_addresses: tuple[str, ...]
+    other_names: tuple[OtherName, ...]
+    name_constraints: NameConstraints | None
+    public_key_der: bytes
+
+
+def identity_of(
+    parsed: x509.Certificate | x509.CertificateSigningRequest, found: Extensions
+) -> dict[str, Any]:
+    """The fields of `Identity`. Raises whatever `cryptography` raises: call it inside a `border`."""
+    subject, common_name = names.read_subject(parsed.subject)
+    alternative = sans.read(value_of(found, x509.SubjectAlternativeName))
+    constraints = found.get(x509.NameConstraints.oid)
+    return {
+        "subject": subject,
+        "common_name": common_name,
+        "dns_names": alternative.dns_names,
+        "ip_addresses": alternative.ip_addresses,
+        "uris": alternative.uris,
+        "email_addresses": alternative.email_addresses,
+        "other_names": alternative.other_names,
+        "name_constraints": sans.read_constraints(
+            value_of(found, x509.NameConstraints), critical=constraints is not None and constraints.critical
+        ),
+        "public_key_der": parsed.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+    }
+
+
+def extensions_of(parsed: x509.Certificate | x509.CertificateSigningRequest) -> Extensions:
+    """The extensions by their OID; a duplicate is an error (RFC 5280 §4.2)."""
+    return {extension.oid: extension for extension in parsed.extensions}
+
+
+def value_of(found: Extensions, kind: type[E]) -> E | None:
+    """The value of the extension of that kind, if it is there."""
+    extension = found.get(kind.oid)
+    return extension.value if extension is not None and isinstance(extension.value, kind) else None
+
+
+def usages_of(found: Extensions) -> tuple[str, ...] | None:
+    """Key usages and extended key usages by their wire names; None where neither extension is there."""
+    key_usage, extended = value_of(found, x509.KeyUsage), value_of(found, x509.ExtendedKeyUsage)
+    if key_usage is None and extended is None:
+        return None
+    return usages.names_of(key_usage, extended)

@@ -1,0 +1,228 @@
+"""Private keys: make, write, read, compare.
+
+Source: RFC 8017 (PKCS#1), RFC 5915 (SEC 1 EC keys), RFC 5958 (PKCS#8), RFC 8410 (Ed25519 in PKCS#8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from certwright.pki.errors import BadKey, border
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+Hash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
+
+MIN_RSA_BITS = 2048
+MAX_RSA_BITS = 8192
+_CURVES: dict[int, type[ec.EllipticCurve]] = {256: ec.SECP256R1, 384: ec.SECP384R1, 521: ec.SECP521R1}
+_F4 = 65537
+_EXPECTED = "not a private key that can be read; expected is PEM in the form of PKCS#1, SEC 1 or PKCS#8"
+
+
+class KeyAlgorithm(StrEnum):
+    """Algorithms of private keys, by their names in `spec.privateKey.algorithm`."""
+
+    RSA = "RSA"
+    ECDSA = "ECDSA"
+    ED25519 = "Ed25519"
+
+
+class KeyEncoding(StrEnum):
+    """PEM forms of private keys, by their names in `spec.privateKey.encoding`."""
+
+    PKCS1 = "PKCS1"
+    """PKCS#1 for RSA, SEC 1 for ECDSA; Ed25519 has no such form and is written as PKCS#8."""
+    PKCS8 = "PKCS8"
+
+
+_DEFAULT_BITS = {KeyAlgorithm.RSA: 2048, KeyAlgorithm.ECDSA: 256, KeyAlgorithm.ED25519: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """A kind of key. `size` is in bits: RSA 2048 to 8192, ECDSA 256, 384 or 521; 0 is the algorithm's
+    default (2048, 256). It is ignored, and becomes 0, for Ed25519. Raises `BadKey` for any other size."""
+
+    algorithm: KeyAlgorithm = KeyAlgorithm.RSA
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        algorithm, size = KeyAlgorithm(self.algorithm), self.size or _DEFAULT_BITS[self.algorithm]
+        if algorithm is KeyAlgorithm.RSA and not MIN_RSA_BITS <= size <= MAX_RSA_BITS:
+            raise BadKey(
+                f"an RSA key of {size} bits is not supported; write {MIN_RSA_BITS} to {MAX_RSA_BITS}"
+            )
+        if algorithm is KeyAlgorithm.ECDSA and size not in _CURVES:
+            raise BadKey(f"an ECDSA key of {size} bits is not supported; write 256, 384 or 521")
+        object.__setattr__(self, "algorithm", algorithm)
+        object.__setattr__(self, "size", 0 if algorithm is KeyAlgorithm.ED25519 else size)
+
+    @classmethod
+    def of(cls, algorithm: str = "", size: int = 0) -> KeyPlan:
+        """The plan for the words of a spec; empty is RSA, 0 the default size. Raises `BadKey`."""
+        try:
+            return cls(KeyAlgorithm(algorithm or KeyAlgorithm.RSA), size)
+        except ValueError:
+            known = ", ".join(KeyAlgorithm)
+            raise BadKey(f'"{algorithm}" is not a key algorithm; write one of {known}') from None
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.size}" if self.size else str(self.algorithm)
+
+
+def generate(plan: KeyPlan) -> PrivateKey:
+    """A new private key. Takes 10 µs for ECDSA and Ed25519, 50 ms to seconds for RSA (and frees the GIL)."""
+    match plan.algorithm:
+        case KeyAlgorithm.RSA:
+            return rsa.generate_private_key(public_exponent=_F4, key_size=plan.size)
+        case KeyAlgorithm.ECDSA:
+            return ec.generate_private_key(_CURVES[plan.size]())
+        case KeyAlgorithm.ED25519:
+            return ed25519.Ed25519PrivateKey.generate()
+
+
+def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> bytes:
+    """The key as unencrypted PEM. `encoding` is `PKCS1` or `PKCS8`; Ed25519 is always PKCS#8.
+
+    Raises `BadKey` for another encoding.
+    """
+    if encoding not in tuple(KeyEncoding):
+        raise BadKey(f'"{encoding}" is not a key encoding; write PKCS1 or PKCS8')
+    traditional = encoding == KeyEncoding.PKCS1 and not isinstance(key, ed25519.Ed25519PrivateKey)
+    form = (
+        serialization.PrivateFormat.TraditionalOpenSSL if traditional else serialization.PrivateFormat.PKCS8
+    )
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def load_private_key(pem: bytes) -> PrivateKey:
+    """Read an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8). Raises `BadKey`.
+
+    Takes some 15 µs: an RSA key's numbers are checked against each other, but not that its primes are prime
+    (that takes 25 ms; Go's `rsa.PrivateKey.Validate` leaves it out too).
+    """
+    with border(BadKey, _EXPECTED):
+        try:
+            key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
+        except TypeError:
+            raise BadKey("the private key is encrypted; an unencrypted one is needed") from None
+    if isinstance(key, rsa.RSAPrivateKey):
+        _check_rsa(key)
+        return key
+    if isinstance(key, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
+        return key
+    raise BadKey("the private key is of another algorithm than RSA, ECDSA and Ed25519")
+
+
+def _check_rsa(key: rsa.RSAPrivateKey) -> None:
+    # RFC 8017 §3.2: "e * dP == 1 (mod (p-1))", "e * dQ == 1 (mod (q-1))", "q * qInv == 1 (mod p)". That
+    # n = p * q is checked when the key is loaded.
+    with border(BadKey, _EXPECTED):
+        n = key.private_numbers()
+        p1, q1, e = n.p - 1, n.q - 1, n.public_numbers.e
+        fits = n.dmp1 == n.d % p1 and n.dmq1 == n.d % q1 and e * n.dmp1 % p1 == 1 and e * n.dmq1 % q1 == 1
+        if not fits or n.iqmp * n.q % n.p != 1:
+            raise BadKey("the numbers of the RSA private key do not fit each other; the key is damaged")
+
+
+def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
+    """The kind of that key; None where it is one that we would not make (RSA 1024, another curve)."""
+    match key:
+        case rsa.RSAPrivateKey() | rsa.RSAPublicKey():
+            size, algorithm = key.key_size, KeyAlgorithm.RSA
+        case ec.EllipticCurvePrivateKey() | ec.EllipticCurvePublicKey():
+            # P-256 and secp256k1 have the same size: the curve decides.
+            size = key.key_size if isinstance(key.curve, tuple(_CURVES.values())) else -1
+            algorithm = KeyAlgorithm.ECDSA
+        case _:
+            size, algorithm = 0, KeyAlgorithm.ED25519
+    try:
+        return KeyPlan(algorithm, size)
+    except BadKey:
+        return None
+
+
+def matches_plan(key: PrivateKey, plan: KeyPlan) -> str | None:
+    """None where the key is of the planned kind, otherwise a sentence that says what it is instead."""
+    actual = plan_of(key)
+    if actual == plan:
+        return None
+    return f"the private key is {actual or _unusual(key)}, but {plan} is wanted"
+
+
+def _unusual(key: PrivateKey) -> str:
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return f"ECDSA on the curve {key.curve.name}"
+    return f"RSA {key.key_size}" if isinstance(key, rsa.RSAPrivateKey) else "Ed25519"
+
+
+def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
+    """The public half of a private key; a public key itself."""
+    if isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
+        return key.public_key()
+    return key
+
+
+def public_key_der(key: PrivateKey | PublicKey) -> bytes:
+    """The public key as DER SubjectPublicKeyInfo (RFC 5280 §4.1.2.7): equal bytes, equal keys.
+
+    Compare with `CsrFacts.public_key_der` and `CertificateFacts.public_key_der`.
+    """
+    return public_key_of(key).public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def same_public_key(a: PrivateKey | PublicKey, b: PrivateKey | PublicKey) -> bool:
+    """Whether both have the same public key."""
+    return public_key_of(a) == public_key_of(b)
+
+
+def signature_hash(key: PrivateKey) -> Hash | None:
+    """The hash a CA signs with by default: SHA-256 for RSA, as strong as the curve for ECDSA, none for
+    Ed25519 (RFC 8410), which hashes by itself."""
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return None
+    if isinstance(key, rsa.RSAPrivateKey) or key.key_size <= 256:
+        return hashes.SHA256()
+    return hashes.SHA384() if key.key_size <= 384 else hashes.SHA512()
+
+
+_ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
+    "SHA256WithRSA": (rsa.RSAPrivateKey, hashes.SHA256),
+    "SHA384WithRSA": (rsa.RSAPrivateKey, hashes.SHA384),
+    "SHA512WithRSA": (rsa.RSAPrivateKey, hashes.SHA512),
+    "ECDSAWithSHA256": (ec.EllipticCurvePrivateKey, hashes.SHA256),
+    "ECDSAWithSHA384": (ec.EllipticCurvePrivateKey, hashes.SHA384),
+    "ECDSAWithSHA512": (ec.EllipticCurvePrivateKey, hashes.SHA512),
+    "PureEd25519": (ed25519.Ed25519PrivateKey, None),
+}
+"""The values of `spec.signatureAlgorithm`: the kind of key and the hash."""
+
+
+def request_hash(key: PrivateKey, signature_algorithm: str = "") -> Hash | None:
+    """The hash for a request signed with `key`: the one named, else one as strong as the key.
+
+    `signature_algorithm` is a value of `spec.signatureAlgorithm`. RSA keys of 3072 bits go with SHA-384, of
+    4096 and more with SHA-512 (cert-manager `pki.SignatureAlgorithm`). Raises `BadKey` where the name is
+    unknown or for another kind of key.
+    """
+    if not signature_algorithm:
+        if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 3072:
+            return hashes.SHA512() if key.key_size >= 4096 else hashes.SHA384()
+        return signature_hash(key)
+    kind, chosen = _ALGORITHMS.get(signature_algorithm, (None, None))
+    if kind is None:
+        raise BadKey(
+            f'"{signature_algorithm}" is not a signature algorithm; write one of {", ".join(_ALGORITHMS)}'
+        )
+    if not isinstance(key, kind):
+        raise BadKey(
+            f"the signature algorithm {signature_algorithm} does not go with this kind of private key"
+        )
+    return chosen() if chosen else None

@@ -1,0 +1,131 @@
+"""Whether a request or a certificate is (still) what is wanted.
+
+The names of the fields that differ are those of a Certificate's spec, without the leading `spec.`.
+
+Source: cert-manager `pkg/util/pki/match.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from cryptography import x509
+
+from certwright.pki import names, sans
+from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import CsrFacts, CsrPlan
+from certwright.pki.errors import PkiError
+from certwright.pki.facts import Identity
+from certwright.pki.names import Subject
+
+_SUBJECT_FIELDS: dict[str, str] = {
+    "serial_number": "subject.serialNumber",
+    "organizations": "subject.organizations",
+    "countries": "subject.countries",
+    "localities": "subject.localities",
+    "organizational_units": "subject.organizationalUnits",
+    "postal_codes": "subject.postalCodes",
+    "provinces": "subject.provinces",
+    "street_addresses": "subject.streetAddresses",
+}
+
+
+def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
+    """The fields in which a signing request is not what `plan` asks for; empty: nothing differs.
+
+    Lists are compared without regard to order and doubles. Usages and `isCA` are not looked at here: the
+    CertificateRequest around it states them. A plan that cannot be put into a request at all (an address
+    that is none) differs in that field.
+    """
+    differing = [*_address_differences(facts, plan)]
+    if _unlike(sans.ascii_dns_name, plan.dns_names, facts.dns_names):
+        differing.append("dnsNames")
+    if frozenset(facts.other_names) != frozenset(plan.other_names):
+        differing.append("otherNames")
+    differing += _subject_differences(facts, plan)
+    if facts.name_constraints != plan.name_constraints:
+        differing.append("nameConstraints")
+    return tuple(differing)
+
+
+def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str, ...]:
+    """The fields in which a certificate is not what `plan` asks for, looked at with indulgence.
+
+    Issuers change what they are asked for. So the subject is ignored but for the common name, which may
+    stand among the DNS names instead, or one of those in its place.
+    """
+    differing = [*_address_differences(facts, plan)]
+    wanted, wanted_cn = _lower(_ascii_names(plan.dns_names)), _lower((_wanted_common_name(plan),))
+    found, found_cn = _lower(facts.dns_names), _lower((facts.common_name,))
+    wanted_all, found_all = wanted | wanted_cn, found | found_cn
+    if wanted_all == found_all:
+        return tuple(differing)
+    if not (wanted_cn <= found_all and found_cn <= wanted_all):
+        differing.append("commonName")
+    if not (wanted <= found_all and found <= wanted_all):
+        differing.append("dnsNames")
+    return tuple(differing)
+
+
+def _wanted_common_name(plan: CsrPlan) -> str:
+    if not plan.literal_subject:
+        return plan.common_name
+    try:
+        return names.read_subject(names.literal_name(plan.literal_subject))[1]
+    except PkiError:
+        return ""
+
+
+def _lower(dns_names: Iterable[str]) -> frozenset[str]:
+    # RFC 4343 §3: DNS names are compared without regard to case, and some issuers write them in small letters.
+    return frozenset(name.lower() for name in dns_names if name)
+
+
+def _ascii_names(dns_names: Iterable[str]) -> frozenset[str]:
+    return frozenset(_converted(sans.ascii_dns_name, name) for name in dns_names)
+
+
+def _converted(convert: Callable[[str], str], text: str) -> str:
+    try:
+        return convert(text)
+    except PkiError:
+        return text
+
+
+def _address_differences(facts: Identity, plan: CsrPlan) -> Iterable[str]:
+    if _unlike(sans.canonical_ip, plan.ip_addresses, facts.ip_addresses):
+        yield "ipAddresses"
+    if frozenset(plan.uris) != frozenset(facts.uris):
+        yield "uris"
+    if frozenset(plan.email_addresses) != frozenset(facts.email_addresses):
+        yield "emailAddresses"
+
+
+def _unlike(convert: Callable[[str], str], wanted: Iterable[str], found: Iterable[str]) -> bool:
+    return frozenset(_converted(convert, text) for text in wanted) != frozenset(found)
+
+
+def _subject_differences(facts: CsrFacts, plan: CsrPlan) -> list[str]:
+    if plan.literal_subject:
+        return [] if _same_name(facts.parsed.subject, plan.literal_subject) else ["literalSubject"]
+    differing = [] if facts.common_name == plan.common_name else ["commonName"]
+    if facts.subject != plan.subject:
+        differing += [
+            wire for field, wire in _SUBJECT_FIELDS.items() if _differ(facts.subject, plan.subject, field)
+        ]
+    return differing
+
+
+def _same_name(found: x509.Name, literal_subject: str) -> bool:
+    try:
+        return found == names.literal_name(literal_subject)
+    except PkiError:
+        return False
+
+
+def _differ(a: Subject, b: Subject, field: str) -> bool:
+    return frozenset(_values(getattr(a, field))) != frozenset(_values(getattr(b, field)))
+
+
+def _values(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

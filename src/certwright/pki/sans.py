@@ -1,0 +1,225 @@
+"""Subject alternative names and name constraints, from text to X.509 and back.
+
+Source: RFC 5280 §4.2.1.6 and §4.2.1.10, RFC 5890 and UTS #46 (internationalized domain names).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import idna
+from cryptography import x509
+from cryptography.x509.oid import ObjectIdentifier
+
+from certwright.pki.errors import BadName, border
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """A name of a type of its own. `der` is empty for a UTF8String, otherwise the value as it was found."""
+
+    oid: str
+    utf8_value: str = ""
+    der: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AltNames:
+    """Alternative names as text: DNS names as A-labels, IP addresses in canonical form."""
+
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+    email_addresses: tuple[str, ...] = ()
+    other_names: tuple[OtherName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameSet:
+    """Names that a CA may or may not sign for. `ip_ranges` are in CIDR form."""
+
+    dns_domains: tuple[str, ...] = ()
+    ip_ranges: tuple[str, ...] = ()
+    email_addresses: tuple[str, ...] = ()
+    uri_domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameConstraints:
+    """Which names a CA may sign for."""
+
+    critical: bool = False
+    permitted: NameSet | None = None
+    excluded: NameSet | None = None
+
+
+NO_NAMES = AltNames()
+
+
+def ascii_dns_name(name: str) -> str:
+    """A DNS name as it stands in a certificate: ASCII text unchanged, other text as A-labels.
+
+    Label by label, so that `*` and `_` survive; `Straße.example` becomes `xn--strae-oqa.example` (IDNA 2008
+    after the mapping of UTS #46). Raises `BadName`.
+    """
+    if not name.isascii():
+        return _a_labels(name)
+    if not name or not name.isprintable() or " " in name:
+        raise BadName(f"{name!r} is not a DNS name")
+    return name
+
+
+def _a_labels(name: str) -> str:
+    with border(BadName, f"{name!r} is not a DNS name", detail=True):
+        labels = idna.uts46_remap(name, std3_rules=False).split(".")
+        return ".".join(label if label.isascii() else idna.encode(label).decode() for label in labels)
+
+
+def parse_ip(text: str) -> IpAddress:
+    """An IP address; an IPv4 address mapped into IPv6 is taken for what it is. Raises `BadName`."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise BadName(f"{text!r} is not an IP address") from None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            raise BadName(f"{text!r} names a network interface, which has no place in a certificate")
+        return address.ipv4_mapped or address
+    return address
+
+
+def canonical_ip(text: str) -> str:
+    """An IP address in the one form in which it is compared. Raises `BadName`."""
+    return str(parse_ip(text))
+
+
+def extension(names: AltNames) -> x509.SubjectAlternativeName | None:
+    """The extension for these names; None for none. Raises `BadName`."""
+    found: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(name)) for name in names.dns_names]
+    found += [x509.IPAddress(parse_ip(address)) for address in names.ip_addresses]
+    found += [_ascii(x509.UniformResourceIdentifier, uri, "a URI") for uri in names.uris]
+    found += [_ascii(x509.RFC822Name, email, "an email address") for email in names.email_addresses]
+    found += [_other_name(name) for name in names.other_names]
+    # The same name twice says no more than once.
+    return x509.SubjectAlternativeName(list(dict.fromkeys(found))) if found else None
+
+
+def _ascii(kind: Callable[[str], x509.GeneralName], text: str, what: str) -> x509.GeneralName:
+    # Both are IA5String (RFC 5280 §4.2.1.6); a URI outside it is percent-encoded by who writes it, and an
+    # email address outside it would need a name form (RFC 9598) that few programs read.
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise BadName(f"{text!r} is not {what} in visible ASCII characters")
+    with border(BadName, f"{text!r} is not {what}", detail=True):
+        return kind(text)
+
+
+def _other_name(name: OtherName) -> x509.OtherName:
+    with border(BadName, f"{name.oid!r} is not an object identifier"):
+        oid = ObjectIdentifier(name.oid)
+    with border(BadName, f"the other name of type {name.oid} cannot be encoded"):
+        return x509.OtherName(oid, name.der or _utf8_string(name.utf8_value))
+
+
+def _utf8_string(text: str) -> bytes:
+    # X.690 §8.1.3: one octet of length below 128, else a count of octets and the length in them.
+    value = text.encode()
+    if len(value) < 128:
+        return bytes((0x0C, len(value))) + value
+    length = len(value).to_bytes((len(value).bit_length() + 7) // 8, "big")
+    return bytes((0x0C, 0x80 | len(length))) + length + value
+
+
+def _read_utf8_string(der: bytes) -> str | None:
+    header = 2 + (der[1] & 0x7F if len(der) > 1 and der[1] & 0x80 else 0)
+    try:
+        text = der[header:].decode()
+    except UnicodeDecodeError:
+        return None
+    return text if _utf8_string(text) == der else None
+
+
+def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
+    """The names in an extension; those of kinds that we do not know (a directory name) are left out."""
+    if extension_value is None:
+        return NO_NAMES
+    dns, ips, uris, emails = [], [], [], []
+    others: list[OtherName] = []
+    for name in extension_value:
+        match name:
+            case x509.DNSName():
+                dns.append(name.value)
+            case x509.IPAddress():
+                ips.append(canonical_ip(str(name.value)))
+            case x509.UniformResourceIdentifier():
+                uris.append(name.value)
+            case x509.RFC822Name():
+                emails.append(name.value)
+            case x509.OtherName():
+                others.append(_read_other_name(name))
+    return AltNames(
+        dns_names=tuple(dns),
+        ip_addresses=tuple(ips),
+        uris=tuple(uris),
+        email_addresses=tuple(emails),
+        other_names=tuple(others),
+    )
+
+
+def _read_other_name(name: x509.OtherName) -> OtherName:
+    text = _read_utf8_string(name.value)
+    oid = name.type_id.dotted_string
+    return OtherName(oid, der=name.value) if text is None else OtherName(oid, text)
+
+
+def constraints_extension(constraints: NameConstraints) -> x509.NameConstraints:
+    """The name constraints extension. Raises `BadName`, also where it would constrain nothing."""
+    permitted, excluded = _subtrees(constraints.permitted), _subtrees(constraints.excluded)
+    # RFC 5280 §4.2.1.10: "Conforming CAs MUST NOT issue certificates where name constraints is an empty
+    # sequence."
+    if not permitted and not excluded:
+        raise BadName("the name constraints neither permit nor exclude anything")
+    return x509.NameConstraints(permitted or None, excluded or None)
+
+
+def _subtrees(names: NameSet | None) -> list[x509.GeneralName]:
+    if names is None:
+        return []
+    found: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(domain)) for domain in names.dns_domains]
+    found += [x509.IPAddress(_network(text)) for text in names.ip_ranges]
+    found += [_ascii(x509.RFC822Name, text, "an email address or domain") for text in names.email_addresses]
+    found += [_ascii(x509.UniformResourceIdentifier, text, "a domain") for text in names.uri_domains]
+    return found
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise BadName(f"{text!r} is not a range of IP addresses such as 10.0.0.0/8") from None
+
+
+def read_constraints(value: x509.NameConstraints | None, *, critical: bool) -> NameConstraints | None:
+    """What a name constraints extension says; None for none."""
+    if value is None:
+        return None
+    return NameConstraints(
+        critical=critical,
+        permitted=_read_subtrees(value.permitted_subtrees),
+        excluded=_read_subtrees(value.excluded_subtrees),
+    )
+
+
+def _read_subtrees(names: Iterable[x509.GeneralName] | None) -> NameSet | None:
+    if names is None:
+        return None
+    found = list(names)
+    return NameSet(
+        dns_domains=tuple(name.value for name in found if isinstance(name, x509.DNSName)),
+        ip_ranges=tuple(str(name.value) for name in found if isinstance(name, x509.IPAddress)),
+        email_addresses=tuple(name.value for name in found if isinstance(name, x509.RFC822Name)),
+        uri_domains=tuple(name.value for name in found if isinstance(name, x509.UniformResourceIdentifier)),
+    )

