@@ -1,0 +1,266 @@
+"""Rows in an SQLite file: durable, with many writes in one commit when many come at once.
+
+The event loop decides and reads; one thread commits (`sqlite_writer`). One batch is in flight while the next
+gathers, without a timer: a lone writer waits for its own commit only, and under load the batches grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from certwright.store.contract import Encode, Event, Key, Page, Row, StoreError, Unavailable
+from certwright.store.decide import check_delete, check_put, farewell
+from certwright.store.fanout import Fanout, Subscription
+from certwright.store.log import MAX_BYTES, EventLog, Place
+from certwright.store.overlay import Batch, Entry, Overlay
+from certwright.store.pages import Wanted, cut
+from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files
+from certwright.store.sqlite_writer import Writer
+
+_GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
+
+# More rows than this are not counted for a page's `remaining`: that would take longer than the page.
+_COUNTED = 10_000
+
+
+async def open_sqlite(path: Path, *, window_bytes: int = MAX_BYTES) -> SqliteStore:
+    """Open the store in a file, or make it; its folder must exist.
+
+    `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
+    it are readable by their owner only. Raises `Unavailable` and `Damaged`.
+    """
+    return SqliteStore(await asyncio.to_thread(open_files, path), window_bytes=window_bytes)
+
+
+class SqliteStore:
+    """A `contract.Store` in a file; made by `open_sqlite`.
+
+    Beside what the contract says, any method raises `Damaged` when SQLite finds the file damaged.
+    """
+
+    def __init__(self, files: Files, *, window_bytes: int) -> None:
+        self._path = files.path
+        self._lock = files.lock
+        self._reader = files.reader
+        self._loop = asyncio.get_running_loop()
+        self._log = EventLog(files.revision, max_bytes=window_bytes)
+        self._fanout = Fanout(self._log)
+        self._overlay = Overlay()
+        self._handed_out = files.revision
+        self._gathering = Batch()
+        self._in_flight: Batch | None = None
+        self._flush_soon = False
+        self._closing = False
+        self._writer = Writer(files.writer, files.path, self._done)
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision; 0 in a new store."""
+        return self._log.revision
+
+    # -- reading
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row."""
+        entry = self._overlay.find(key)
+        return self._read(key) if entry is None else entry.committed
+
+    async def latest(self, key: Key) -> Row | None:
+        """The row as the next write will find it."""
+        entry = self._overlay.find(key)
+        return self._read(key) if entry is None else entry.latest
+
+    def _read(self, key: Key) -> Row | None:
+        try:
+            found = self._reader.execute(_GET, key).fetchone()
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        return None if found is None else Row(key, *found)
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        # The commit under way may or may not be in the database yet; for the reader it is not.
+        undo = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
+        if revision is not None:
+            undo |= self._log.undo(bucket, revision)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
+        try:
+            cursor = self._reader.execute(*_select(wanted))
+            try:
+                rows, more = cut(_rows(cursor, bucket), wanted, undo)
+            finally:
+                cursor.close()  # a statement not read to its end would hold up the checkpoints
+            remaining = self._remaining(wanted, len(rows)) if more and not undo else None
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        return Page(rows, self.revision if revision is None else revision, more, remaining)
+
+    def _remaining(self, wanted: Wanted, shown: int) -> int | None:
+        if wanted.after is not None:
+            return None
+        where, values = _where(wanted)
+        statement = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
+        (counted,) = self._reader.execute(statement, (*values, _COUNTED + 1)).fetchone()
+        return counted - shown if counted <= _COUNTED else None
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        where, values = _where(Wanted(bucket, namespace))
+        statement = f"SELECT count(*), ({SELECT_REVISION}) FROM rows WHERE {where}"  # noqa: S608 - constants
+        try:
+            counted, revision = self._reader.execute(statement, values).fetchone()
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        # Of one snapshot: when it is newer than what we have been told, the batch in flight is in it.
+        early = self._in_flight if revision > self.revision else None
+        return int(counted) - (self._growth(early, bucket, namespace) if early is not None else 0)
+
+    def _growth(self, batch: Batch, bucket: str, namespace: str | None) -> int:
+        before = self._overlay.before(batch, bucket)
+        return sum(
+            (batch.final[Key(bucket, *place)] is not None) - (row is not None)
+            for place, row in before.items()
+            if namespace is None or place[0] == namespace
+        )
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    # -- writing
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        previous = self._read(key) if entry is None else entry.latest
+        try:
+            check_put(previous, expect)
+        except StoreError:
+            await self._settled(entry)
+            raise
+        revision = self._handed_out + 1
+        row = Row(key, revision, *encode(revision))
+        await self._write(Event(revision, row, previous))
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        try:
+            previous = check_delete(self._read(key) if entry is None else entry.latest, expect)
+        except StoreError:
+            await self._settled(entry)
+            raise
+        revision = self._handed_out + 1
+        row = farewell(previous, revision, encode)
+        await self._write(Event(revision, row, previous, deleted=True))
+        return row
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("the store is closed")
+
+    async def _settled(self, entry: Entry | None) -> None:
+        """Wait for the write that stands in the way of another, which must not be told of it before.
+
+        Raises `Unavailable` when that write is not committed: then it is open who would have won.
+        """
+        if entry is not None:
+            await self._waiter(entry.batch)
+
+    async def _write(self, event: Event) -> None:
+        self._handed_out = event.revision
+        self._overlay.write(event, self._gathering)
+        if self._in_flight is None and not self._flush_soon:
+            # Soon, not now: what is written in this turn of the loop goes into the same batch.
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+        await self._waiter(self._gathering)
+
+    def _waiter(self, batch: Batch) -> asyncio.Future[None]:
+        waiter = self._loop.create_future()
+        batch.waiters.append(waiter)
+        return waiter
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        if self._in_flight is None and self._gathering.events:
+            self._in_flight, self._gathering = self._gathering, Batch()
+            self._writer.submit(self._in_flight)
+
+    def _done(self, batch: Batch, error: Exception | None) -> None:
+        self._in_flight = None
+        if error is not None:
+            self._fail(batch, error)
+            return
+        self._overlay.committed(batch)
+        self._flush()
+        for waiter in batch.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        # After the answers, so that these do not wait for the watchers.
+        self._fanout.publish(batch.events)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        # What has gathered meanwhile was decided as if the batch had been committed, so it fails as well.
+        waiters = batch.waiters + self._gathering.waiters
+        self._gathering = Batch()
+        self._overlay.clear()
+        reason = explain(error, self._path)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(type(reason)(str(reason)))
+
+    async def close(self) -> None:
+        """Finish what is being committed, end all watches, let go of files."""
+        if self._closing:
+            return
+        self._closing = True
+        while (batch := self._in_flight or self._gathering).events:
+            await asyncio.wait([self._waiter(batch)])
+        self._fanout.close()
+        self._reader.close()
+        await self._writer.stop()
+        self._lock.release()
+
+
+def _where(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    bucket, namespace, after = wanted.bucket, wanted.namespace, wanted.after
+    if namespace is None:
+        if after is None:
+            return "bucket = ?", (bucket,)
+        return "bucket = ? AND (namespace, name) > (?, ?)", (bucket, *after)
+    if after is None or after[0] < namespace:
+        return "bucket = ? AND namespace = ?", (bucket, namespace)
+    if after[0] > namespace:
+        return "FALSE", ()
+    return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
+
+
+def _select(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    where, values = _where(wanted)
+    body = "x''" if wanted.meta_only else "body"
+    statement = (
+        f"SELECT namespace, name, revision, meta, {body} FROM rows WHERE {where} ORDER BY namespace, name"  # noqa: S608 - constants
+    )
+    return statement, values
+
+
+def _rows(cursor: sqlite3.Cursor, bucket: str) -> Iterator[Row]:
+    for namespace, name, revision, meta, body in cursor:
+        yield Row(Key(bucket, namespace, name), revision, meta, body)
