@@ -183,7 +183,7 @@ class _Reflector:
         passing = isinstance(error, Unreachable | TooManyRequests) or (
             isinstance(error, ApiError) and error.http_status >= 500
         )
-        return not passing or (self.failures >= _SUSPICIOUS and not isinstance(error, Unreachable))
+        return not passing or (self.failures + 1 >= _SUSPICIOUS and not isinstance(error, Unreachable))
 
 
 def follow(
