@@ -27,11 +27,16 @@ class Registry:
     `generation` grows with every change, so that what was made from the registry can be kept until then.
     """
 
-    def __init__(self, builtin: Iterable[ResourceDefinition], make_definitions: MakeDefinitions) -> None:
-        self._builtin = tuple(builtin)
+    def __init__(self, make_definitions: MakeDefinitions) -> None:
+        self._builtin: tuple[ResourceDefinition, ...] = ()
         self._make_definitions = make_definitions
         self._crds: dict[str, tuple[ResourceDefinition, ...]] = {}
         self.generation = 0
+        self._index()
+
+    def set_builtin(self, builtin: Iterable[ResourceDefinition]) -> None:
+        """Replace the built-in kinds (one of them knows the registry, so they come after it)."""
+        self._builtin = tuple(builtin)
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> ResourceDefinition | None:

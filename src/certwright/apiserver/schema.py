@@ -1,7 +1,7 @@
 """A structural schema, ready to prune, default and check objects.
 
-Metadata is the same for all kinds and is left alone here. Compiled on first use: a server that starts with six CustomResourceDefinitions does not pay for those that
-nobody writes to.
+Metadata is the same for all kinds and is left alone here. A schema is compiled on first use: a server that
+starts with six CustomResourceDefinitions does not pay for those that nobody writes to.
 
 Source: Kubernetes documentation, "Specifying a structural schema".
 """
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from certwright.apiserver.schema_check import Check, compile_check
+from certwright.apiserver.schema_check import compile_check
+from certwright.apiserver.schema_scalars import Check
 from certwright.apiserver.schema_walk import EMBEDDED, Walk, compile_walk
 from certwright.resources.errors import FieldError, invalid
 

@@ -5,6 +5,7 @@ Source: kube-openapi `pkg/validation/validate` (type, values, formats).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
@@ -150,11 +151,38 @@ def _pattern_check(schema: Schema) -> list[Check]:
 
     def check(value: str, path: Path, errors: list[FieldError]) -> None:
         if not matches:
-            matches.append(compile_pattern(pattern))
+            matches.append(_matcher(pattern))
         if not matches[0](value):
             errors.append(words.wrong(path, value, f"should match '{pattern}'"))
 
     return [check]
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    try:
+        return compile_pattern(pattern)
+    except ValueError:
+        # It was not found out when the schema was accepted; nothing can match it.
+        return lambda _: False
+
+
+_NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why `pattern` is refused in a schema, or None."""
+    try:
+        re.compile(pattern)
+        doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
+    except re.error:
+        doubtful = True
+    # The judge is `compile_pattern`, but what it loads is dear; an ordinary pattern can do without.
+    if doubtful:
+        try:
+            compile_pattern(pattern)
+        except ValueError as error:
+            return str(error)
+    return None
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:

@@ -1,0 +1,264 @@
+"""The schemas of the kinds that are built in, with a sentence for each field (`kubectl explain`).
+
+Source: Kubernetes API reference: Namespace, Secret, ConfigMap, ServiceAccount, Event v1 core; Lease v1
+coordination; CustomResourceDefinition v1 apiextensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def text(description: str, **more: Any) -> Json:
+    """A string."""
+    return {"type": "string", "description": description, **more}
+
+
+def time(description: str) -> Json:
+    """A time in RFC 3339."""
+    return text(description, format="date-time")
+
+
+def number(description: str, **more: Any) -> Json:
+    """A whole number."""
+    return {"type": "integer", "format": "int32", "description": description, **more}
+
+
+def flag(description: str) -> Json:
+    """True or false."""
+    return {"type": "boolean", "description": description}
+
+
+def listing(description: str, items: Json, **more: Any) -> Json:
+    """A list."""
+    return {"type": "array", "description": description, "items": items, **more}
+
+
+def strings(description: str, **more: Any) -> Json:
+    """A list of strings."""
+    return listing(description, {"type": "string"}, **more)
+
+
+def mapping(description: str, values: Json | None = None) -> Json:
+    """An object with any keys."""
+    return {
+        "type": "object",
+        "description": description,
+        "additionalProperties": values or {"type": "string"},
+    }
+
+
+def obj(description: str, /, *, required: tuple[str, ...] = (), **properties: Json) -> Json:
+    """An object with named fields."""
+    made: Json = {"type": "object", "description": description, "properties": properties}
+    if required:
+        made["required"] = list(required)
+    return made
+
+
+def anything(description: str) -> Json:
+    """An object whose fields are not looked at here."""
+    return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+OBJECT_META = obj(
+    "Metadata that every object has.",
+    name=text("The name, unique among the objects of the kind in the namespace. It cannot be changed."),
+    generateName=text("A prefix to make a unique name from, where no name is given."),
+    namespace=text("The namespace that the object lives in. It cannot be changed."),
+    selfLink=text("No longer filled."),
+    uid=text("An identifier that no other object ever had or will have. Set by the server."),
+    resourceVersion=text("Names this state of the object, for optimistic locking and watches."),
+    generation=number("Counts changes of what is wanted (the spec).", format="int64"),
+    creationTimestamp=time("When the object was created."),
+    deletionTimestamp=time("When deletion was asked for; the object goes once its finalizers have gone."),
+    deletionGracePeriodSeconds=number("Seconds to leave before the object is removed.", format="int64"),
+    labels=mapping("Keys and values to select objects by."),
+    annotations=mapping("Keys and values that tools keep with the object and that are not selected by."),
+    finalizers=strings("Names of what must be done before the object is removed."),
+    ownerReferences=listing(
+        "The objects that this one belongs to; when all of them are gone, it is deleted.",
+        obj(
+            "One owner.",
+            required=("apiVersion", "kind", "name", "uid"),
+            apiVersion=text("The owner's API version."),
+            kind=text("The owner's kind."),
+            name=text("The owner's name."),
+            uid=text("The owner's UID."),
+            controller=flag("Whether this owner is the one that manages the object."),
+            blockOwnerDeletion=flag("Whether the owner must wait for this object in foreground deletion."),
+        ),
+        **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+    ),
+    managedFields=listing("Which manager set which fields.", anything("One manager's fields.")),
+)
+"""What every object's metadata may hold."""
+
+SECRET = obj(
+    "Holds a small amount of confidential data, such as a private key. Values are base64.",
+    type=text("What kind of data it is, e.g. kubernetes.io/tls. It cannot be changed."),
+    data=mapping("The data: base64 under keys of letters, digits, '-', '_' and '.'."),
+    stringData=mapping("Data as plain text, for writing only: the server moves it into data."),
+    immutable=flag("Once true, data can no longer be changed, only the whole Secret deleted."),
+)
+
+CONFIG_MAP = obj(
+    "Holds configuration that is not confidential.",
+    data=mapping("Texts under keys of letters, digits, '-', '_' and '.'."),
+    binaryData=mapping("Bytes, as base64, under the same kind of keys."),
+    immutable=flag("Once true, data can no longer be changed, only the whole ConfigMap deleted."),
+)
+
+_CONDITION = obj(
+    "One observed aspect of the object.",
+    required=("type", "status"),
+    type=text("Which aspect."),
+    status=text("True, False or Unknown."),
+    reason=text("Why, in one word."),
+    message=text("Why, in a sentence."),
+    lastTransitionTime=time("When the status last changed."),
+    observedGeneration=number("The generation that was looked at.", format="int64"),
+)
+
+NAMESPACE = obj(
+    "A scope for names.",
+    spec=obj("How the namespace behaves.", finalizers=strings("What must be done before it is removed.")),
+    status=obj(
+        "What the namespace is like.",
+        phase=text("Active, or Terminating."),
+        conditions=listing("What is observed of it.", _CONDITION),
+    ),
+)
+
+_LOCAL_REFERENCE = obj("Names an object of the same namespace.", name=text("Its name."))
+
+_REFERENCE = obj(
+    "Names an object.",
+    apiVersion=text("Its API version."),
+    kind=text("Its kind."),
+    name=text("Its name."),
+    namespace=text("Its namespace."),
+    uid=text("Its UID."),
+    resourceVersion=text("The state that is meant."),
+    fieldPath=text("The part of it that is meant."),
+)
+
+SERVICE_ACCOUNT = obj(
+    "An identity for programs.",
+    secrets=listing("Secrets that the account may use.", _REFERENCE),
+    imagePullSecrets=listing("Secrets for pulling images.", _LOCAL_REFERENCE),
+    automountServiceAccountToken=flag("Whether pods get a token of the account."),
+)
+
+EVENT = obj(
+    "Something that happened to an object.",
+    required=("involvedObject",),
+    involvedObject={**_REFERENCE, "description": "The object that the event is about."},
+    reason=text("Why it happened, in one word."),
+    message=text("What happened, in a sentence."),
+    source=obj("Who reports it.", component=text("The program."), host=text("The machine.")),
+    firstTimestamp=time("When it happened first."),
+    lastTimestamp=time("When it happened last."),
+    count=number("How often it happened."),
+    type=text("Normal or Warning."),
+    eventTime=time("When it was first observed."),
+    series=obj(
+        "How it goes on.",
+        count=number("How often it happened until now."),
+        lastObservedTime=time("When it was seen last."),
+    ),
+    action=text("What was done or failed."),
+    related={**_REFERENCE, "description": "A second object that is concerned."},
+    reportingComponent=text("The controller that reports it."),
+    reportingInstance=text("Which running copy of that controller."),
+)
+
+LEASE = obj(
+    "A lock that is held for a time, such as that of a leader.",
+    spec=obj(
+        "Who holds it, since when, for how long.",
+        holderIdentity=text("Who holds the lease."),
+        leaseDurationSeconds=number("How long the lease holds after renewTime, in seconds."),
+        acquireTime=time("When the holder got it."),
+        renewTime=time("When the holder last renewed it."),
+        leaseTransitions=number("How often it changed hands."),
+        strategy=text("How the holder is chosen in coordinated leader election."),
+        preferredHolder=text("Who should hold it next."),
+    ),
+)
+
+_NAMES = obj(
+    "What the resource is called.",
+    required=("plural", "kind"),
+    plural=text("The plural, as in URLs: lower case."),
+    singular=text("The singular, lower case; the kind in lower case by default."),
+    shortNames=strings("Short forms for the command line."),
+    kind=text("The kind, in CamelCase."),
+    listKind=text("The kind of lists; the kind and List by default."),
+    categories=strings("Groups of resources to ask for at once, such as all."),
+)
+
+_COLUMN = obj(
+    "A column of kubectl get.",
+    required=("name", "type", "jsonPath"),
+    name=text("Its heading."),
+    type=text("integer, number, string, boolean or date."),
+    format=text("A closer description of the type."),
+    description=text("What it shows."),
+    priority=number("0 is always shown, more only in wide output."),
+    jsonPath=text("Where the value lies in the object."),
+)
+
+_VERSION = obj(
+    "A version of the resource.",
+    required=("name", "served", "storage"),
+    name=text("The version, such as v1."),
+    served=flag("Whether it can be asked for."),
+    storage=flag("Whether objects are stored in it; exactly one is."),
+    deprecated=flag("Whether a warning is sent with each answer."),
+    deprecationWarning=text("The text of that warning."),
+    schema=obj("The schema.", openAPIV3Schema=anything("An OpenAPI v3 schema, structural.")),
+    subresources=obj(
+        "The subresources.",
+        status=anything("Present: /status exists and only there the status can be changed."),
+        scale=obj(
+            "The scale subresource.",
+            specReplicasPath=text("Path of the wanted number."),
+            statusReplicasPath=text("Path of the observed number."),
+            labelSelectorPath=text("Path of the selector."),
+        ),
+    ),
+    additionalPrinterColumns=listing("What kubectl get shows beside the name.", _COLUMN),
+    selectableFields=listing(
+        "Fields that field selectors may name.",
+        obj("One field.", required=("jsonPath",), jsonPath=text("A path of plain names.")),
+    ),
+)
+
+CUSTOM_RESOURCE_DEFINITION = obj(
+    "Brings a new kind to the server.",
+    required=("spec",),
+    spec=obj(
+        "The kind.",
+        required=("group", "names", "scope", "versions"),
+        group=text("The API group, such as example.com."),
+        names=_NAMES,
+        scope=text("Cluster or Namespaced."),
+        versions=listing("The versions.", _VERSION),
+        conversion=obj(
+            "How objects are converted between versions.",
+            strategy=text("None: only the apiVersion changes."),
+            webhook=anything("Whom to ask, with strategy Webhook."),
+        ),
+        preserveUnknownFields=flag("Must be false."),
+    ),
+    status=obj(
+        "What the server made of it.",
+        conditions=listing("Established and NamesAccepted, among others.", _CONDITION),
+        acceptedNames={**_NAMES, "required": [], "description": "The names in use."},
+        storedVersions=strings("Versions that objects may be stored in."),
+        observedGeneration=number("The generation that was looked at.", format="int64"),
+    ),
+)

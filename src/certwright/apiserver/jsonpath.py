@@ -1,0 +1,155 @@
+"""The JSONPath of printer columns and selectable fields: a way from an object to the first value on it.
+
+What is understood: `.name`, `['name']`, `.a\\.b` for a key with a dot, `[0]`, `[-1]`, `[*]`, and filters on
+the items of a list such as `[?(@.type == "Ready")]` with `==`, `!=`, `<`, `<=`, `>`, `>=`.
+
+Source: Kubernetes documentation, "JSONPath Support"; the subset is what CustomResourceDefinitions use.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+Step = Callable[[list[Any]], list[Any]]
+"""From the values found so far to the next ones."""
+
+Find = Callable[[Any], Any]
+"""From an object to the first value found, or `MISSING`."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+"""No value lies on the path (null is a value)."""
+
+_NAME = re.compile(r"\.((?:\\.|[^.\[\\])+)")
+_QUOTED = re.compile(r"""\[\s*'((?:\\.|[^'\\])*)'\s*\]|\[\s*"((?:\\.|[^"\\])*)"\s*\]""")
+_INDEX = re.compile(r"\[\s*(-?\d+)\s*\]")
+_ALL = re.compile(r"\[\s*\*\s*\]|\.\*")
+_FILTER = re.compile(
+    r"""\[\?\(\s*@((?:\.[^\s=!<>"'()]+|\[[^\]]*\])*)\s*(==|!=|<=|>=|<|>)\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s)]+)\s*\)\]"""
+)
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compile_path(path: str) -> Find:
+    """Compile a path such as `.status.conditions[?(@.type=="Ready")].status`.
+
+    Raises `ValueError` that says at which place the path is not understood.
+    """
+    if not path.startswith((".", "[")):
+        raise ValueError(f"{path!r} must start with a dot")
+    steps = tuple(_steps(path))
+
+    def find(value: Any) -> Any:
+        found = [value]
+        for step in steps:
+            found = step(found)
+            if not found:
+                return MISSING
+        return found[0]
+
+    return find
+
+
+def simple_keys(path: str) -> tuple[str, ...]:
+    """The keys of a path that consists of plain names only (`.spec.issuerRef.name`).
+
+    Raises `ValueError` for any other path.
+    """
+    keys, at = [], 0
+    while match := _NAME.match(path, at):
+        keys.append(_unescape(match[1]))
+        at = match.end()
+    if not keys or at != len(path):
+        raise ValueError(f"{path!r} is not a path of plain names such as .spec.name")
+    return tuple(keys)
+
+
+def _steps(path: str) -> Iterator[Step]:
+    at = 0
+    # A lone dot in front of a bracket, and at the end, means nothing.
+    while at < len(path) and path[at:] != ".":
+        if path.startswith(".[", at):
+            at += 1
+        step, at = _step(path, at)
+        yield step
+
+
+def _step(path: str, at: int) -> tuple[Step, int]:
+    if match := _ALL.match(path, at):
+        return _every, match.end()
+    if match := _NAME.match(path, at):
+        return _child(_unescape(match[1])), match.end()
+    if match := _QUOTED.match(path, at):
+        return _child(_unescape(match[1] or match[2] or "")), match.end()
+    if match := _INDEX.match(path, at):
+        return _index(int(match[1])), match.end()
+    if match := _FILTER.match(path, at):
+        return _filter(match[1], match[2], match[3]), match.end()
+    raise ValueError(f"{path!r} is not understood from character {at + 1} on: {path[at:]!r}")
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _child(key: str) -> Step:
+    return lambda found: [value[key] for value in found if type(value) is dict and key in value]
+
+
+def _index(index: int) -> Step:
+    return lambda found: [
+        value[index] for value in found if type(value) is list and -len(value) <= index < len(value)
+    ]
+
+
+def _every(found: list[Any]) -> list[Any]:
+    return [item for value in found for item in _items(value)]
+
+
+def _items(value: Any) -> list[Any]:
+    if type(value) is dict:
+        return list(value.values())
+    return value if type(value) is list else []
+
+
+def _filter(left: str, sign: str, right: str) -> Step:
+    find = compile_path(left) if left else lambda value: value
+    wanted = _literal(right)
+    compare = _COMPARE[sign]
+
+    def holds(item: Any) -> bool:
+        value = find(item)
+        if value is MISSING:
+            return False
+        try:
+            return compare(value, wanted)
+        except TypeError:
+            return False
+
+    return lambda found: [item for value in found for item in _items(value) if holds(item)]
+
+
+def _literal(text: str) -> Any:
+    if text[0] in "\"'":
+        return _unescape(text[1:-1])
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{text!r} is not a value; write strings in quotes") from error
