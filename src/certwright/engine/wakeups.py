@@ -51,16 +51,20 @@ class _Alarms(Generic[K, M]):
         number = next(self._order)
         self._set[key] = (moment, number)
         heapq.heappush(self._heap, (moment, number, key))
+        self._sweep()
         # While it rings, the task looks at the heap again before it sleeps.
         if not self._ringing and (self._awaited is None or moment < self._awaited):
             self._restart()
 
     def clear(self, key: K) -> None:
-        # Its place in the heap is recognised as stale when it comes up; see also _sweep.
-        if self._set.pop(key, None) is not None and len(self._heap) > 2 * len(self._set) + 64:
-            self._sweep()
+        # Its place in the heap is recognised as stale when it comes up.
+        self._set.pop(key, None)
+        self._sweep()
 
     def _sweep(self) -> None:
+        # Stale places must not pile up until their time comes, which may be in years.
+        if len(self._heap) <= 2 * len(self._set) + 64:
+            return
         self._heap = [(moment, number, key) for key, (moment, number) in self._set.items()]
         heapq.heapify(self._heap)
 

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from certwright.engine.loop import Controller, Reconcile, Result
+from certwright.engine.queue import WorkQueue
+from certwright.kit.clock import TestClock
+from certwright.resources.errors import Conflict, Forbidden
+from certwright.resources.meta import ObjectKey
+
+A, B = ObjectKey("n", "a"), ObjectKey("n", "b")
+
+
+async def run_all() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def working(reconcile: Reconcile, clock: TestClock, **options: int) -> AsyncIterator[Controller]:
+    controller = Controller("certificates", reconcile, WorkQueue(clock), **options)
+    task = asyncio.ensure_future(controller.run())
+    try:
+        yield controller
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_key_is_reconciled_and_then_all_is_idle() -> None:
+    seen: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        seen.append(key)
+        return Result()
+
+    async with working(reconcile, TestClock()) as controller:
+        controller.queue.add(A)
+        assert not controller.idle
+        await run_all()
+        assert seen == [A]
+        assert controller.idle
+
+
+async def test_two_keys_run_side_by_side_but_one_key_never_twice() -> None:
+    running: list[ObjectKey] = []
+    gate = asyncio.Event()
+
+    async def reconcile(key: ObjectKey) -> Result:
+        assert key not in running
+        running.append(key)
+        await gate.wait()
+        running.remove(key)
+        return Result()
+
+    async with working(reconcile, TestClock()) as controller:
+        for key in (A, B):
+            controller.queue.add(key)
+        await run_all()
+        controller.queue.add(A)
+        await run_all()
+        assert running == [A, B]
+        gate.set()
+        await run_all()
+        assert controller.runs == 3
+        assert controller.failures == 0
+
+
+async def test_no_more_workers_than_asked_for() -> None:
+    running = 0
+    gate = asyncio.Event()
+
+    async def reconcile(key: ObjectKey) -> Result:
+        nonlocal running
+        running += 1
+        await gate.wait()
+        return Result()
+
+    async with working(reconcile, TestClock(), workers=3) as controller:
+        for number in range(10):
+            controller.queue.add(ObjectKey("n", str(number)))
+        await run_all()
+        assert running == 3
+
+
+async def test_the_latest_result_decides_when_it_is_woken() -> None:
+    clock = TestClock()
+    results = [Result(wake_at=clock.now() + timedelta(days=60)), Result(), Result()]
+    runs: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        runs.append(key)
+        return results.pop(0)
+
+    async with working(reconcile, clock) as controller:
+        controller.queue.add(A)
+        await run_all()
+        clock.advance(timedelta(days=60))
+        await run_all()
+        assert len(runs) == 2
+        controller.queue.add(A)
+        await run_all()
+        clock.advance(timedelta(days=600))
+        await run_all()
+        assert len(runs) == 3
+
+
+async def test_a_failure_is_tried_again_and_told_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    clock = TestClock()
+
+    async def reconcile(key: ObjectKey) -> Result:
+        raise Forbidden("secrets is forbidden")
+
+    async with working(reconcile, clock) as controller:
+        controller.queue.add(A)
+        for _ in range(10):
+            await run_all()
+            clock.advance(timedelta(seconds=30))
+        assert controller.failures == 10
+    assert [r.getMessage() for r in caplog.records] == [
+        "certificates: n/a: secrets is forbidden",
+        "certificates: n/a: secrets is forbidden (failed 2 times in a row)",
+        "certificates: n/a: secrets is forbidden (failed 4 times in a row)",
+        "certificates: n/a: secrets is forbidden (failed 8 times in a row)",
+    ]
+    assert not any(r.exc_info for r in caplog.records)
+
+
+async def test_a_bug_is_shown_with_its_traceback_and_stops_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        if key == A:
+            raise KeyError("x")
+        done.append(key)
+        return Result()
+
+    async with working(reconcile, TestClock(), workers=1) as controller:
+        controller.queue.add(A)
+        controller.queue.add(B)
+        await run_all()
+    assert done == [B]
+    assert "certificates: n/a: KeyError: 'x'" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+async def test_a_conflict_is_everyday_business(caplog: pytest.LogCaptureFixture) -> None:
+    clock = TestClock()
+    outcomes: list[Exception | None] = [Conflict("the object has been modified"), None]
+
+    async def reconcile(key: ObjectKey) -> Result:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        return Result()
+
+    caplog.set_level(logging.INFO)
+    async with working(reconcile, clock) as controller:
+        controller.queue.add(A)
+        await run_all()
+        clock.advance(timedelta(seconds=1))
+        await run_all()
+    assert outcomes == []
+    assert caplog.records == []
+
+
+async def test_stopping_cancels_what_is_under_way() -> None:
+    cancelled = asyncio.Event()
+
+    async def reconcile(key: ObjectKey) -> Result:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return Result()
+
+    async with working(reconcile, TestClock()) as controller:
+        controller.queue.add(A)
+        await run_all()
+    assert cancelled.is_set()

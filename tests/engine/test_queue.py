@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certwright.engine.queue import WorkQueue
+from certwright.kit.clock import TestClock
+
+
+async def run_all() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_key_added_twice_is_given_out_once() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_added_while_worked_on_is_given_out_once_more_after() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    queue.add("a")
+    await queue.take()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert await queue.take() == "a"
+    queue.done("a")
+    assert queue.idle
+
+
+async def test_it_is_idle_when_all_that_is_left_waits_for_its_time() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    idle = [queue.idle]
+    queue.add("a")
+    idle.append(queue.idle)
+    await queue.take()
+    idle.append(queue.idle)
+    queue.done("a")
+    queue.add_after("a", timedelta(seconds=1))
+    idle.append(queue.idle)
+    assert idle == [True, False, False, True]
+    assert queue.waiting == 1
+    await queue.close()
+
+
+async def test_who_waits_is_given_what_comes_and_cancelling_loses_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.ensure_future(queue.take()) for _ in range(2))
+    await run_all()
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
+
+
+async def test_failures_double_the_wait_and_a_success_forgets_them() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    delays = [queue.retry_delay("a", n).total_seconds() for n in range(1, 8)]
+    assert [round(d / delays[0]) for d in delays] == [1, 2, 4, 8, 16, 30, 30]
+    assert 0.9 <= delays[0] <= 1
+    assert queue.retry_delay("a", 1) != queue.retry_delay("b", 1)
+    assert [queue.failed("a"), queue.failed("a")] == [1, 2]
+    queue.succeeded("a")
+    assert queue.failed("a") == 1
+    await queue.close()
+
+
+async def test_what_failed_comes_back_after_its_wait() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    queue.add("a")
+    key = await queue.take()
+    queue.failed(key)
+    queue.done(key)
+    await run_all()
+    clock.advance(timedelta(seconds=0.8))
+    await run_all()
+    assert len(queue) == 0
+    clock.advance(timedelta(seconds=0.2))
+    await run_all()
+    assert await queue.take() == "a"
+    await queue.close()
+
+
+async def test_add_at_is_by_the_wall_clock_and_the_earliest_counts() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    queue.add_at("a", clock.now() + timedelta(hours=1))
+    queue.add_at("a", clock.now() + timedelta(hours=2))
+    await run_all()
+    clock.advance(timedelta(hours=1))
+    await run_all()
+    assert await queue.take() == "a"
+    assert queue.waiting == 0
+    await queue.close()
+
+
+Steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.integers(0, 3)), max_size=40)
+
+
+@settings(max_examples=100)
+@given(Steps)
+def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int]]) -> None:
+    async def run() -> None:
+        queue: WorkQueue[int] = WorkQueue(TestClock())
+        wanted: set[int] = set()
+        working: set[int] = set()
+        for what, key in steps:
+            if what == "add":
+                queue.add(key)
+                wanted.add(key)
+            elif what == "take" and len(queue):
+                taken = await queue.take()
+                assert taken not in working
+                working.add(taken)
+                wanted.discard(taken)
+            elif what == "done" and key in working:
+                working.discard(key)
+                queue.done(key)
+        for key in list(working):
+            queue.done(key)
+        left = set()
+        while len(queue):
+            left.add(await queue.take())
+        assert left == wanted
+
+    asyncio.run(run())

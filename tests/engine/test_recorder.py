@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.engine import recorder as recorder_module
+from certwright.engine.recorder import Recorder
+from certwright.kit.clock import TestClock
+from certwright.kit.exchange import Request, Response
+from certwright.resources.core import Namespace, Secret
+from certwright.resources.errors import NotFound
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.table import NAMESPACES, SECRETS
+from client.peers import Peer
+
+WEB = Secret(metadata=ObjectMeta(name="web", namespace="n", uid="u1", resource_version="7"))
+
+
+class EventServer(Peer):
+    """Takes every Event; `status` can be set to refuse them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 200
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def handle(self, request: Request) -> Response:
+        self.requests.append(request)
+        await self.gate.wait()
+        return Response(self.status, {}, request.body if self.status == 200 else b"{}")
+
+    def bodies(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(request.body) for request in self.requests]
+
+    def messages(self) -> list[str]:
+        return [body["message"] for body in self.bodies()]
+
+
+class Scene:
+    """A recorder and the server that it writes to."""
+
+    def __init__(self) -> None:
+        self.server = EventServer()
+        self.clock = TestClock()
+        self.recorder = Recorder(self.server.client(), self.clock, "certwright-certificates")
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.server.gate.set()
+    await scene.recorder.close()
+
+
+async def test_an_event_says_what_happened_to_whom(scene: Scene) -> None:
+    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
+    assert scene.server.requests == []
+    await scene.recorder.flush()
+    (event,) = scene.server.bodies()
+    assert re.fullmatch(r"web\.[0-9a-f]{16}", event["metadata"].pop("name"))
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "n"},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "namespace": "n",
+            "name": "web",
+            "uid": "u1",
+            "resourceVersion": "7",
+        },
+        "reason": "Issued",
+        "message": "it was issued",
+        "source": {"component": "certwright-certificates"},
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
+        "type": "Normal",
+        "reportingComponent": "certwright-certificates",
+    }
+
+
+async def test_equal_events_are_counted_on_the_first(scene: Scene) -> None:
+    for _ in range(3):
+        scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
+        await scene.recorder.flush()
+        scene.clock.advance(timedelta(minutes=9))
+    assert [r.method for r in scene.server.requests] == ["POST", "PATCH", "PATCH"]
+    assert scene.server.bodies()[2] == {"count": 3, "lastTimestamp": "2026-01-01T00:18:00Z"}
+    name = scene.server.bodies()[0]["metadata"]["name"]
+    assert scene.server.requests[2].target == f"/api/v1/namespaces/n/events/{name}"
+
+
+async def test_after_ten_minutes_of_quiet_it_is_a_new_event(scene: Scene) -> None:
+    scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
+    await scene.recorder.flush()
+    scene.clock.advance(timedelta(minutes=11))
+    scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
+    await scene.recorder.flush()
+    assert [r.method for r in scene.server.requests] == ["POST", "POST"]
+
+
+async def test_an_event_that_has_been_tidied_away_is_made_again(scene: Scene) -> None:
+    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
+    await scene.recorder.flush()
+    scene.server.status = NotFound.code
+    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
+    await scene.recorder.flush()
+    assert [r.method for r in scene.server.requests] == ["POST", "PATCH", "POST"]
+
+
+async def test_another_message_is_another_event_and_the_order_is_kept(scene: Scene) -> None:
+    messages = [f"step {number}" for number in range(20)]
+    for message in messages:
+        scene.recorder.event(SECRETS, WEB, "Normal", "Step", message)
+    await scene.recorder.flush()
+    assert scene.server.messages() == messages
+
+
+async def test_events_of_a_cluster_scoped_object_lie_in_the_default_namespace(scene: Scene) -> None:
+    scene.recorder.event(NAMESPACES, Namespace(metadata=ObjectMeta(name="x")), "Normal", "R", "m")
+    await scene.recorder.flush()
+    assert scene.server.targets == ["POST /api/v1/namespaces/default/events"]
+    assert "namespace" not in scene.server.bodies()[0]["involvedObject"]
+
+
+async def test_a_long_message_and_a_long_name_are_cut(scene: Scene) -> None:
+    long = Secret(metadata=ObjectMeta(name="x" * 253, namespace="n"))
+    scene.recorder.event(SECRETS, long, "Normal", "R", "é" * 600)
+    await scene.recorder.flush()
+    (event,) = scene.server.bodies()
+    assert len(event["message"].encode()) <= 1024
+    assert event["message"].endswith("é...")
+    assert len(event["metadata"]["name"]) <= 253
+
+
+async def test_what_the_server_does_not_take_is_dropped_and_the_next_one_is_tried(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.server.status = 403
+    scene.recorder.event(SECRETS, WEB, "Normal", "R", "one")
+    await scene.recorder.flush()
+    scene.server.status = 200
+    scene.recorder.event(SECRETS, WEB, "Normal", "R", "two")
+    await scene.recorder.flush()
+    assert scene.server.messages() == ["one", "two"]
+    assert scene.recorder.dropped == 1
+    assert "an event could not be written (1 so far)" in caplog.text
+
+
+async def test_when_too_many_wait_the_caller_is_not_held_up(scene: Scene) -> None:
+    scene.server.gate.clear()
+    for number in range(recorder_module._WAITING + 5):
+        scene.recorder.event(SECRETS, WEB, "Normal", "R", str(number))
+    assert scene.recorder.dropped == 5
