@@ -5,5 +5,6 @@ Never holds:  rules that look at another object (they go to controllers); parsin
 Modules:      meta, conditions, kinds, errors, docs (field texts), names and reasons (well-known words),
               references, issuer_ref, certificate, request, issuer, solver, pod, order, challenge, core
               (Secret, Event, Namespace, …), micro_time, table (the kinds), codec, crds (the
-              CustomResourceDefinitions made from the structs), yaml_scalars, yaml_writer
+              CustomResourceDefinitions made from the structs), manifests (files of
+              YAML and JSON; yaml_reader, yaml_scalars, yaml_writer), naming (names, labels, annotations)
 """
