@@ -1,0 +1,40 @@
+"""Approve certificate requests: everything that nobody has denied, approved or finished yet.
+
+The right to approve is the API server's to check. Who wants an approver of their own leaves this one out
+(`--controllers=*,-certificaterequests-approver`).
+
+Source: cert-manager `pkg/controller/certificaterequests/approver`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from certwright.resources import conditions, reasons
+from certwright.resources.meta import Condition
+from certwright.resources.request import CertificateRequest
+
+REASON = "cert-manager.io"
+MESSAGE = "Certificate request has been approved by cert-manager.io"
+
+
+def is_open(request: CertificateRequest) -> bool:
+    """Whether the request is neither approved, nor denied, nor finished."""
+    held = request.status.conditions
+    ready = conditions.find(held, reasons.READY)
+    decided = conditions.is_true(held, reasons.APPROVED) or conditions.is_true(held, reasons.DENIED)
+    finished = ready is not None and ready.reason in (reasons.FAILED, reasons.ISSUED)
+    return not decided and not finished
+
+
+def approve(request: CertificateRequest, now: datetime) -> CertificateRequest:
+    """The request with `Approved=True`, if it is open; otherwise unchanged."""
+    if not is_open(request):
+        return request
+    new = Condition(type=reasons.APPROVED, status="True", reason=REASON, message=MESSAGE)
+    status = msgspec.structs.replace(
+        request.status, conditions=conditions.with_condition(request.status.conditions, new, now)
+    )
+    return msgspec.structs.replace(request, status=status)

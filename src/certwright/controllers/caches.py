@@ -1,0 +1,148 @@
+"""The local copies that the controllers look things up in, and the indexes that spare them searching.
+
+An index value is `namespace/name` of the object that is looked from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from certwright.client.informer import Informer
+from certwright.client.rest import Client
+from certwright.kit.clock import Clock
+from certwright.kit.tasks import TaskSet
+from certwright.resources import conditions, names, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import Object, controller_of
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import (
+    CERTIFICATE_REQUESTS,
+    CERTIFICATES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    SECRETS,
+)
+
+_BY_OWNER = "owner"
+_BY_TARGET = "target"
+_BY_ISSUER = "issuer"
+
+
+class Caches:
+    """Certificates, their requests, issuers and Secrets, of one namespace or of all.
+
+    With a namespace there are no ClusterIssuers (cert-manager's `--namespace`).
+    """
+
+    def __init__(self, client: Client, clock: Clock, *, namespace: str = "") -> None:
+        self.certificates: Informer[Certificate] = Informer(
+            client, CERTIFICATES, clock, namespace=namespace, indexers={_BY_TARGET: _target_secret}
+        )
+        self.requests: Informer[CertificateRequest] = Informer(
+            client,
+            CERTIFICATE_REQUESTS,
+            clock,
+            namespace=namespace,
+            indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
+        )
+        self.issuers: Informer[Issuer] = Informer(client, ISSUERS, clock, namespace=namespace)
+        self.cluster_issuers: Informer[ClusterIssuer] | None = (
+            None if namespace else Informer(client, CLUSTER_ISSUERS, clock)
+        )
+        self.secrets: Informer[Secret] = Informer(
+            client, SECRETS, clock, namespace=namespace, indexers={_BY_OWNER: _owner_of_next_key}
+        )
+
+    def start(self, tasks: TaskSet) -> None:
+        """Begin to follow the server."""
+        for informer in self._all():
+            tasks.start(informer.run(), name=f"informer of {informer.kind.plural}")
+
+    async def wait_synced(self) -> None:
+        """Return when each holds what the server has."""
+        await asyncio.gather(*(informer.synced.wait() for informer in self._all()))
+
+    @property
+    def synced(self) -> bool:
+        """Whether each holds what the server has."""
+        return all(informer.synced.is_set() for informer in self._all())
+
+    def requests_of(self, owner: str) -> list[CertificateRequest]:
+        """The requests that a Certificate of that name owns; whether it is the one of now, see their UIDs."""
+        return self.requests.cache.by_index(_BY_OWNER, owner)
+
+    def requests_for(self, issuer: str) -> list[CertificateRequest]:
+        """The unfinished requests to that issuer (see `issuer_value`)."""
+        return self.requests.cache.by_index(_BY_ISSUER, issuer)
+
+    def next_keys_of(self, owner: str) -> list[Secret]:
+        """The next-key Secrets that a Certificate of that name owns."""
+        return self.secrets.cache.by_index(_BY_OWNER, owner)
+
+    def certificates_for(self, secret: str) -> list[Certificate]:
+        """The Certificates whose target is that Secret."""
+        return self.certificates.cache.by_index(_BY_TARGET, secret)
+
+    def _all(self) -> list[Informer[Any]]:
+        found: list[Informer[Any]] = [self.certificates, self.requests, self.secrets, self.issuers]
+        return [*found, self.cluster_issuers] if self.cluster_issuers is not None else found
+
+
+def owner_value(namespace: str, name: str) -> str:
+    """The index value of an owning Certificate."""
+    return f"{namespace}/{name}"
+
+
+def secret_value(namespace: str, name: str) -> str:
+    """The index value of a target Secret."""
+    return f"{namespace}/{name}"
+
+
+def issuer_value(kind: str, namespace: str, name: str) -> str:
+    """The index value of an issuer; a ClusterIssuer has no namespace."""
+    return f"{kind}/{namespace if kind == 'Issuer' else ''}/{name}"
+
+
+def issuer_of(reference: IssuerReference, namespace: str) -> str:
+    """The index value of the issuer that an object in `namespace` refers to."""
+    return issuer_value(reference.kind_or_default, namespace, reference.name)
+
+
+def is_finished(request: CertificateRequest) -> bool:
+    """Whether nothing will happen to the request any more."""
+    ready = conditions.find(request.status.conditions, reasons.READY)
+    return ready is not None and ready.reason in (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
+
+
+def owning_certificate(obj: Object) -> str | None:
+    """The name of the Certificate that controls the object, if one does."""
+    owner = controller_of(obj.metadata)
+    if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
+        return None
+    return owner.name
+
+
+def _owning_certificate(obj: Object) -> Iterable[str]:
+    name = owning_certificate(obj)
+    return () if name is None else (owner_value(obj.metadata.namespace, name),)
+
+
+def _owner_of_next_key(secret: Secret) -> Iterable[str]:
+    if secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) != "true":
+        return ()
+    return _owning_certificate(secret)
+
+
+def _target_secret(certificate: Certificate) -> Iterable[str]:
+    return (secret_value(certificate.metadata.namespace, certificate.spec.secret_name),)
+
+
+def _awaited_issuer(request: CertificateRequest) -> Iterable[str]:
+    if is_finished(request) or not request.spec.issuer_ref.is_ours:
+        return ()
+    return (issuer_of(request.spec.issuer_ref, request.metadata.namespace),)

@@ -1,0 +1,115 @@
+"""Run approval and signing over one CertificateRequest, and write its status once.
+
+Both on one draft: a request that is approved and signed at once takes one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from certwright.client.informer import Informer
+from certwright.controllers import approval
+from certwright.controllers.dependents import Dependents
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.signing import ISSUED_EVENT, Answer, Signing, Told
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Result
+from certwright.engine.recorder import Recorder
+from certwright.issuers.contract import SigningRequest, Tools
+from certwright.kit.workshop import Workshop
+from certwright.resources import conditions, reasons
+from certwright.resources.core import Secret
+from certwright.resources.errors import NotFound
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectKey, controller_of
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+
+WAITING = "Not signing CertificateRequest until it is Approved"
+
+# An older request that nobody has approved was told about before this process started.
+_NEW = timedelta(minutes=1)
+
+
+class RequestReconciler:
+    """Approves (if `approves`), then signs. `secrets_of` says in which namespace an issuer's Secrets lie."""
+
+    def __init__(
+        self,
+        signing: Signing,
+        *,
+        approves: bool,
+        requests: Informer[CertificateRequest],
+        secrets: Informer[Secret],
+        secrets_of: Callable[[IssuerReference, str], str],
+        status: StatusWriter[CertificateRequest],
+        recorder: Recorder,
+        workshop: Workshop,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._signing = signing
+        self._approves = approves
+        self._requests = requests
+        self._secrets = secrets
+        self._secrets_of = secrets_of
+        self._status = status
+        self._recorder = recorder
+        self._workshop = workshop
+        self._now = now
+        self._told: set[str] = set()
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One pass over one request. Raises what the write raises."""
+        request = self._requests.cache.get(key)
+        if request is None or request.metadata.deletion_timestamp is not None:
+            self.dependents.keep_only(key, ())
+            return Result()
+        draft = approval.approve(request, self._now()) if self._approves else request
+        answer = await self._answer(key, draft)
+        try:
+            written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
+        except NotFound:
+            return Result()
+        self._tell(request, written, answer)
+        return Result(wake_at=answer.again_at)
+
+    async def _answer(self, key: ObjectKey, request: CertificateRequest) -> Answer:
+        reader = SecretReader(self._secrets, self.dependents, key)
+        namespace = request.metadata.namespace
+        tools = Tools(
+            get_secret=reader.within(self._secrets_of(request.spec.issuer_ref, namespace)),
+            workshop=self._workshop,
+            now=self._now,
+        )
+        signing = SigningRequest(request, get_secret=reader.within(namespace))
+        answer = await self._signing.answer(request, tools, signing)
+        waits = conditions.find(answer.request.status.conditions, reasons.READY)
+        pending = waits is not None and waits.reason == reasons.PENDING
+        self.dependents.keep_only(key, reader.read if pending else ())
+        return answer
+
+    def _tell(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
+        """A request that a Certificate owns says nothing while all goes well: the Certificate's own events
+        tell that story."""
+        owner = controller_of(after.metadata)
+        owned = owner is not None and owner.kind == CERTIFICATES.kind
+        was_open = approval.is_open(before)
+        if was_open and approval.is_open(after):
+            self._say_once_that_it_waits(after)
+        elif was_open and self._approves and not owned:
+            self._event(after, Told("Normal", approval.REASON, approval.MESSAGE))
+        if answer.event is not None and not (owned and answer.event.reason == ISSUED_EVENT):
+            self._event(after, answer.event)
+
+    def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
+        meta = request.metadata
+        created = meta.creation_timestamp
+        if meta.uid in self._told or created is None or self._now() - created > _NEW:
+            return
+        self._told.add(meta.uid)
+        self._event(request, Told("Normal", "WaitingForApproval", WAITING))
+
+    def _event(self, request: CertificateRequest, told: Told) -> None:
+        self._recorder.event(CERTIFICATE_REQUESTS, request, told.type, told.reason, told.message)

@@ -1,0 +1,21 @@
+"""MIND, certificates: the steps from a Certificate to its Secret, and from there to the next renewal.
+
+May import:   what controllers may
+Never holds:  a step that knows another step: they talk only through the object
+Modules:      snapshot and facts (what is), wanted (what is wanted), rules (the difference), draft (what shall
+              be written), hands (how), trigger, keys, requests, issuing, readiness, revisions (the steps),
+              reconcile (runs them)
+
+One reconciler runs all steps, in this order, over one snapshot, and writes the status once:
+
+| step      | wakes on                                          | writes                         | next      |
+|-----------|---------------------------------------------------|--------------------------------|-----------|
+| trigger   | Certificate, target Secret, current request, time | Issuing=True                   | keys      |
+| keys      | Issuing=True, next-key Secret                     | next-key Secret and its name   | requests  |
+| requests  | next-key Secret, requests of revision n+1         | CertificateRequest             | signing   |
+| issuing   | request Ready, Failed or Denied                   | target Secret, revision        | readiness |
+| readiness | Certificate, target Secret, time                  | Ready, dates, renewalTime      | revisions |
+| revisions | Ready=True, requests                              | deletes old CertificateRequests | –        |
+
+Between requests and issuing lies `controllers/signing.py`, which works on the CertificateRequest.
+"""

@@ -1,0 +1,108 @@
+"""What PEM says, read once: keys, certificates and requests as facts that can be compared.
+
+The same bytes are looked at again and again (by each rule, in each round, at each wake-up); what was read
+last is remembered by its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certwright.pki import keys
+from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.errors import PkiError
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+# About 4 kB each: enough for some hundred certificates that are being issued at the same time.
+_REMEMBERED = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys."""
+
+    key: keys.PrivateKey = field(repr=False)
+    public: bytes
+    plan: keys.KeyPlan | None
+    """The kind of key; None for one that no spec can ask for."""
+
+    @classmethod
+    def of(cls, key: keys.PrivateKey) -> KeyFacts:
+        """The facts of that key."""
+        return cls(key, keys.public_key_der(key), keys.plan_of(key))
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether signing with it takes a millisecond or more."""
+        return isinstance(self.key, rsa.RSAPrivateKey)
+
+
+class Facts:
+    """Reads PEM. Nothing here raises: what cannot be read is a sentence that says why.
+
+    Certificates and requests are remembered by `pki` itself.
+    """
+
+    def __init__(self) -> None:
+        self._keys: _Lru[bytes, KeyFacts | str] = _Lru(_REMEMBERED)
+
+    def key(self, pem: bytes) -> KeyFacts | str:
+        """The private key in `pem`, or why there is none."""
+        found = self._keys.get(pem)
+        return self._keys.put(pem, _read_key(pem)) if found is None else found
+
+    def certificate(self, pem: bytes) -> CertificateFacts | str:
+        """The first certificate in `pem`, or why there is none."""
+        try:
+            return read_certificate(pem)
+        except PkiError as error:
+            return str(error)
+
+    def csr(self, pem: bytes) -> CsrFacts | None:
+        """The signing request in `pem`, or None where there is none."""
+        try:
+            return read_csr(pem)
+        except PkiError:
+            return None
+
+    def encode(self, key: KeyFacts, encoding: str) -> bytes:
+        """The key as PEM (`PKCS1` or `PKCS8`); it need not be parsed when it is read back."""
+        pem = keys.encode_private_key(key.key, encoding)
+        self._keys.put(pem, key)
+        return pem
+
+
+def _read_key(pem: bytes) -> KeyFacts | str:
+    try:
+        return KeyFacts.of(keys.load_private_key(pem))
+    except PkiError as error:
+        return str(error)
+
+
+class _Lru(Generic[K, V]):
+    """The `size` values that were asked for last."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)
+        return value

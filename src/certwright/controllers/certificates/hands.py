@@ -1,0 +1,130 @@
+"""What the steps may do to the world: a few verbs, and nothing else.
+
+Each write puts its answer into the local copy at once, so that the same pass can go on from there. A create
+whose name is taken is no error: what is there is read into the local copy, and the next round of the pass
+judges it (our own, from before a crash; or somebody else's).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.client.rest import Client
+from certwright.controllers.caches import Caches
+from certwright.controllers.certificates.draft import EventType
+from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.engine.recorder import Recorder
+from certwright.kit.workshop import Workshop
+from certwright.pki import csr, keys
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.errors import AlreadyExists, NotFound
+from certwright.resources.meta import ObjectKey, OwnerReference
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+
+
+class Hands:
+    """The writes, the events and the heavy arithmetic of the certificate steps.
+
+    Every method that writes raises `resources.errors.ApiError` or `Unreachable`, `Conflict` where the object
+    has changed since the local copy was made.
+    """
+
+    def __init__(
+        self, client: Client, caches: Caches, facts: Facts, workshop: Workshop, recorder: Recorder
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._facts = facts
+        self._workshop = workshop
+        self._recorder = recorder
+
+    async def create_secret(self, secret: Secret) -> None:
+        """Create the Secret, or read the one of that name."""
+        meta = secret.metadata
+        try:
+            made = await self._client.create(SECRETS, secret)
+        except AlreadyExists:
+            made = await self._client.get(SECRETS, meta.name, meta.namespace)
+        self._caches.secrets.put(made)
+
+    async def patch_secret(self, secret: Secret, patch: dict[str, Any]) -> None:
+        """Send a merge patch; its `metadata.resourceVersion` is the precondition."""
+        meta = secret.metadata
+        try:
+            changed = await self._client.patch(SECRETS, meta.name, meta.namespace, patch)
+        except NotFound:
+            self._caches.secrets.forget(secret)
+        else:
+            self._caches.secrets.put(changed)
+
+    async def delete_secret(self, secret: Secret) -> None:
+        """Delete this very Secret, not another one of its name."""
+        meta = secret.metadata
+        try:
+            await self._client.delete(SECRETS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            pass
+        self._caches.secrets.forget(secret)
+
+    def has_request(self, namespace: str, name: str) -> bool:
+        """Whether a CertificateRequest of that name is known, whoever's it is."""
+        return ObjectKey(namespace, name) in self._caches.requests.cache
+
+    async def create_request(self, request: CertificateRequest) -> bool:
+        """Create the request and return True, or read the one of that name and return False."""
+        meta = request.metadata
+        try:
+            made = await self._client.create(CERTIFICATE_REQUESTS, request)
+        except AlreadyExists:
+            found = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
+            self._caches.requests.put(found)
+            return False
+        self._caches.requests.put(made)
+        return True
+
+    async def delete_request(self, request: CertificateRequest) -> None:
+        """Delete this very request, not another one of its name."""
+        meta = request.metadata
+        try:
+            await self._client.delete(CERTIFICATE_REQUESTS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            pass
+        self._caches.requests.forget(request)
+
+    def tell(self, certificate: Certificate, kind: EventType, reason: str, message: str) -> None:
+        """Send an Event about the Certificate."""
+        self._recorder.event(CERTIFICATES, certificate, kind, reason, message)
+
+    async def new_key(self, plan: keys.KeyPlan) -> bytes:
+        """A new private key as PEM (PKCS#8)."""
+        if plan.algorithm is keys.KeyAlgorithm.RSA:
+            # Tens of milliseconds to seconds: not on the event loop. The others take 10 µs.
+            key = await self._workshop.run(lambda: keys.generate(plan))
+        else:
+            key = keys.generate(plan)
+        return self._facts.encode(KeyFacts.of(key), keys.KeyEncoding.PKCS8)
+
+    async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
+        """A signing request as PEM. Raises `PkiError` where the plan has what X.509 cannot hold."""
+        if key.is_slow:
+            return await self._workshop.run(lambda: csr.build_csr(plan, key.key))
+        return csr.build_csr(plan, key.key)
+
+    def encode_key(self, key: KeyFacts, encoding: str) -> bytes:
+        """The key as PEM in that encoding."""
+        return self._facts.encode(key, encoding)
+
+
+def owner_reference(certificate: Certificate) -> OwnerReference:
+    """Says that an object belongs to the Certificate and goes with it."""
+    meta = certificate.metadata
+    return OwnerReference(
+        api_version=CERTIFICATES.api_version,
+        kind=CERTIFICATES.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )

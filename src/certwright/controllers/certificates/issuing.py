@@ -1,0 +1,125 @@
+"""Store key and certificate together in the target Secret; or record that the attempt has failed.
+
+Wakes on:  the CertificateRequest of the next revision: Ready, Failed, Denied or InvalidRequest
+Reads:     snapshot
+Writes:    target Secret; Certificate.status.revision, conditions[Issuing], lastFailureTime,
+           failedIssuanceAttempts
+Next:      readiness; after a failure trigger, when the backoff is over
+
+The Secret is written BEFORE the status: a crash between the two leaves a whole Secret, which the next start
+recognises as this revision's. Key and certificate go in one write, so that no reader sees half a pair.
+"""
+
+from __future__ import annotations
+
+from certwright.controllers.certificates import target
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.rules import Verdict
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import conditions, reasons
+from certwright.resources.request import CertificateRequest
+
+FAILED = "The certificate request has failed to complete and will be retried"
+ISSUED = "The certificate has been successfully issued"
+
+
+class Issuing:
+    """Ends an issuance, one way or the other."""
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Complete the issuance once the Secret holds it, fail it, or say what it waits for."""
+        request = snapshot.next_request if snapshot.is_issuing else None
+        if request is None:
+            return
+        failure = failure_of(request, snapshot)
+        if failure is not None:
+            _fail(failure, snapshot, draft)
+        elif is_issued(request):
+            if target.holds(snapshot, request):
+                _complete(snapshot, draft)
+        else:
+            _say_what_it_waits_for(request, snapshot, draft)
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+        """Write the target Secret, if the request is issued and the Secret does not hold it yet."""
+        request = snapshot.next_request if snapshot.is_issuing else None
+        if request is None or not is_issued(request) or failure_of(request, snapshot) is not None:
+            return False
+        if target.holds(snapshot, request):
+            return False
+        content = target.wanted_content(snapshot, request, hands.encode_key)
+        if snapshot.secret is None:
+            await hands.create_secret(target.new_secret(snapshot.certificate, content))
+        else:
+            await hands.patch_secret(snapshot.secret, target.patch_for(snapshot.secret, content))
+        return True
+
+
+def is_issued(request: CertificateRequest) -> bool:
+    """Whether the issuer has answered with a certificate."""
+    return conditions.is_true(request.status.conditions, reasons.READY) and bool(request.status.certificate)
+
+
+def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
+    """Why this request gives no certificate that we could use; None while it may, or does."""
+    held = request.status.conditions
+    ready = conditions.find(held, reasons.READY)
+    if ready is not None and ready.reason == reasons.FAILED:
+        return Verdict(ready.reason, ready.message)
+    if is_issued(request):
+        return _unusable(request, snapshot)
+    # Denied and InvalidRequest count even where an external issuer says nothing about them in Ready.
+    for kind in (reasons.DENIED, reasons.INVALID_REQUEST):
+        if (found := conditions.find(held, kind)) is not None and found.status == "True":
+            message = found.message or f"the CertificateRequest is {kind}"
+            return Verdict(kind if kind == reasons.DENIED else found.reason or kind, message)
+    return None
+
+
+def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
+    found = snapshot.facts.certificate(request.status.certificate)
+    key = snapshot.next_key
+    if not isinstance(found, CertificateFacts):
+        text = f"the issuer returned something that is not a certificate: {found}"
+    elif key is None or found.public_key_der != key.public:
+        text = "the issuer returned a certificate for another key"
+    elif found.not_after < snapshot.now:
+        text = "the issuer returned a certificate that has expired"
+    else:
+        return None
+    return Verdict(reasons.INVALID_CERTIFICATE, text)
+
+
+def _fail(failure: Verdict, snapshot: Snapshot, draft: Draft) -> None:
+    message = f"{FAILED}: {failure.message}"
+    draft.set_condition(reasons.ISSUING, "False", failure.reason, message, now=snapshot.now)
+    draft.change(
+        last_failure_time=snapshot.now.replace(microsecond=0),
+        failed_issuance_attempts=max(snapshot.certificate.status.failed_issuance_attempts or 0, 0) + 1,
+        next_private_key_secret_name=None,
+    )
+    draft.tell("Warning", failure.reason, message)
+
+
+def _complete(snapshot: Snapshot, draft: Draft) -> None:
+    draft.change(
+        revision=snapshot.next_revision,
+        last_failure_time=None,
+        failed_issuance_attempts=None,
+        next_private_key_secret_name=None,
+    )
+    draft.remove_condition(reasons.ISSUING)
+    draft.tell("Normal", "Issuing", ISSUED)
+
+
+def _say_what_it_waits_for(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
+    """What the request waits for is not to be looked up elsewhere. In the normal course it never waits, so
+    this costs no write."""
+    ready = conditions.find(request.status.conditions, reasons.READY)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:
+        return
+    message = f'Waiting for CertificateRequest "{request.metadata.name}": {ready.message}'
+    draft.set_condition(reasons.ISSUING, "True", issuing.reason, message, now=snapshot.now)

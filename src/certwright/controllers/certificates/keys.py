@@ -1,0 +1,111 @@
+"""Make the private key of the issuance in progress, in a Secret of its own that goes when all is done.
+
+Wakes on:  Issuing=True; next-key Secrets; the target Secret (for rotationPolicy Never)
+Reads:     snapshot
+Writes:    Certificate.status.nextPrivateKeySecretName, then the Secret of that name
+Next:      requests
+
+The name is written BEFORE the Secret: a crash between the two leaves a name without a Secret, which the next
+start fills, and never a key that nobody knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates.draft import Blocked, Draft
+from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.rules import key_of
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.kit.ids import bounded_name
+from certwright.resources import names
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.meta import ObjectMeta
+
+_LONGEST_NAME = 253
+_SUFFIX = 5
+
+
+class Keys:
+    """Keeps exactly one next-key Secret while issuing, and none otherwise. `suffix` makes random letters."""
+
+    def __init__(self, suffix: Callable[[int], str]) -> None:
+        self._suffix = suffix
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Choose the name of the next-key Secret, or clear it when there is no issuance."""
+        name = snapshot.certificate.status.next_private_key_secret_name
+        if not snapshot.is_issuing:
+            if name is not None:
+                draft.change(next_private_key_secret_name=None)
+            return
+        taken = snapshot.named_key is not None and not snapshot.owns_key(snapshot.named_key)
+        if not name or taken:
+            draft.change(next_private_key_secret_name=self._choose(snapshot))
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+        """Create the next-key Secret, or delete one that is not needed or not as wanted."""
+        name = snapshot.certificate.status.next_private_key_secret_name
+        if not snapshot.is_issuing or not name:
+            return await self._delete_others("", snapshot, hands)
+        if snapshot.next_key is not None:
+            return await self._delete_others(name, snapshot, hands)
+        if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
+            # Not readable, or the spec wants another kind of key by now.
+            await hands.delete_secret(snapshot.named_key)
+            return True
+        if snapshot.named_key is not None:
+            return False
+        await hands.create_secret(await _make(name, snapshot, hands))
+        return True
+
+    def _choose(self, snapshot: Snapshot) -> str:
+        if len(snapshot.next_keys) == 1:
+            # Made by an earlier cert-manager, which writes the Secret first: take it over.
+            return snapshot.next_keys[0].metadata.name
+        stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - _SUFFIX - 1)
+        return f"{stem}-{self._suffix(_SUFFIX)}"
+
+    async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> bool:
+        for secret in snapshot.next_keys:
+            if secret.metadata.name != name:
+                await hands.delete_secret(secret)
+                return True
+        return False
+
+
+async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
+    certificate = snapshot.certificate
+    kept = kept_key(snapshot)
+    if kept is None:
+        return next_key_secret(certificate, name, await hands.new_key(wanted.key_plan(certificate.spec)))
+    if differing := wanted.key_differences(kept, certificate.spec):
+        raise Blocked(
+            "CannotRegenerateKey",
+            f'The private key in Secret "{certificate.spec.secret_name}" is not as the spec wants it '
+            f"({', '.join(differing)}), and spec.privateKey.rotationPolicy Never forbids to replace it; set "
+            "rotationPolicy to Always, or delete the Secret",
+        )
+    return next_key_secret(certificate, name, hands.encode_key(kept, "PKCS8"))
+
+
+def kept_key(snapshot: Snapshot) -> KeyFacts | None:
+    """The key of the target Secret where the spec says to keep it, and there is one to keep."""
+    if snapshot.certificate.spec.key.rotation_policy_or_default != "Never":
+        return None
+    key = key_of(snapshot)
+    return key if isinstance(key, KeyFacts) else None
+
+
+def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:
+    """The Secret that holds the key of the issuance in progress."""
+    meta = ObjectMeta(
+        name=name,
+        namespace=certificate.metadata.namespace,
+        labels={names.NEXT_PRIVATE_KEY_LABEL: "true", names.FAO_LABEL: "true"},
+        owner_references=(owner_reference(certificate),),
+    )
+    return Secret(metadata=meta, type="Opaque", data={names.TLS_PRIVATE_KEY_KEY: pem})

@@ -1,0 +1,44 @@
+"""Judge whether the certificate in the Secret is fit for use, and tell its dates.
+
+Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter
+Reads:     snapshot
+Writes:    Certificate.status.conditions[Ready], notBefore, notAfter, renewalTime
+Next:      revisions; trigger at renewalTime
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import reasons
+
+UP_TO_DATE = "Certificate is up to date and has not expired"
+
+
+class Readiness:
+    """Says what is, whatever the other steps are doing."""
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Set the `Ready` condition and the dates of the certificate in the Secret."""
+        found = rules.certificate_of(snapshot)
+        facts = found if isinstance(found, CertificateFacts) else None
+        draft.change(
+            not_before=facts.not_before if facts else None,
+            not_after=facts.not_after if facts else None,
+            renewal_time=wanted.renewal_time(facts, snapshot.certificate.spec) if facts else None,
+        )
+        verdict = rules.first(rules.READINESS_RULES, snapshot)
+        if verdict is None:
+            draft.set_condition(reasons.READY, "True", "Ready", UP_TO_DATE, now=snapshot.now)
+        else:
+            draft.set_condition(reasons.READY, "False", verdict.reason, verdict.message, now=snapshot.now)
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """When the certificate expires, if nothing renews it before."""
+        moment = snapshot.certificate.status.not_after
+        # At notAfter itself it is still valid (RFC 5280 §4.1.2.5, "inclusive"): one second later it is not.
+        return moment + wanted.ONE_SECOND if moment and moment >= snapshot.now else None

@@ -1,0 +1,186 @@
+"""Run the steps of one Certificate over one snapshot, and write its status once.
+
+A pass is made of rounds. In each, every step first says how the status should be (`decide`, pure); that is
+written if it differs; then the first step that has something else to write does so (`act`), and the next
+round begins from what there is then. The pass ends when nobody has anything to write: all is done, or
+something must be waited for. So a kill between any two writes leaves what an ordinary round begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from certwright.client.rest import Client
+from certwright.controllers.caches import Caches, owner_value, secret_value
+from certwright.controllers.certificates.draft import Blocked, Draft
+from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Result
+from certwright.resources import conditions, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.errors import NotFound
+from certwright.resources.meta import Object, ObjectKey
+from certwright.resources.table import CERTIFICATES
+
+# A whole issuance takes seven rounds; more than this many means that two steps undo each other's work.
+_MAX_ROUNDS = 30
+
+
+class Decides(Protocol):
+    """A step that has a part of the status."""
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Change the draft's status to what it should be. Pure: no I/O, same result for same snapshot."""
+
+
+class Acts(Protocol):
+    """A step that writes other objects."""
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+        """Make at most one write, and say whether there was one. Idempotent."""
+
+
+class Wakes(Protocol):
+    """A step for which time alone can change the answer."""
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """When to look again though nothing has changed; None: never."""
+
+
+class NotSettling(Exception):
+    """The steps of one Certificate do not come to an end; the text names it."""
+
+
+class CertificateReconciler:
+    """Brings one Certificate from what is to what is wanted. The steps are those of `controllers/table.py`,
+    in order; one that is switched off is simply not there."""
+
+    def __init__(
+        self,
+        *,
+        deciders: Sequence[Decides],
+        actors: Sequence[Acts],
+        wakers: Sequence[Wakes],
+        caches: Caches,
+        facts: Facts,
+        hands: Hands,
+        status: StatusWriter[Certificate],
+        client: Client,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._deciders = deciders
+        self._actors = actors
+        self._wakers = wakers
+        self._caches = caches
+        self._facts = facts
+        self._hands = hands
+        self._status = status
+        self._client = client
+        self._now = now
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One pass. Raises what the writes raise; the queue tries again."""
+        certificate = self._caches.certificates.cache.get(key)
+        if await self._delete_orphans(key, certificate):
+            certificate = self._caches.certificates.cache.get(key)
+        for _ in range(_MAX_ROUNDS):
+            if certificate is None or certificate.metadata.deletion_timestamp is not None:
+                return Result()
+            snapshot = await self._round(self._snapshot(certificate))
+            if snapshot is not None:
+                return Result(wake_at=self._wake_at(snapshot))
+            certificate = self._caches.certificates.cache.get(key)
+        raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
+
+    async def _round(self, snapshot: Snapshot) -> Snapshot | None:
+        """One round; the snapshot it ended with where there was nothing to act on, None where there was."""
+        draft = Draft(snapshot.certificate)
+        seen = snapshot
+        for step in self._deciders:
+            step.decide(seen, draft)
+            seen = seen.seeing(draft.certificate)
+        try:
+            written = await self._status.commit(CERTIFICATES, snapshot.certificate, draft.certificate)
+        except NotFound:
+            # Deleted meanwhile; the news of it is on its way.
+            return snapshot
+        for told in draft.events:
+            self._hands.tell(written, told.type, told.reason, told.message)
+        # The name of the next key may just have been chosen: look for its Secret.
+        seen = self._snapshot(written)
+        try:
+            for actor in self._actors:
+                if await actor.act(seen, self._hands):
+                    return None
+        except Blocked as blocked:
+            await self._say(blocked, seen)
+        return seen
+
+    async def _say(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        certificate = snapshot.certificate
+        issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+        if issuing is None or issuing.message == blocked.message:
+            return
+        draft = Draft(certificate)
+        draft.set_condition(
+            reasons.ISSUING, issuing.status, issuing.reason, blocked.message, now=snapshot.now
+        )
+        written = await self._status.commit(CERTIFICATES, certificate, draft.certificate)
+        self._hands.tell(written, "Warning", blocked.reason, blocked.message)
+
+    def _wake_at(self, snapshot: Snapshot) -> datetime | None:
+        moments = (step.wake_at(snapshot) for step in self._wakers)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _snapshot(self, certificate: Certificate) -> Snapshot:
+        meta, caches = certificate.metadata, self._caches
+        owner = owner_value(meta.namespace, meta.name)
+        target = secret_value(meta.namespace, certificate.spec.secret_name)
+        named = certificate.status.next_private_key_secret_name
+        return Snapshot(
+            certificate=certificate,
+            now=self._now(),
+            facts=self._facts,
+            secret=caches.secrets.cache.get(ObjectKey(meta.namespace, certificate.spec.secret_name)),
+            requests=tuple(r for r in caches.requests_of(owner) if _owned(r, meta.uid)),
+            next_keys=tuple(s for s in caches.next_keys_of(owner) if _owned(s, meta.uid)),
+            named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
+            rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
+        )
+
+    async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> bool:
+        """Delete what a Certificate of this name left behind when it was deleted; whether there was any.
+
+        Kubernetes' garbage collector does the same, where there is one. The API server is asked first, since
+        the local copies of different kinds are not of the same moment.
+        """
+        uid = certificate.metadata.uid if certificate else ""
+        owner = owner_value(*key)
+        requests = [r for r in self._caches.requests_of(owner) if not _owned(r, uid)]
+        secrets = [s for s in self._caches.next_keys_of(owner) if not _owned(s, uid)]
+        if not requests and not secrets:
+            return False
+        alive = await self._live_uid(key)
+        for request in requests:
+            if not _owned(request, alive):
+                await self._hands.delete_request(request)
+        for secret in secrets:
+            if not _owned(secret, alive):
+                await self._hands.delete_secret(secret)
+        return True
+
+    async def _live_uid(self, key: ObjectKey) -> str:
+        try:
+            found = await self._client.get(CERTIFICATES, key.name, key.namespace)
+        except NotFound:
+            return ""
+        self._caches.certificates.put(found)
+        return found.metadata.uid
+
+
+def _owned(obj: Object, uid: str) -> bool:
+    return any(owner.controller and owner.uid == uid for owner in obj.metadata.owner_references)

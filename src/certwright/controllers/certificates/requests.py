@@ -1,0 +1,98 @@
+"""Ask for the certificate: one CertificateRequest for each revision.
+
+Wakes on:  nextPrivateKeySecretName; our CertificateRequests of revision n+1
+Reads:     snapshot
+Writes:    CertificateRequest
+Next:      signing
+"""
+
+from __future__ import annotations
+
+from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates.draft import Blocked
+from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.kit.ids import bounded_name
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+
+_LONGEST_NAME = 253
+
+
+class Requests:
+    """Keeps exactly one request of the next revision while issuing: for the next key and the present spec."""
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+        """Delete a stale request of the next revision, or create the one that is missing."""
+        key = snapshot.next_key
+        if not snapshot.is_issuing or key is None:
+            return False
+        chosen = snapshot.next_request
+        for request in snapshot.requests_of(snapshot.next_revision):
+            if request is not chosen:
+                await hands.delete_request(request)
+                return True
+        if chosen is not None:
+            return False
+        request = await self._make(snapshot, key, hands)
+        if await hands.create_request(request):
+            text = f'Created new CertificateRequest resource "{request.metadata.name}"'
+            hands.tell(snapshot.certificate, "Normal", "Requested", text)
+        return True
+
+    async def _make(self, snapshot: Snapshot, key: KeyFacts, hands: Hands) -> CertificateRequest:
+        certificate, spec = snapshot.certificate, snapshot.certificate.spec
+        try:
+            csr = await hands.new_csr(wanted.csr_plan(spec), key)
+        except PkiError as error:
+            raise Blocked(
+                "RequestFailed", f"No signing request can be made from this spec: {error}"
+            ) from error
+        meta = ObjectMeta(
+            name=request_name(snapshot, hands),
+            namespace=certificate.metadata.namespace,
+            labels=certificate.metadata.labels,
+            annotations={
+                **copied_annotations(certificate.metadata),
+                names.CERTIFICATE_NAME: certificate.metadata.name,
+                names.CERTIFICATE_REVISION: str(snapshot.next_revision),
+                names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
+            },
+            owner_references=(owner_reference(certificate),),
+        )
+        asked = CertificateRequestSpec(
+            duration=spec.duration,
+            issuer_ref=spec.issuer_ref,
+            request=csr,
+            is_ca=spec.is_ca,
+            usages=spec.usages,
+        )
+        request = CertificateRequest(metadata=meta, spec=asked)
+        if differing := snapshot.differences(request):
+            # Such a request would be taken for a stale one and made again, for ever.
+            text = f"The signing request made from this spec does not match it in {', '.join(differing)}"
+            raise Blocked("RequestFailed", text)
+        return request
+
+
+def request_name(snapshot: Snapshot, hands: Hands) -> str:
+    """`<certificate>-<revision>`; where somebody else's request has that name, with a part of our UID too.
+
+    The name is known beforehand, so that a create whose answer was lost is found again instead of repeated.
+    """
+    meta = snapshot.certificate.metadata
+    ending = f"-{snapshot.next_revision}"
+    name = bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
+    if not hands.has_request(meta.namespace, name):
+        return name
+    ending = f"{ending}-{meta.uid[:8]}"
+    return bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
+
+
+def copied_annotations(meta: ObjectMeta) -> dict[str, str]:
+    """The Certificate's annotations that its requests get too (`--copied-annotation-prefixes`)."""
+    prefixes = names.UNCOPIED_ANNOTATION_PREFIXES
+    return {key: value for key, value in meta.annotations.items() if not key.startswith(prefixes)}

@@ -1,0 +1,30 @@
+"""Keep the requests of the last revisions, and delete older ones.
+
+Wakes on:  Ready=True; our CertificateRequests
+Reads:     snapshot
+Writes:    deletes CertificateRequests beyond spec.revisionHistoryLimit
+Next:      –
+"""
+
+from __future__ import annotations
+
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.snapshot import Snapshot, revision_of
+from certwright.resources import conditions, reasons
+
+
+class Revisions:
+    """Bounds the history. A request without a revision is not ours to judge, and stays."""
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+        """Delete the oldest request beyond the limit, as long as the certificate is Ready."""
+        status = snapshot.certificate.status
+        limit = snapshot.certificate.spec.revisions_kept
+        if not conditions.is_true(status.conditions, reasons.READY) or limit < 1:
+            return False
+        # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
+        done = [r for r in snapshot.requests if 0 < revision_of(r) <= (status.revision or 0)]
+        if len(done) <= limit:
+            return False
+        await hands.delete_request(min(done, key=revision_of))
+        return True

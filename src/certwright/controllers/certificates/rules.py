@@ -1,0 +1,266 @@
+"""The difference between what is and what is wanted, one rule a sentence.
+
+A rule looks at a snapshot and gives a verdict, or None when it has nothing to say. Rules stand in ordered
+lists; the first verdict counts, so each may rely on those before it. `trigger` and `readiness` share them:
+what makes a certificate be issued is what makes it unready.
+
+Reasons and messages are cert-manager's (`internal/controller/certificates/policies/checks.go`), since people
+and programs match on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.kit.backoff import doubled
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import names, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer_ref import IssuerReference
+
+
+class Verdict(NamedTuple):
+    """Why something must be done: a word for programs, a sentence for people."""
+
+    reason: str
+    message: str
+
+
+Rule = Callable[[Snapshot], Verdict | None]
+
+
+def first(rules: Iterable[Rule], snapshot: Snapshot) -> Verdict | None:
+    """The first verdict, or None where no rule has one."""
+    return next((verdict for rule in rules if (verdict := rule(snapshot)) is not None), None)
+
+
+def secret_does_not_exist(snapshot: Snapshot) -> Verdict | None:
+    """There is no target Secret."""
+    if snapshot.secret is None:
+        return Verdict(reasons.DOES_NOT_EXIST, "Issuing certificate as Secret does not exist")
+    return None
+
+
+def secret_is_missing_data(snapshot: Snapshot) -> Verdict | None:
+    """The target Secret lacks key or certificate."""
+    data = snapshot.secret.data if snapshot.secret else {}
+    if not data:
+        what = "any data"
+    elif not data.get(names.TLS_PRIVATE_KEY_KEY):
+        what = "a private key"
+    elif not data.get(names.TLS_CERT_KEY):
+        what = "a certificate"
+    else:
+        return None
+    return Verdict(reasons.MISSING_DATA, f"Issuing certificate as Secret does not contain {what}")
+
+
+def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
+    """Key or certificate cannot be read, or they do not belong together."""
+    key, certificate = key_of(snapshot), certificate_of(snapshot)
+    if not isinstance(key, KeyFacts):
+        text = f"Issuing certificate as Secret contains invalid private key data: {key}"
+        return Verdict(reasons.INVALID_KEY_PAIR, text)
+    if not isinstance(certificate, CertificateFacts):
+        text = f"Issuing certificate as Secret contains an invalid certificate: {certificate}"
+        return Verdict(reasons.INVALID_CERTIFICATE, text)
+    if key.public != certificate.public_key_der:
+        text = "Issuing certificate as Secret contains a private key that does not match the certificate"
+        return Verdict(reasons.INVALID_KEY_PAIR, text)
+    return None
+
+
+def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
+    """The Secret says that another issuer has signed; one that says nothing is not judged."""
+    notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
+    keys = (names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
+    if not any(key in notes for key in keys):
+        return None
+    name, kind, group = (notes.get(key, "") for key in keys)
+    was = IssuerReference(name=name, kind=kind, group=group)
+    if was.same_issuer(snapshot.certificate.spec.issuer_ref):
+        return None
+    text = f'"{was.kind_or_default}.{was.group_or_default}/{was.name}"'
+    return Verdict(reasons.INCORRECT_ISSUER, f"Issuing certificate as Secret was previously issued by {text}")
+
+
+def certificate_is_another(snapshot: Snapshot) -> Verdict | None:
+    """The Secret says that it was written for another Certificate."""
+    notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
+    name = notes.get(names.CERTIFICATE_NAME, snapshot.certificate.metadata.name)
+    if name == snapshot.certificate.metadata.name:
+        return None
+    return Verdict(
+        reasons.INCORRECT_CERTIFICATE,
+        f'Secret was issued for "{name}". If this message is not transient, you might have two conflicting '
+        "Certificates pointing to the same secret.",
+    )
+
+
+def key_differs_from_spec(snapshot: Snapshot) -> Verdict | None:
+    """The key is of another algorithm or size than the spec wants."""
+    key = key_of(snapshot)
+    differing = wanted.key_differences(key, snapshot.certificate.spec) if isinstance(key, KeyFacts) else ()
+    if not differing:
+        return None
+    text = f"Existing private key is not up to date for spec: {_bracketed(differing)}"
+    return Verdict(reasons.SECRET_MISMATCH, text)
+
+
+def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
+    """Somebody has changed the key since the current request was made."""
+    request, key = snapshot.current_request, key_of(snapshot)
+    if request is None or not isinstance(key, KeyFacts):
+        return None
+    csr = snapshot.facts.csr(request.spec.request)
+    if csr is None:
+        text = "Failed to decode current CertificateRequest: its spec.request is not a signing request"
+        return Verdict(reasons.INVALID_CERTIFICATE_REQUEST, text)
+    if csr.public_key_der == key.public:
+        return None
+    text = "Secret contains a private key that does not match the current CertificateRequest"
+    return Verdict(reasons.SECRET_MISMATCH, text)
+
+
+def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
+    """The spec asks for something else than the current request did.
+
+    Without that request the certificate itself is compared, loosely, since issuers may change what they
+    were asked for.
+    """
+    if (request := snapshot.current_request) is not None:
+        differing = snapshot.differences(request)
+        text = "Fields on existing CertificateRequest resource not up to date"
+        return Verdict(reasons.REQUEST_CHANGED, f"{text}: {_bracketed(differing)}") if differing else None
+    certificate = certificate_of(snapshot)
+    if not isinstance(certificate, CertificateFacts):
+        return None
+    differing = wanted.certificate_differences(certificate, snapshot.certificate.spec)
+    text = "Issuing certificate as Existing issued Secret is not up to date for spec"
+    return Verdict(reasons.SECRET_MISMATCH, f"{text}: {_bracketed(differing)}") if differing else None
+
+
+def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
+    """The time to renew has come."""
+    certificate = certificate_of(snapshot)
+    if not isinstance(certificate, CertificateFacts):
+        return None
+    moment = wanted.renewal_time(certificate, snapshot.certificate.spec)
+    if moment is None or snapshot.now < moment:
+        return None
+    return Verdict(reasons.RENEWING, f"Renewing certificate as renewal was scheduled at {_go_time(moment)}")
+
+
+def certificate_has_expired(snapshot: Snapshot) -> Verdict | None:
+    """The certificate is no longer valid."""
+    certificate = certificate_of(snapshot)
+    if not isinstance(certificate, CertificateFacts) or snapshot.now <= certificate.not_after:
+        return None
+    moment = certificate.not_after.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S UTC")
+    return Verdict(reasons.EXPIRED, f"Certificate expired on {moment}")
+
+
+def secret_belongs_to_another(snapshot: Snapshot) -> Verdict | None:
+    """Another Certificate has the same `secretName` and the better right to it."""
+    owner = owner_of_secret_name(snapshot)
+    if owner is snapshot.certificate:
+        return None
+    secret = snapshot.certificate.spec.secret_name
+    return Verdict(
+        reasons.INCORRECT_CERTIFICATE,
+        f'Secret "{secret}" is already used by Certificate "{owner.metadata.name}"; give this Certificate '
+        "another spec.secretName",
+    )
+
+
+# The order matters: from "nothing is there" to "it is there but not as wanted".
+_SHARED: tuple[Rule, ...] = (
+    secret_does_not_exist,
+    secret_is_missing_data,
+    key_pair_is_invalid,
+    issuer_is_another,
+    certificate_is_another,
+    key_differs_from_spec,
+    key_differs_from_request,
+    spec_has_changed,
+)
+TRIGGER_RULES: tuple[Rule, ...] = (*_SHARED, renewal_is_due)
+"""Must a new certificate be issued?"""
+
+READINESS_RULES: tuple[Rule, ...] = (secret_belongs_to_another, *_SHARED, certificate_has_expired)
+"""Is the certificate in the Secret unfit for use? (Being due for renewal does not make it so.)"""
+
+
+def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
+    """Who may write the target Secret: whom it was last written for, else the oldest, else by name."""
+    if not snapshot.rivals:
+        return snapshot.certificate
+    candidates = (snapshot.certificate, *snapshot.rivals)
+    notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
+    named = notes.get(names.CERTIFICATE_NAME)
+    for candidate in candidates:
+        if candidate.metadata.name == named:
+            return candidate
+    return min(candidates, key=lambda c: (c.metadata.creation_timestamp or snapshot.now, c.metadata.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait after a failure: `minimum`, doubled with each further one, at most `maximum`.
+
+    A `minimum` of 0 switches the waiting off.
+    """
+
+    minimum: timedelta = timedelta(hours=1)
+    maximum: timedelta = timedelta(hours=32)
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` with a sentence for bounds that make no sense."""
+        if self.minimum < timedelta(0) or self.maximum < timedelta(0):
+            raise ValueError("the backoff after a failed issuance must not be negative")
+        if self.maximum < self.minimum:
+            raise ValueError(
+                f"the maximum backoff after a failed issuance ({self.maximum}) must not be below the minimum "
+                f"({self.minimum})"
+            )
+
+
+def retry_at(snapshot: Snapshot, backoff: Backoff) -> datetime | None:
+    """Before which time no attempt may begin by itself; None: any time.
+
+    A changed spec may be the cure, so that it lifts the wait: the request that failed no longer matches.
+    Source: cert-manager design 20220118 (exponential backoff for certificate issuance).
+    """
+    status = snapshot.certificate.status
+    if status.last_failure_time is None:
+        return None
+    if any(snapshot.differences(request) for request in snapshot.requests_of(snapshot.next_revision)):
+        return None
+    attempts = status.failed_issuance_attempts or 1
+    return status.last_failure_time + doubled(backoff.minimum, attempts, cap=backoff.maximum)
+
+
+def key_of(snapshot: Snapshot) -> KeyFacts | str:
+    """The key in the target Secret, or why it cannot be read."""
+    data = snapshot.secret.data if snapshot.secret else {}
+    return snapshot.facts.key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+
+
+def certificate_of(snapshot: Snapshot) -> CertificateFacts | str:
+    """The certificate in the target Secret, or why it cannot be read."""
+    data = snapshot.secret.data if snapshot.secret else {}
+    return snapshot.facts.certificate(data.get(names.TLS_CERT_KEY, b""))
+
+
+def _bracketed(fields: Iterable[str]) -> str:
+    return f"[{' '.join(fields)}]"
+
+
+def _go_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")

@@ -1,0 +1,109 @@
+"""What is, at one moment, around one Certificate: all that the rules and steps may look at.
+
+Taken from the local copies, never from the network; frozen, so that every rule sees the same world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.resources import conditions, names, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.request import CertificateRequest
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One Certificate and what belongs to it.
+
+    `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
+    `status.nextPrivateKeySecretName` names, whoever's it is; `name_holders` are requests of others that have
+    a name which ours could want; `rivals` are other Certificates with the same `secretName`.
+    """
+
+    certificate: Certificate
+    now: datetime
+    facts: Facts
+    secret: Secret | None = None
+    requests: tuple[CertificateRequest, ...] = ()
+    next_keys: tuple[Secret, ...] = ()
+    named_key: Secret | None = None
+    rivals: tuple[Certificate, ...] = ()
+
+    def seeing(self, certificate: Certificate) -> Snapshot:
+        """The same moment with the Certificate as a step has changed it."""
+        return self if certificate is self.certificate else replace(self, certificate=certificate)
+
+    @property
+    def is_issuing(self) -> bool:
+        """Whether a new certificate is on its way (`Issuing=True`)."""
+        return conditions.is_true(self.certificate.status.conditions, reasons.ISSUING)
+
+    @property
+    def next_revision(self) -> int:
+        """The revision that the issuance in progress, or the next one, will have; the first is 1."""
+        return (self.certificate.status.revision or 0) + 1
+
+    def requests_of(self, revision: int) -> list[CertificateRequest]:
+        """Our requests of that revision, oldest first; more than one only if somebody else made some."""
+        found = [request for request in self.requests if revision_of(request) == revision]
+        return sorted(found, key=lambda r: (r.metadata.creation_timestamp or self.now, r.metadata.name))
+
+    @cached_property
+    def current_request(self) -> CertificateRequest | None:
+        """The request that gave the certificate in the Secret, if it is still there."""
+        revision = self.certificate.status.revision
+        found = self.requests_of(revision) if revision else []
+        return found[-1] if found else None
+
+    @cached_property
+    def next_key(self) -> KeyFacts | None:
+        """The key of the issuance in progress, if it is there and as the spec wants it."""
+        if self.named_key is None or not self.owns_key(self.named_key):
+            return None
+        key = self.facts.key(self.named_key.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+        if not isinstance(key, KeyFacts) or wanted.key_differences(key, self.certificate.spec):
+            return None
+        return key
+
+    @cached_property
+    def next_request(self) -> CertificateRequest | None:
+        """The request of the issuance in progress: of the next revision, for this key and this spec.
+
+        The name of the key's Secret is compared as well as the key, because with rotationPolicy Never the
+        failed request of an earlier attempt was made for the same key.
+        """
+        key = self.next_key
+        if key is None:
+            return None
+        for request in self.requests_of(self.next_revision):
+            of_key = request.metadata.annotations.get(names.PRIVATE_KEY_SECRET_NAME)
+            if of_key == self.certificate.status.next_private_key_secret_name and self._fits(request, key):
+                return request
+        return None
+
+    def _fits(self, request: CertificateRequest, key: KeyFacts) -> bool:
+        csr = self.facts.csr(request.spec.request)
+        return csr is not None and csr.public_key_der == key.public and not self.differences(request)
+
+    def differences(self, request: CertificateRequest) -> tuple[str, ...]:
+        """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""
+        csr = self.facts.csr(request.spec.request)
+        if csr is None:
+            return ("spec",)
+        return wanted.request_differences(request.spec, csr, self.certificate.spec)
+
+    def owns_key(self, secret: Secret) -> bool:
+        """Whether that Secret is a next-key Secret of this Certificate."""
+        return any(secret.metadata.uid == ours.metadata.uid for ours in self.next_keys)
+
+
+def revision_of(request: CertificateRequest) -> int:
+    """The revision that a request was made for; 0 where its annotation is missing or no number."""
+    text = request.metadata.annotations.get(names.CERTIFICATE_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -1,0 +1,160 @@
+"""Judge issuers: can they sign? The answer is the `Ready` condition of the Issuer or ClusterIssuer.
+
+How to judge differs from kind to kind and lies in `issuers/`; here is when, and what is written down.
+
+Source: cert-manager `pkg/controller/{issuers,clusterissuers}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Generic, TypeVar
+
+import msgspec
+
+from certwright.client.informer import Informer
+from certwright.controllers.dependents import Dependents
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Result
+from certwright.engine.recorder import Recorder
+from certwright.issuers.contract import Checked, IssuerView, Tools
+from certwright.issuers.table import ISSUERS, kind_of
+from certwright.kit.workshop import Workshop
+from certwright.resources import conditions, reasons
+from certwright.resources.core import Secret
+from certwright.resources.errors import NotFound
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.kinds import Kind
+from certwright.resources.meta import Condition, ObjectKey
+
+T = TypeVar("T", bound=Issuer | ClusterIssuer)
+
+FAILED_EVENT = "ErrInitIssuer"
+
+
+def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
+    """The issuer as its implementation sees it."""
+    meta = issuer.metadata
+    return IssuerView(
+        kind=kind,
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        spec=issuer.spec,
+    )
+
+
+def is_ready(issuer: Issuer | ClusterIssuer) -> bool:
+    """Whether the issuer was found able to sign."""
+    return conditions.is_true(issuer.status.conditions, reasons.READY)
+
+
+class SecretReader:
+    """Reads Secrets from the local copy on behalf of somebody, and remembers who read which.
+
+    `whose` is what `dependents` will name when the Secret changes.
+    """
+
+    def __init__(
+        self, secrets: Informer[Secret], dependents: Dependents[ObjectKey], whose: ObjectKey
+    ) -> None:
+        self._secrets = secrets
+        self._dependents = dependents
+        self._whose = whose
+        self.read: set[ObjectKey] = set()
+
+    def within(self, namespace: str) -> Callable[[str], Awaitable[Mapping[str, bytes] | None]]:
+        """A function that gives the data of a Secret of that namespace, None where it does not exist."""
+
+        async def get_secret(name: str) -> Mapping[str, bytes] | None:
+            key = ObjectKey(namespace, name)
+            self._dependents.add(self._whose, key)
+            self.read.add(key)
+            found = self._secrets.cache.get(key)
+            return found.data if found is not None else None
+
+        return get_secret
+
+
+class IssuerReconciler(Generic[T]):
+    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie."""
+
+    def __init__(
+        self,
+        kind: Kind[T],
+        *,
+        informer: Informer[T],
+        secrets: Informer[Secret],
+        secrets_in: Callable[[T], str],
+        status: StatusWriter[T],
+        recorder: Recorder,
+        workshop: Workshop,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._kind = kind
+        self._informer = informer
+        self._secrets = secrets
+        self._secrets_in = secrets_in
+        self._status = status
+        self._recorder = recorder
+        self._workshop = workshop
+        self._now = now
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Check the issuer and write the answer, where it is another one than before."""
+        issuer = self._informer.cache.get(key)
+        if issuer is None or issuer.metadata.deletion_timestamp is not None:
+            self.dependents.keep_only(key, ())
+            return Result()
+        checked = await self._check(key, issuer)
+        try:
+            await self._write(issuer, checked)
+        except NotFound:
+            return Result()
+        return Result(wake_at=self._now() + checked.retry_after if checked.retry_after else None)
+
+    async def _check(self, key: ObjectKey, issuer: T) -> Checked:
+        namespace = self._secrets_in(issuer)
+        reader = SecretReader(self._secrets, self.dependents, key)
+        tools = Tools(get_secret=reader.within(namespace), workshop=self._workshop, now=self._now)
+        kind = kind_of(issuer.spec)
+        if not kind:
+            return Checked(
+                ready=False, reason="IssuerTypeMissing", message="the spec names no kind of issuer"
+            )
+        checked = await ISSUERS[kind].check(view_of(self._kind.kind, issuer), tools)
+        named = {ObjectKey(namespace, name) for name in checked.secrets}
+        for secret in named:
+            self.dependents.add(key, secret)
+        self.dependents.keep_only(key, reader.read | named)
+        return checked
+
+    async def _write(self, issuer: T, checked: Checked) -> None:
+        before = conditions.find(issuer.status.conditions, reasons.READY)
+        after = Condition(
+            type=reasons.READY,
+            status="True" if checked.ready else "False",
+            reason=checked.reason,
+            message=checked.message,
+            observed_generation=issuer.metadata.generation,
+        )
+        held = conditions.with_condition(issuer.status.conditions, after, self._now())
+        changed = msgspec.structs.replace(
+            issuer, status=msgspec.structs.replace(issuer.status, conditions=held)
+        )
+        written = await self._status.commit(self._kind, issuer, changed)
+        # Only at a change, not at every look: an issuer that is checked often would fill the list of events.
+        if before is not None and (before.status, before.reason, before.message) == (
+            after.status,
+            after.reason,
+            after.message,
+        ):
+            return
+        if not checked.ready:
+            self._recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
+        elif checked.message:
+            self._recorder.event(self._kind, written, "Normal", checked.reason, checked.message)

@@ -1,0 +1,303 @@
+"""Build the controllers, start them, stop them.
+
+Everything is wired here: which change of which object wakes which key. What is done then, is in the modules
+that `table.py` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from certwright.client.informer import Informer
+from certwright.client.rest import Client
+from certwright.controllers import table
+from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
+from certwright.controllers.certificate_requests import RequestReconciler
+from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.issuing import Issuing
+from certwright.controllers.certificates.keys import Keys
+from certwright.controllers.certificates.readiness import Readiness
+from certwright.controllers.certificates.reconcile import CertificateReconciler
+from certwright.controllers.certificates.requests import Requests
+from certwright.controllers.certificates.revisions import Revisions
+from certwright.controllers.certificates.rules import Backoff
+from certwright.controllers.certificates.trigger import Trigger
+from certwright.controllers.issuers import IssuerReconciler, view_of
+from certwright.controllers.signing import IssuerState, Signing
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Controller, Reconcile
+from certwright.engine.queue import WorkQueue
+from certwright.engine.recorder import Recorder
+from certwright.kit.clock import Clock
+from certwright.kit.ids import random_suffix
+from certwright.kit.tasks import TaskSet
+from certwright.kit.workshop import Workshop
+from certwright.resources import conditions, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import Object, ObjectKey
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+T = TypeVar("T", bound=Object)
+
+COMPONENT = "cert-manager"
+"""Who the Events are from."""
+
+# Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
+# them together can put into one commit.
+_WORKERS = 32
+
+
+class Controllers:
+    """The controllers that `enabled` (cert-manager's `--controllers`) names, against one API server.
+
+    `namespace` restricts them to one namespace, without ClusterIssuers. The Secrets of ClusterIssuers lie in
+    `cluster_resource_namespace`. Raises `ValueError` with a sentence for options that make no sense.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        workshop: Workshop,
+        *,
+        enabled: str = "*",
+        cluster_resource_namespace: str = "kube-system",
+        namespace: str | None = None,
+        backoff_minimum: timedelta = timedelta(hours=1),
+        backoff_maximum: timedelta = timedelta(hours=32),
+        workers: int = _WORKERS,
+        suffix: Callable[[int], str] = random_suffix,
+    ) -> None:
+        self._enabled = table.parse_enabled(enabled)
+        self._cluster_resource_namespace = cluster_resource_namespace
+        self._client = client
+        self._clock = clock
+        self._workshop = workshop
+        self._workers = workers
+        self._tasks = TaskSet()
+        self._recorder = Recorder(client, clock, COMPONENT)
+        self._caches = Caches(client, clock, namespace=namespace or "")
+        self._controllers: list[Controller] = []
+        self._build_certificates(Backoff(minimum=backoff_minimum, maximum=backoff_maximum), suffix)
+        self._build_requests()
+        self._build_issuers()
+
+    def start(self) -> None:
+        """Begin: the local copies first, the work as soon as they are complete."""
+        self._caches.start(self._tasks)
+        self._tasks.start(self._work(), name="controllers")
+
+    async def wait_synced(self) -> None:
+        """Return when the local copies hold what the API server has."""
+        await self._caches.wait_synced()
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a part that must never end has ended, with the reason."""
+        await self._tasks.failed.wait()
+        assert self._tasks.error is not None
+        return self._tasks.error
+
+    @property
+    def synced(self) -> bool:
+        """Whether the local copies hold what the API server has."""
+        return self._caches.synced
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready to be done; what waits for its time does not count."""
+        return self.synced and all(controller.idle for controller in self._controllers)
+
+    async def close(self) -> None:
+        """Stop. What is under way is dropped; the next start does it again."""
+        await self._tasks.close()
+        await self._recorder.close()
+
+    async def _work(self) -> None:
+        # Only now: a Certificate whose Secret the copy does not hold YET would be issued again.
+        await self._caches.wait_synced()
+        async with asyncio.TaskGroup() as group:
+            for controller in self._controllers:
+                group.create_task(controller.run(), name=controller.name)
+
+    def _controller(self, name: str, reconcile: Reconcile) -> Controller:
+        queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
+        controller = Controller(name, reconcile, queue, workers=self._workers)
+        self._controllers.append(controller)
+        return controller
+
+    def _build_certificates(self, backoff: Backoff, suffix: Callable[[int], str]) -> None:
+        caches, facts = self._caches, Facts()
+        trigger, keys, requests = Trigger(backoff), Keys(suffix), Requests()
+        issuing, readiness, revisions = Issuing(), Readiness(), Revisions()
+        on = self._enabled
+        reconciler = CertificateReconciler(
+            deciders=_rows(
+                on,
+                (table.TRIGGER, trigger),
+                (table.KEYS, keys),
+                (table.ISSUING, issuing),
+                (table.READINESS, readiness),
+            ),
+            actors=_rows(
+                on,
+                (table.KEYS, keys),
+                (table.REQUESTS, requests),
+                (table.ISSUING, issuing),
+                (table.REVISIONS, revisions),
+            ),
+            wakers=_rows(on, (table.TRIGGER, trigger), (table.READINESS, readiness)),
+            caches=caches,
+            facts=facts,
+            hands=Hands(self._client, caches, facts, self._workshop, self._recorder),
+            status=StatusWriter(self._client, caches.certificates),
+            client=self._client,
+            now=self._clock.now,
+        )
+        add = self._controller("certificates", reconciler.reconcile).queue.add
+
+        def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
+            add(_key(old, new))
+            if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
+                # Others with the same secretName may win or lose their right to it.
+                for one in (old, new):
+                    for rival in _sharing(caches, one):
+                        add(rival.metadata.key)
+
+        def secret_changed(old: Secret | None, new: Secret | None) -> None:
+            key = _key(old, new)
+            for certificate in caches.certificates_for(secret_value(*key)):
+                add(certificate.metadata.key)
+            _add_owner(add, old, new)
+
+        caches.certificates.add_handler(certificate_changed)
+        caches.requests.add_handler(lambda old, new: _add_owner(add, old, new))
+        caches.secrets.add_handler(secret_changed)
+
+    def _build_requests(self) -> None:
+        caches = self._caches
+        signing = Signing(self._find_issuer, kinds=table.signer_kinds(self._enabled), now=self._clock.now)
+        reconciler = RequestReconciler(
+            signing,
+            approves=table.APPROVER in self._enabled,
+            requests=caches.requests,
+            secrets=caches.secrets,
+            secrets_of=self._secrets_of,
+            status=StatusWriter(self._client, caches.requests),
+            recorder=self._recorder,
+            workshop=self._workshop,
+            now=self._clock.now,
+        )
+        add = self._controller("certificaterequests", reconciler.reconcile).queue.add
+
+        def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
+            def changed(old: Object | None, new: Object | None) -> None:
+                key = _key(old, new)
+                for request in caches.requests_for(issuer_value(kind, key.namespace, key.name)):
+                    add(request.metadata.key)
+
+            return changed
+
+        caches.requests.add_handler(lambda old, new: add(_key(old, new)))
+        caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
+        if caches.cluster_issuers is not None:
+            caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+
+    def _build_issuers(self) -> None:
+        caches = self._caches
+        if table.ISSUERS in self._enabled:
+            namespaced = IssuerReconciler(
+                ISSUERS,
+                informer=caches.issuers,
+                secrets=caches.secrets,
+                secrets_in=lambda issuer: issuer.metadata.namespace,
+                status=StatusWriter(self._client, caches.issuers),
+                recorder=self._recorder,
+                workshop=self._workshop,
+                now=self._clock.now,
+            )
+            add = self._controller("issuers", namespaced.reconcile).queue.add
+            caches.issuers.add_handler(lambda old, new: add(_key(old, new)))
+            caches.secrets.add_handler(_waking(add, namespaced.dependents.of))
+        if table.CLUSTER_ISSUERS in self._enabled and caches.cluster_issuers is not None:
+            self._build_cluster_issuers(caches.cluster_issuers)
+
+    def _build_cluster_issuers(self, informer: Informer[ClusterIssuer]) -> None:
+        reconciler = IssuerReconciler(
+            CLUSTER_ISSUERS,
+            informer=informer,
+            secrets=self._caches.secrets,
+            secrets_in=lambda _: self._cluster_resource_namespace,
+            status=StatusWriter(self._client, informer),
+            recorder=self._recorder,
+            workshop=self._workshop,
+            now=self._clock.now,
+        )
+        add = self._controller("clusterissuers", reconciler.reconcile).queue.add
+        informer.add_handler(lambda old, new: add(_key(old, new)))
+        self._caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+
+    def _secrets_of(self, reference: IssuerReference, namespace: str) -> str:
+        is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
+        return self._cluster_resource_namespace if is_cluster else namespace
+
+    def _find_issuer(self, request: CertificateRequest) -> IssuerState | None:
+        reference = request.spec.issuer_ref
+        issuer: Issuer | ClusterIssuer | None
+        if reference.kind_or_default == CLUSTER_ISSUERS.kind:
+            informer = self._caches.cluster_issuers
+            issuer = informer.cache.get(ObjectKey("", reference.name)) if informer else None
+            judged_here = table.CLUSTER_ISSUERS in self._enabled
+        else:
+            issuer = self._caches.issuers.cache.get(ObjectKey(request.metadata.namespace, reference.name))
+            judged_here = table.ISSUERS in self._enabled
+        if issuer is None:
+            return None
+        view = view_of(reference.kind_or_default, issuer)
+        ready = conditions.find(issuer.status.conditions, reasons.READY)
+        if ready is None:
+            return IssuerState(view, None if judged_here else False, "")
+        return IssuerState(view, ready.status == "True", ready.message)
+
+
+S = TypeVar("S")
+
+
+def _rows(enabled: frozenset[str], *rows: tuple[str, S]) -> list[S]:
+    return [step for name, step in rows if name in enabled]
+
+
+def _key(old: Object | None, new: Object | None) -> ObjectKey:
+    obj = new if new is not None else old
+    assert obj is not None
+    return obj.metadata.key
+
+
+def _add_owner(add: Callable[[ObjectKey], None], old: Object | None, new: Object | None) -> None:
+    for obj in (old, new):
+        if obj is not None and (name := owning_certificate(obj)) is not None:
+            add(ObjectKey(obj.metadata.namespace, name))
+
+
+def _sharing(caches: Caches, certificate: Certificate | None) -> list[Certificate]:
+    if certificate is None:
+        return []
+    return caches.certificates_for(secret_value(certificate.metadata.namespace, certificate.spec.secret_name))
+
+
+def _waking(
+    add: Callable[[ObjectKey], None], dependents_of: Callable[[ObjectKey], tuple[ObjectKey, ...]]
+) -> Callable[[Secret | None, Secret | None], None]:
+    def secret_changed(old: Secret | None, new: Secret | None) -> None:
+        for key in dependents_of(_key(old, new)):
+            add(key)
+
+    return secret_changed

@@ -1,0 +1,93 @@
+"""What each name of `--controllers` stands for: one row for each. Whoever looks for a controller begins here.
+
+The names are cert-manager's, so that its flags can be kept. Where it runs a controller of its own, we often
+run a step of a shared pass; leaving a name out leaves that part out.
+
+Source: cert-manager `cmd/controller/app/options/options.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One name. `module` is where its work is done, below `certwright.`; empty: nothing is there yet, or
+    nothing is needed. `default` says whether `*` stands for it too."""
+
+    name: str
+    module: str = ""
+    default: bool = True
+
+
+ISSUERS: Final = "issuers"
+CLUSTER_ISSUERS: Final = "clusterissuers"
+TRIGGER: Final = "certificates-trigger"
+KEYS: Final = "certificates-key-manager"
+REQUESTS: Final = "certificates-request-manager"
+ISSUING: Final = "certificates-issuing"
+READINESS: Final = "certificates-readiness"
+REVISIONS: Final = "certificates-revision-manager"
+APPROVER: Final = "certificaterequests-approver"
+SIGNERS: Final = "certificaterequests-issuer-"
+"""Followed by the kind of issuer in small letters."""
+
+_STEPS = "controllers.certificates"
+
+TABLE: Final[tuple[Row, ...]] = (
+    Row(ISSUERS, "controllers.issuers"),
+    Row(CLUSTER_ISSUERS, "controllers.issuers"),
+    # The steps of one Certificate, in the order in which they run.
+    Row(TRIGGER, f"{_STEPS}.trigger"),
+    Row(KEYS, f"{_STEPS}.keys"),
+    Row(REQUESTS, f"{_STEPS}.requests"),
+    Row(ISSUING, f"{_STEPS}.issuing"),
+    Row(READINESS, f"{_STEPS}.readiness"),
+    Row(REVISIONS, f"{_STEPS}.revisions"),
+    Row("certificates-metrics"),
+    Row(APPROVER, "controllers.approval"),
+    Row(f"{SIGNERS}ca", "controllers.signing"),
+    Row(f"{SIGNERS}selfsigned", "controllers.signing"),
+    Row(f"{SIGNERS}acme", "controllers.signing"),
+    Row(f"{SIGNERS}vault", "controllers.signing"),
+    Row(f"{SIGNERS}venafi", "controllers.signing"),
+    Row("orders"),
+    Row("challenges"),
+    Row("ingress-shim"),
+    Row("gateway-shim", default=False),
+    *(
+        Row(f"certificatesigningrequests-issuer-{kind}", default=False)
+        for kind in ("acme", "ca", "selfsigned", "vault", "venafi")
+    ),
+)
+
+_NAMES = tuple(row.name for row in TABLE)
+
+
+def parse_enabled(text: str) -> frozenset[str]:
+    """The names that a list such as `*,-certificaterequests-approver` stands for; empty: none.
+
+    `*` is every name that is on by default, `-name` leaves one out wherever it stands in the list. Raises
+    `ValueError` with a sentence for a name that does not exist.
+    """
+    items = [item for item in (part.strip() for part in text.split(",")) if item]
+    for item in items:
+        if item != "*" and item.removeprefix("-") not in _NAMES:
+            raise ValueError(_unknown(item.removeprefix("-")))
+    chosen = {item for item in items if item in _NAMES}
+    if "*" in items:
+        chosen |= {row.name for row in TABLE if row.default}
+    return frozenset(chosen - {item.removeprefix("-") for item in items if item.startswith("-")})
+
+
+def signer_kinds(enabled: Iterable[str]) -> frozenset[str]:
+    """The kinds of issuer, by their field in an issuer's spec in small letters, that may sign."""
+    return frozenset(name.removeprefix(SIGNERS) for name in enabled if name.startswith(SIGNERS))
+
+
+def _unknown(name: str) -> str:
+    names = ", ".join(_NAMES)
+    return f'"{name}" is not the name of a controller; write *, -name to leave one out, or some of {names}'
