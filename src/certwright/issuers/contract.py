@@ -61,11 +61,21 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that the user should know about a certificate that was signed all the same. `reason` is the
+    Warning event's, the text its message."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Signed:
     """A signed certificate: PEM chain, leaf first, and the CA's PEM (empty where there is none)."""
 
     chain_pem: bytes
     ca_pem: bytes = b""
+    warnings: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

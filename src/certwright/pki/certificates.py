@@ -75,7 +75,7 @@ def read_certificate(pem: bytes) -> CertificateFacts:
     return _read(bytes(pem))[0]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
     with border(BadCertificate, "not a certificate that can be read (expected is PEM)", detail=True):
         found = x509.load_pem_x509_certificates(pem)

@@ -115,6 +115,7 @@ def read_csr(pem: bytes) -> CsrFacts:
     return _read(bytes(pem))
 
 
+# Each request is read by several parts within milliseconds; who needs more remembers for himself.
 @lru_cache(maxsize=512)
 def _read(pem: bytes) -> CsrFacts:
     with border(BadCsr, "not a certificate signing request that can be read (expected is PEM)", detail=True):

@@ -77,7 +77,7 @@ def _wanted_common_name(plan: CsrPlan) -> str:
 
 
 def _lower(dns_names: Iterable[str]) -> frozenset[str]:
-    # RFC 4343 §3: DNS names are compared without regard to case, and some issuers write them in small letters.
+    # RFC 4343 §3: DNS names are compared without regard to case; some issuers write them in small letters.
     return frozenset(name.lower() for name in dns_names if name)
 
 

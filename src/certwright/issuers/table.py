@@ -1,0 +1,61 @@
+"""Which module signs for which kind of issuer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from certwright.issuers.ca import CA
+from certwright.issuers.contract import Checked, Issuer, IssuerView, Outcome, Pending, SigningRequest, Tools
+from certwright.issuers.selfsigned import SelfSigned
+from certwright.resources.issuer import IssuerSpec
+
+_FIELDS: Mapping[str, str] = {
+    "acme": "acme",
+    "ca": "ca",
+    "vault": "vault",
+    "selfSigned": "self_signed",
+    "venafi": "venafi",
+}
+"""The kinds of issuer, as they are named in YAML, and the fields of `IssuerSpec` that hold them."""
+
+_NOT_SUPPORTED = "NotSupported"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSupported:
+    """Stands for a kind that this version cannot sign with; says so instead of waiting in silence."""
+
+    kind: str
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:  # noqa: ARG002 - the protocol's
+        """Never ready."""
+        return Checked(ready=False, reason=_NOT_SUPPORTED, message=self._message)
+
+    async def sign(
+        self,
+        issuer: IssuerView,  # noqa: ARG002 - the protocol's
+        signing: SigningRequest,  # noqa: ARG002 - the protocol's
+        tools: Tools,  # noqa: ARG002 - the protocol's
+    ) -> Outcome:
+        """Wait: a newer version may be able to."""
+        return Pending(_NOT_SUPPORTED, self._message)
+
+    @property
+    def _message(self) -> str:
+        here = " and ".join(kind for kind, found in ISSUERS.items() if not isinstance(found, NotSupported))
+        return f"this version does not have issuers of the kind {self.kind} yet; it has {here}"
+
+
+ISSUERS: Mapping[str, Issuer] = {
+    "acme": NotSupported("acme"),
+    "ca": CA(),
+    "vault": NotSupported("vault"),
+    "selfSigned": SelfSigned(),
+    "venafi": NotSupported("venafi"),
+}
+
+
+def kind_of(spec: IssuerSpec) -> str:
+    """The kind of issuer, a key of `ISSUERS`; empty where the spec names none."""
+    return next((kind for kind, field in _FIELDS.items() if getattr(spec, field) is not None), "")
