@@ -1,0 +1,104 @@
+"""Finding the server and talking to it.
+
+Order: `--kubeconfig`, `$KUBECONFIG`, `./certwright-data/kubeconfig`. Whatever goes wrong with the connection
+is told together with the file that was taken and why, since a wrong file is the usual cause.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from certwright import __version__
+from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.options import ServerOptions
+from certwright.client import kubeconfig
+from certwright.client.rest import Client
+from certwright.resources.errors import Forbidden, Unauthorized, Unreachable
+
+DEFAULT_DATA_DIR = Path("certwright-data")
+USER_AGENT = f"certwright/{__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kubeconfig that was taken, and how the user can recognise why."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connected client, and the namespace that commands without `-n` mean."""
+
+    client: Client
+    namespace: str
+
+
+def choose(option: Path | None, environment: Mapping[str, str], folder: Path) -> Choice:
+    """The kubeconfig to use. `folder` is the working directory.
+
+    Of several files in $KUBECONFIG the first that exists is taken (kubectl would merge them).
+    Raises `Failed` when there is none.
+    """
+    if option is not None:
+        return Choice(option, "from --kubeconfig")
+    named = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if named:
+        return Choice(next((path for path in named if path.exists()), named[0]), "from $KUBECONFIG")
+    default = DEFAULT_DATA_DIR / "kubeconfig"
+    if (folder / default).exists():
+        return Choice(default, "the default place")
+    raise Failed(
+        "no server is known: --kubeconfig is not given, $KUBECONFIG is not set, "
+        f"and ./{default} does not exist; "
+        "start one here with `certwright serve`, or say where it is with --kubeconfig"
+    )
+
+
+@asynccontextmanager
+async def session(options: ServerOptions) -> AsyncIterator[Session]:
+    """Connect to the server the user meant, and disconnect afterwards.
+
+    Raises `Failed`, also for a connection that breaks inside the block.
+    """
+    choice = choose(options.kubeconfig, os.environ, Path.cwd())
+    access = load(choice, options.context)
+    transport = kubeconfig.connect(access)
+    try:
+        namespace = options.namespace or access.namespace or "default"
+        yield Session(Client(transport, user_agent=USER_AGENT, on_warning=tell_warning), namespace)
+    except Unreachable as error:
+        raise Failed(_unreachable(choice, access.server, error)) from error
+    except (Unauthorized, Forbidden) as error:
+        raise Failed(f"{access.server} of {choice} refuses: {error}") from error
+    finally:
+        await transport.close()
+
+
+def load(choice: Choice, context: str | None) -> kubeconfig.ClusterAccess:
+    """Read the chosen file. Raises `Failed`."""
+    try:
+        return kubeconfig.load(choice.path, context)
+    except FileNotFoundError as error:
+        raise Failed(
+            f"the kubeconfig {choice} does not exist; `certwright serve` writes one, or name another"
+        ) from error
+    except OSError as error:
+        raise Failed(f"the kubeconfig {choice} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Failed(f"the kubeconfig {choice} cannot be used: {error}") from error
+
+
+def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
+    return (
+        f"the server {server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
+        "is it running? `certwright serve` starts it, --kubeconfig names another"
+    )

@@ -1,0 +1,98 @@
+"""What the commands that keep running share: options, the signals that end them, and the end itself."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import click
+
+from certwright.cli.errors import Failed, tell_warning
+
+_CLOSE_S = 1.8
+"""What is left of the two seconds within which Ctrl-C has to end the program."""
+
+Closer = Callable[[], Awaitable[None]]
+
+
+def parse_listen(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> tuple[str, int] | None:
+    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`."""
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"`{value}` is not HOST:PORT, for instance 127.0.0.1:8443, or 127.0.0.1:0")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, for instance [::1]:8443")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether nobody listens there now. Somebody may, a moment later."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do, so that connections that linger from the last run are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
+    return True
+
+
+class Stop:
+    """Set once by SIGINT or SIGTERM; a second signal ends the program on the spot."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled, number)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self.event.is_set():
+            os._exit(128 + number)
+        self.event.set()
+
+    async def wait_or(self, failed: Coroutine[Any, Any, BaseException]) -> None:
+        """Return when a signal came. Raises `Failed` when `failed` says first that a part has died."""
+        broken = asyncio.ensure_future(failed)
+        asked = asyncio.ensure_future(self.event.wait())
+        try:
+            await asyncio.wait((broken, asked), return_when=asyncio.FIRST_COMPLETED)
+            if broken.done() and not asked.done():
+                raise Failed(f"a part of the program has stopped working: {broken.result()}")
+        finally:
+            broken.cancel()
+            asked.cancel()
+
+
+async def close(closer: Closer) -> None:
+    """Stop what is running, within the time that the user is willing to wait."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await closer()
+    except TimeoutError:
+        tell_warning(
+            f"not everything ended within {_CLOSE_S} s; what was acknowledged is safe, the rest is dropped"
+        )
+
+
+def leave(status: int = 0) -> None:
+    """End the process although a thread is still at work (a long key generation, say) for nobody.
+
+    Does nothing where no thread is left: then the ordinary way out is as quick.
+    """
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,0 +1,95 @@
+"""Gathering what is known about one certificate: its issuer, current request, Secret and events."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from certwright.cli.story import OUR_GROUP, Around, issuer_ref, revision_of
+from certwright.client.rest import Client
+from certwright.resources import errors, table
+from certwright.resources.kinds import AnyKind, Kind
+
+Json = dict[str, Any]
+
+
+def _as_json(kind: AnyKind) -> Kind[Json]:
+    # Plain JSON rather than the structs of `resources`: what a newer server adds must be shown, not lost.
+    return replace(kind, type=dict)
+
+
+CERTIFICATES = _as_json(table.CERTIFICATES)
+REQUESTS = _as_json(table.CERTIFICATE_REQUESTS)
+ISSUERS = _as_json(table.ISSUERS)
+CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
+SECRETS = _as_json(table.SECRETS)
+EVENTS = _as_json(table.EVENTS)
+NAMESPACES = _as_json(table.NAMESPACES)
+
+
+async def around(client: Client, certificate: Json) -> Around:
+    """Everything that the story of `certificate` needs. Raises `ApiError` where reading is not allowed."""
+    namespace = certificate["metadata"]["namespace"]
+    secret_name = (certificate.get("spec") or {}).get("secretName", "")
+    issuer, requests, secret = await asyncio.gather(
+        _issuer(client, certificate),
+        client.list(REQUESTS, namespace),
+        get_or_none(client, SECRETS, secret_name, namespace),
+    )
+    return Around(certificate, issuer, current_request(certificate, requests.items), secret)
+
+
+async def _issuer(client: Client, certificate: Json) -> Json | None:
+    ref = issuer_ref(certificate)
+    if ref["group"] != OUR_GROUP or not ref["name"]:
+        return None
+    if ref["kind"] == "ClusterIssuer":
+        return await get_or_none(client, CLUSTER_ISSUERS, ref["name"])
+    return await get_or_none(client, ISSUERS, ref["name"], certificate["metadata"]["namespace"])
+
+
+async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:
+    """The object, or None where there is none of that name."""
+    if not name:
+        return None
+    try:
+        return await client.get(kind, name, namespace)
+    except errors.NotFound:
+        return None
+
+
+def current_request(certificate: Json, requests: list[Json]) -> Json | None:
+    """The request for the highest revision among those that belong to the certificate."""
+    own = [request for request in requests if _belongs(request, certificate)]
+    return max(own, key=revision_of, default=None)
+
+
+def _belongs(request: Json, certificate: Json) -> bool:
+    uid = certificate["metadata"].get("uid")
+    owners = request["metadata"].get("ownerReferences") or []
+    return bool(uid) and any(owner.get("uid") == uid for owner in owners)
+
+
+async def events_of(client: Client, obj: Json) -> list[Json]:
+    """The events about the object, oldest first."""
+    metadata = obj["metadata"]
+    fields = {
+        "involvedObject.name": metadata["name"],
+        "involvedObject.namespace": metadata.get("namespace", ""),
+        "involvedObject.kind": obj.get("kind", ""),
+        "involvedObject.uid": metadata.get("uid", ""),
+    }
+    selector = ",".join(f"{field}={value}" for field, value in fields.items() if value)
+    listing = await client.list(EVENTS, metadata.get("namespace", ""), fields=selector)
+    return sorted(listing.items, key=last_seen)
+
+
+def last_seen(event: Json) -> str:
+    """When it happened last, as the API's own text (which sorts)."""
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
+    )

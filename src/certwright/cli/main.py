@@ -1,0 +1,178 @@
+"""The program: a table of commands, each loaded only when it is asked for.
+
+`certwright --help` imports click and nothing else, which is why the one-line descriptions stand here; a test
+compares them with the commands' own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from certwright.cli.errors import tell_error
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Start": {
+        "run": "Serve, apply FILEs, issue and renew their certificates, export them as files.",
+        "serve": "Run the server: API, store and controllers, until stopped.",
+        "controllers": "Run only the controllers, against a server elsewhere.",
+    },
+    "Objects": {
+        "apply": "Create or change the objects that files describe.",
+        "get": "List objects, or print them as YAML or JSON.",
+        "describe": "Show one object in full, with its conditions and events.",
+        "delete": "Delete objects.",
+        "wait": "Wait until objects have a condition, or are gone.",
+    },
+    "Certificates": {
+        "status": "Say why a certificate is as it is, and what happens next.",
+        "renew": "Have certificates issued anew now.",
+        "inspect": "Show what is inside a certificate's Secret.",
+    },
+    "More": {
+        "crds": "Print the CustomResourceDefinitions for a real Kubernetes cluster.",
+        "version": "Print the version.",
+    },
+}
+_SHORT = {name: short for section in COMMANDS.values() for name, short in section.items()}
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+class Program(click.Group):
+    """The group of all commands, and the one place where errors become sentences and exit statuses."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names of all commands, in the order of the help."""
+        return list(_SHORT)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import the command's module; None for a name that is not in the table."""
+        if cmd_name not in _SHORT:
+            return None
+        module = importlib.import_module(f"certwright.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but an unknown name is answered with the nearest one."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _SHORT:
+            near = difflib.get_close_matches(name, _SHORT, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "`certwright --help` lists the commands."
+            raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """The commands by purpose, without importing any of them."""
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()), col_spacing=3)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run one command and exit with 0, 1 or 2."""
+        status = 0
+        try:
+            super().main(*args, **{**extra, "standalone_mode": False})
+        except SystemExit as end:  # shell completion ends so
+            status = end.code if isinstance(end.code, int) else 1
+        except BaseException as error:
+            status = _tell(error)
+        _flush()
+        sys.exit(status)
+
+
+def debugging() -> bool:
+    """Whether the user asked for tracebacks (`--debug`, or CERTWRIGHT_DEBUG=1)."""
+    return os.environ.get("CERTWRIGHT_DEBUG", "") not in ("", "0")
+
+
+def _tell(error: BaseException) -> int:
+    """Print what has to be said about `error`, and return the exit status."""
+    if debugging() and not isinstance(error, click.ClickException | click.exceptions.Exit):
+        traceback.print_exception(error)
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.UsageError():
+            return _tell_usage(error)
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case KeyboardInterrupt() | click.exceptions.Abort():
+            return _INTERRUPTED
+        case BrokenPipeError():
+            # Whoever read our output has seen enough; Python's own flush at exit must not complain either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case _:
+            tell_error(_unforeseen(error))
+            return 1
+
+
+def _tell_usage(error: click.UsageError) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    context = error.ctx
+    message = error.format_message().rstrip(".")
+    if context is None or message.endswith(("?", "`")) or context.parent is None:
+        tell_error(message)
+    else:
+        tell_error(f"{message}; `{context.command_path} --help` shows how it is used")
+    return error.exit_code
+
+
+def _unforeseen(error: BaseException) -> str:
+    from certwright.resources.errors import ApiError, Unreachable  # keeps msgspec out of --help
+
+    if isinstance(error, (ApiError, Unreachable)):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    name = type(error).__name__
+    return f"this should not have happened: {name}: {error} (CERTWRIGHT_DEBUG=1 shows where)"
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Commands find the server by --kubeconfig, then $KUBECONFIG, then ./certwright-data/kubeconfig. "
+    "Exit statuses: 0 done, 1 failed, 2 wrong use.",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors (as CERTWRIGHT_DEBUG=1 does).")
+def program(*, debug: bool) -> None:
+    """Declare X.509 certificates in YAML; have them issued, stored and renewed.
+
+    Speaks cert-manager's Kubernetes API, with a Kubernetes cluster or without one.
+
+    \b
+    First steps:
+      certwright run examples/quickstart.yaml    certificates from a file, in a minute
+      certwright status certificate web          why is it (not) ready, and what comes next?
+    """
+    if debug:
+        os.environ["CERTWRIGHT_DEBUG"] = "1"

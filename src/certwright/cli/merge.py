@@ -1,0 +1,78 @@
+"""What `apply` has to change: a three-way merge of JSON objects.
+
+Three states meet: what the user wrote the last time (kept in an annotation), what the user writes now, and
+what the server has. Fields that others added stay; fields that the user has taken out go.
+
+Source: Kubernetes documentation, "Declarative Management of Kubernetes Objects", "How apply calculates
+differences"; the result is a JSON merge patch (RFC 7386).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's own annotation, so that the two programs may take turns on one object."""
+
+# Go's encoding/json writes these as escapes; kubectl compares the annotation as text.
+_GO_ESCAPES = str.maketrans(
+    {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\N{LINE SEPARATOR}": "\\u2028",
+        "\N{PARAGRAPH SEPARATOR}": "\\u2029",
+    }
+)
+
+
+def three_way_patch(
+    last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The JSON merge patch that takes `live` to `wanted`, given what was wanted the `last` time.
+
+    Empty when there is nothing to do. Lists are replaced whole, as a merge patch can do nothing else.
+    """
+    patch = {name: None for name in last if name not in wanted and live.get(name) is not None}
+    return patch | _additions(last, wanted, live)
+
+
+def _additions(last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = {}
+    for name, value in wanted.items():
+        there = live.get(name)
+        if isinstance(value, Mapping) and isinstance(there, Mapping):
+            before = last.get(name)
+            inner = three_way_patch(before if isinstance(before, Mapping) else {}, value, there)
+            if inner:
+                patch[name] = inner
+        elif _differs(value, there):
+            patch[name] = value
+    return patch
+
+
+def _differs(wanted: Any, live: Any) -> bool:
+    # Python holds True == 1; JSON does not.
+    return wanted != live or (isinstance(wanted, bool) != isinstance(live, bool))
+
+
+def with_last_applied(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """`wanted` with itself noted in its annotation, letter for letter as kubectl notes it."""
+    metadata = dict(wanted.get("metadata") or {})
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
+    bare = {**wanted, "metadata": {**metadata, "annotations": annotations}}
+    text = msgspec.json.encode(bare, order="deterministic").decode().translate(_GO_ESCAPES) + "\n"
+    return {**wanted, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: text}}}
+
+
+def last_applied(live: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was applied the last time, from the annotation; None where it is absent or broken."""
+    annotations = (live.get("metadata") or {}).get("annotations") or {}
+    try:
+        last = msgspec.json.decode(annotations.get(LAST_APPLIED, ""))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return last if isinstance(last, dict) else None

@@ -1,0 +1,110 @@
+"""Options that several commands share, and how a coroutine becomes a command."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How the user said where the server is. None: not said."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--kubeconfig` and `--context`; the function gets them as `server: ServerOptions`."""
+    return _with_server(command, namespaced=False)
+
+
+def namespaced_server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `server_options`, with `-n/--namespace`."""
+    return _with_server(command, namespaced=True)
+
+
+def _with_server(command: Callable[..., Any], *, namespaced: bool) -> Callable[..., Any]:
+    @functools.wraps(command)
+    def gather(
+        *args: Any, kubeconfig: Path | None, context: str | None, namespace: str | None = None, **rest: Any
+    ) -> Any:
+        server = ServerOptions(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        return command(*args, server=server, **rest)
+
+    wrapped: Callable[..., Any] = gather
+    if namespaced:
+        wrapped = click.option(
+            "-n",
+            "--namespace",
+            metavar="NS",
+            callback=_no_empty_namespace,
+            help="The namespace; without it the kubeconfig's, or else `default`.",
+        )(wrapped)
+    wrapped = click.option(
+        "--context", metavar="NAME", help="The context of the kubeconfig to use; without it its current one."
+    )(wrapped)
+    return click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The file that tells where the server is and who you are; without it $KUBECONFIG, then "
+        "./certwright-data/kubeconfig.",
+    )(wrapped)
+
+
+def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.BadParameter("is empty; leave the option out, or name a namespace")
+    return value
+
+
+def all_namespaces_option(command: F) -> F:
+    """Add `-A/--all-namespaces` as `all_namespaces: bool`."""
+    return click.option(
+        "-A", "--all-namespaces", is_flag=True, help="Look in all namespaces instead of one."
+    )(command)
+
+
+def selector_option(command: F) -> F:
+    """Add `-l/--selector` as `selector: str`."""
+    return click.option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        default="",
+        help="Only objects whose labels match, for instance `app=web,tier!=test`.",
+    )(command)
+
+
+def file_option(*, required: bool) -> Callable[[F], F]:
+    """Add `-f/--filename`, which may be repeated, as `files: tuple[str, ...]`."""
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        metavar="FILE",
+        multiple=True,
+        required=required,
+        help="A YAML or JSON file, a folder of such files, or `-` for standard input; may be repeated.",
+    )
+
+
+def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run the coroutine function to its end; commands that only ask the server use this."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        import asyncio  # a quarter of the time that --help takes
+
+        asyncio.run(command(*args, **kwargs))
+
+    return run

@@ -1,0 +1,115 @@
+"""What `certwright run` knows of its certificates at a moment: stories, files, rows of the final table."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.export import Exporter, UnsafeName, folder_of
+from certwright.cli.mirror import Mirror
+from certwright.cli.progress import Row
+from certwright.cli.story import Around, Story, condition, issuer_words, tell
+from certwright.cli.words import at, parse_time
+from certwright.kit.clock import Clock
+from certwright.resources.core import Secret
+from certwright.resources.meta import ObjectKey
+
+_CERTIFICATE_NAME = "cert-manager.io/certificate-name"
+
+
+class Overview:
+    """Reads the mirror, and keeps the export folder as the Secrets are."""
+
+    def __init__(self, mirror: Mirror, export: Path, clock: Clock) -> None:
+        self.mirror = mirror
+        self._export_root = export
+        self._clock = clock
+        self._exporter = Exporter(export)
+        self._exported: dict[ObjectKey, str] = {}
+
+    def story(self, key: ObjectKey) -> Story:
+        """Why the certificate is as it is; not ready while its latest change has not been looked at."""
+        around = self.mirror.around(key)
+        if around is None:
+            return Story("it is not there any more")
+        story = tell(around, self._clock.now())
+        return Story("the change is not looked at yet") if story.ready and not _seen(around) else story
+
+    def outcome(self, key: ObjectKey) -> str:
+        """The story with moments instead of distances, so that it only changes when something happened."""
+        around = self.mirror.around(key)
+        if around is None:
+            return "it is not there any more"
+        status = around.certificate.get("status") or {}
+        story = tell(around, self._clock.now())
+        expires, renews = parse_time(status.get("notAfter")), parse_time(status.get("renewalTime"))
+        if not story.ready or condition(around.certificate, "Issuing") or expires is None:
+            return str(story)
+        tail = f", renews on {at(renews)}" if renews else ""
+        return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
+
+    async def export_changes(self) -> list[ObjectKey]:
+        """Write the files of every certificate whose Secret has changed; return which. Raises `Failed`."""
+        changed = []
+        for key in self.mirror.certificates():
+            secret = self.mirror.secret(key)
+            if secret is None or not _belongs(secret, key):
+                continue
+            if self._exported.get(key) == secret.metadata.resource_version:
+                continue
+            self._exported[key] = secret.metadata.resource_version
+            if await self._export(key, secret):
+                changed.append(key)
+        return changed
+
+    async def _export(self, key: ObjectKey, secret: Secret) -> bool:
+        try:
+            return bool(await asyncio.to_thread(self._exporter.write, key.namespace, key.name, secret.data))
+        except UnsafeName as error:
+            tell_warning(str(error))
+        except OSError as error:
+            where = error.filename or self._export_root
+            told = f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
+            raise Failed(told) from error
+        return False
+
+    def folder(self, key: ObjectKey) -> Path | None:
+        """Where the certificate's files are, once they are there."""
+        return folder_of(self._export_root, *key) if key in self._exported else None
+
+    def row(self, key: ObjectKey) -> Row | None:
+        """Its line of the final table; None where the certificate has gone."""
+        around = self.mirror.around(key)
+        if around is None:
+            return None
+        status = around.certificate.get("status") or {}
+        return Row(
+            key=key,
+            ready=self.story(key).ready,
+            issuer=issuer_words(around.certificate),
+            not_after=_minute(status.get("notAfter")),
+            renews_at=_minute(status.get("renewalTime")),
+            files=self._files(key),
+        )
+
+    def _files(self, key: ObjectKey) -> str:
+        folder, secret = self.folder(key), self.mirror.secret(key)
+        return f"{folder}/ ({', '.join(sorted(secret.data))})" if folder and secret else ""
+
+
+def _belongs(secret: Secret, key: ObjectKey) -> bool:
+    """Whether it holds a certificate, and not that of another Certificate that names the same Secret."""
+    owner = secret.metadata.annotations.get(_CERTIFICATE_NAME, key.name)
+    return owner == key.name and bool(secret.data.get("tls.crt"))
+
+
+def _seen(around: Around) -> bool:
+    """Whether the Ready condition was found on the certificate as it is written now."""
+    seen = condition(around.certificate, "Ready").get("observedGeneration")
+    return seen is None or seen >= around.certificate["metadata"].get("generation", 0)
+
+
+def _minute(value: object) -> str:
+    moment = parse_time(value)
+    return at(moment) if moment else ""

@@ -1,0 +1,126 @@
+"""How certificates come on: as lines where output is kept, as a live table where somebody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import click
+
+from certwright.cli.story import Story
+from certwright.cli.tables import lines_of
+from certwright.cli.words import count
+from certwright.resources.meta import ObjectKey
+
+_LEAVE_LINES = 6
+
+
+class Board(Protocol):
+    """Shows the stories of certificates while they change."""
+
+    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+        """These are the stories now."""
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class Lines:
+    """One line for every change: for logs, pipes and files."""
+
+    def __init__(self) -> None:
+        self._told: dict[ObjectKey, str] = {}
+
+    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+        """Print the certificates whose story has changed."""
+        for key, story in stories.items():
+            if self._told.get(key) != str(story):
+                self._told[key] = str(story)
+                self.say(f"{key}: {story}")
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        click.echo(line)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Live:
+    """A table that is drawn again in place, for a terminal."""
+
+    def __init__(self) -> None:
+        # 70 ms and 7 MB that are only spent where a table is drawn.
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._console = Console()
+        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+        """Draw the table: those that are not ready first, as many as the window has room for."""
+        from rich.table import Table
+        from rich.text import Text
+
+        order = sorted(stories.items(), key=lambda item: (item[1].ready, item[0]))
+        room = max(3, self._console.height - _LEAVE_LINES)
+        ready = sum(story.ready for story in stories.values())
+        table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
+        table.title = f"{ready} of {count(len(stories), 'certificate')} ready"
+        table.add_column("CERTIFICATE", no_wrap=True)
+        table.add_column("STATE", overflow="ellipsis", no_wrap=True)
+        for key, story in order[:room]:
+            style = "green" if story.ready else "yellow"
+            table.add_row(str(key), Text(str(story), style=style))
+        if len(order) > room:
+            table.add_row(f"and {len(order) - room} more", "")
+        self._live.update(table, refresh=True)
+
+    def say(self, line: str) -> None:
+        """Print a line above the table."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the table away."""
+        self._live.stop()
+
+
+def board(*, terminal: bool) -> Board:
+    """The board that fits standard output."""
+    return Live() if terminal else Lines()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the final table."""
+
+    key: ObjectKey
+    ready: bool
+    issuer: str
+    not_after: str
+    renews_at: str
+    files: str
+
+
+_TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER", "RENEWS AT", "FILES")
+
+
+def print_table(rows: Sequence[Row], *, terminal: bool) -> None:
+    """The final table: coloured on a terminal, plain elsewhere."""
+    cells = [
+        (str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows
+    ]
+    lines = lines_of([_TITLES, *cells])
+    for line, row in zip(lines, [None, *rows], strict=True):
+        click.echo(_coloured(line, row) if terminal else line)
+
+
+def _coloured(line: str, row: Row | None) -> Any:
+    if row is None:
+        return click.style(line, bold=True)
+    return click.style(line, fg="green" if row.ready else "red")

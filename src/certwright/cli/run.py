@@ -1,0 +1,87 @@
+"""`certwright run`: the whole of it in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from certwright.cli import daemon
+from certwright.cli.access import DEFAULT_DATA_DIR
+from certwright.cli.errors import AlreadyTold
+from certwright.kit import logs
+
+DEFAULT_EXPORT = Path("certwright-export")
+
+
+@click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="How long to wait for the certificates before saying what they wait for.",
+)
+@click.option(
+    "--export",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_EXPORT,
+    show_default=True,
+    help="Where the files go: DIR/<namespace>/<certificate>/tls.crt and so on.",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=daemon.parse_listen,
+    help="Where to listen, with TLS; port 0 picks a free one.  "
+    "[default: 127.0.0.1:8443, or a free port if that is taken]",
+)
+def command(
+    *,
+    files: tuple[str, ...],
+    once: bool,
+    timeout_s: float,
+    export: Path,
+    data_dir: Path,
+    listen: tuple[str, int] | None,
+) -> None:
+    """Start a server, apply FILEs, issue the certificates in them, and write each as files.
+
+    FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Namespaces that do not
+    exist are made. When all is ready a table shows what there is; then it keeps serving and renewing, and
+    keeps the files up to date, until Ctrl-C. What was issued is kept in the data directory: the next run goes
+    on with it.
+
+    With --once it ends with exit status 0 as soon as all certificates of the FILEs are ready; otherwise, when
+    the time is up, with 1 and one sentence per certificate that is not.
+
+    \b
+    Examples:
+      certwright run examples/quickstart.yaml
+      certwright run manifests/ --once --timeout 30 --export /etc/tls
+    """
+    logs.set_up()
+    # The server and all its libraries: not needed for --help.
+    from certwright import app
+    from certwright.cli.running import Runner, RunOptions
+
+    options = RunOptions(
+        files=files, once=once, timeout_s=timeout_s, export=export, data_dir=data_dir, listen=listen
+    )
+    succeeded = app.run(Runner(options).run())
+    daemon.leave(0 if succeeded else 1)
+    if not succeeded:
+        raise AlreadyTold

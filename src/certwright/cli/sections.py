@@ -1,0 +1,100 @@
+"""The parts that descriptions are made of: fields, conditions, events, nested values. Pure text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from certwright.cli.tables import lines_of
+from certwright.cli.words import age, at, from_now, parse_time, sentence
+from certwright.resources.yaml_writer import write_yaml
+
+Json = Mapping[str, Any]
+_INDENT = "  "
+
+
+def indented(lines: Iterable[str], *, by: int = 1) -> list[str]:
+    """The lines, moved to the right by so many steps; empty ones stay empty."""
+    return [f"{_INDENT * by}{line}" if line else line for line in lines]
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """`Name:   value` lines with the values under each other; pairs without a value are left out."""
+    return lines_of((f"{label}:", value) for label, value in pairs if value)
+
+
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    """A titled block with an empty line before it, or nothing for no lines."""
+    return ["", title, *indented(lines)] if lines else []
+
+
+def metadata_fields(obj: Json, now: datetime) -> list[tuple[str, str]]:
+    """Name, namespace, labels, annotations, owner, creation."""
+    metadata = obj.get("metadata") or {}
+    created = parse_time(metadata.get("creationTimestamp"))
+    owners = (f"{owner.get('kind')}/{owner.get('name')}" for owner in metadata.get("ownerReferences") or [])
+    deleted = parse_time(metadata.get("deletionTimestamp"))
+    return [
+        ("Name", str(metadata.get("name", ""))),
+        ("Namespace", str(metadata.get("namespace", ""))),
+        ("Created", f"{at(created)} ({from_now(created, now)})" if created else ""),
+        ("Being deleted since", at(deleted) if deleted else ""),
+        ("Finalizers", ", ".join(metadata.get("finalizers") or [])),
+        ("Belongs to", ", ".join(owners)),
+        ("Labels", _pairs(metadata.get("labels"))),
+        ("Annotations", _pairs(metadata.get("annotations"))),
+    ]
+
+
+def _pairs(values: Mapping[str, str] | None) -> str:
+    return ", ".join(f"{k}={_short(v)}" for k, v in (values or {}).items() if not k.startswith("kubectl."))
+
+
+def _short(text: str, limit: int = 60) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def conditions(obj: Json, now: datetime) -> list[str]:
+    """The conditions as a table: type, status, reason, since when, message."""
+    items = (obj.get("status") or {}).get("conditions") or []
+    if not items:
+        return []
+    return lines_of(
+        [("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), *(_condition(item, now) for item in items)]
+    )
+
+
+def _condition(item: Json, now: datetime) -> tuple[str, ...]:
+    since = parse_time(item.get("lastTransitionTime"))
+    return (
+        str(item.get("type", "")),
+        str(item.get("status", "")),
+        str(item.get("reason", "")),
+        age(since, now) if since else "",
+        sentence(str(item.get("message", ""))),
+    )
+
+
+def events(items: Iterable[Json], now: datetime) -> list[str]:
+    """Events as a table, in the order given: type, reason, age and number, message."""
+    rows = [_event(item, now) for item in items]
+    return lines_of([("TYPE", "REASON", "AGE", "MESSAGE"), *rows]) if rows else []
+
+
+def _event(item: Json, now: datetime) -> tuple[str, ...]:
+    last = parse_time(item.get("lastTimestamp")) or parse_time(item.get("eventTime"))
+    times = int(item.get("count") or 1)
+    seen = age(last, now) + (f" (x{times})" if times > 1 else "")
+    return (
+        str(item.get("type", "")),
+        str(item.get("reason", "")),
+        seen,
+        sentence(str(item.get("message", ""))),
+    )
+
+
+def nested(value: Any) -> list[str]:
+    """Any value as indented YAML lines."""
+    return write_yaml(value).splitlines() if value not in (None, {}, []) else []

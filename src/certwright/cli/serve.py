@@ -1,0 +1,105 @@
+"""`certwright serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from certwright.cli import daemon
+from certwright.cli.access import DEFAULT_DATA_DIR
+from certwright.cli.errors import Failed
+from certwright.kit import logs
+
+DEFAULT_LISTEN = ("127.0.0.1", 8443)
+
+
+@click.command(short_help="Run the server: API, store and controllers, until stopped.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=daemon.parse_listen,
+    help="Where to listen, with TLS; port 0 picks a free one.  [default: 127.0.0.1:8443]",
+)
+@click.option(
+    "--store",
+    metavar="PATH|memory",
+    help="Where the objects are: a SQLite file (by default one in DIR), or memory, which forgets.",
+)
+@click.option(
+    "--controllers",
+    metavar="LIST",
+    default="*",
+    show_default=True,
+    help="Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="How much to log on standard error.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log lines for people, or for machines.",
+)
+def command(
+    *,
+    data_dir: Path,
+    listen: tuple[str, int] | None,
+    store: str | None,
+    controllers: str,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run the server until Ctrl-C or SIGTERM: the API, the store behind it and the controllers.
+
+    Before it says that it is ready it writes DIR/kubeconfig, with which kubectl and all commands of
+    certwright find it. Only its owner can read that file: it holds the administrator's credentials.
+
+    \b
+    Examples:
+      certwright serve
+      certwright serve --data-dir /var/lib/certwright --listen 0.0.0.0:8443
+      certwright serve --controllers ''            only the API; `certwright controllers` elsewhere
+      certwright serve --store memory --listen :0  for a test: nothing is kept, any free port
+    """
+    logs.set_up(level=log_level, form=log_format)
+    # The server and all its libraries: loaded by the three commands that start it, not by --help.
+    from certwright import app
+
+    host, port = listen or DEFAULT_LISTEN
+    options = app.ServeOptions(
+        data_dir=data_dir,
+        host=host,
+        port=port,
+        store=store,
+        controllers=app.ControllerOptions(controllers=controllers),
+    )
+
+    async def serve() -> None:
+        stop = daemon.Stop()
+        try:
+            server = await app.start_server(options)
+        except app.StartError as error:
+            raise Failed(str(error)) from error
+        try:
+            click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
+            await stop.wait_or(server.wait_failed())
+        finally:
+            await daemon.close(server.close)
+
+    app.run(serve())
+    daemon.leave()

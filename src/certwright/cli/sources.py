@@ -1,0 +1,46 @@
+"""Manifests from where the user said: files, folders, standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from certwright.resources import manifests
+from certwright.resources.manifests import Document, DocumentError
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read(sources: Iterable[str]) -> Iterator[Document | DocumentError]:
+    """The documents of all sources in order; what cannot be read comes as a `DocumentError` in its place."""
+    for source in sources:
+        yield from _read_source(source)
+
+
+def _read_source(source: str) -> Iterator[Document | DocumentError]:
+    if source == "-":
+        yield from manifests.read_documents(sys.stdin.buffer.read(), source="standard input")
+        return
+    path = Path(source)
+    if not path.is_dir():
+        yield from _read_file(path)
+        return
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+    if not files:
+        yield _unreadable(path, f"the folder holds no file that ends in {', '.join(_SUFFIXES)}")
+    for file in files:
+        yield from _read_file(file)
+
+
+def _read_file(path: Path) -> Iterator[Document | DocumentError]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        yield _unreadable(path, f"cannot be read: {error.strerror or error}")
+        return
+    yield from manifests.read_documents(content, source=str(path))
+
+
+def _unreadable(path: Path, why: str) -> DocumentError:
+    return DocumentError(source=str(path), index=0, line=0, column=0, message=why)

@@ -1,0 +1,196 @@
+"""Why a certificate is as it is, in one sentence, and what to do about it.
+
+Works on objects as they come over the wire, so that it tells the same story on any API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from certwright.cli.words import at, count, from_now, parse_time, sentence
+
+Json = Mapping[str, Any]
+OUR_GROUP = "cert-manager.io"
+_REVISION = "cert-manager.io/certificate-revision"
+
+# cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers that
+# were told otherwise try at another time than said here.
+_BACKOFF_MIN = timedelta(hours=1)
+_BACKOFF_MAX = timedelta(hours=32)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`cause` is one sentence without its full stop; `advice` says what to do, empty for nothing."""
+
+    cause: str
+    advice: str = ""
+    ready: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.advice}" if self.advice else self.cause
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What belongs to a certificate. None: does not exist (or, for an issuer of a foreign group, is not ours
+    to look at)."""
+
+    certificate: Json
+    issuer: Json | None = None
+    request: Json | None = None
+    secret: Json | None = None
+
+
+def condition(obj: Json | None, kind: str) -> Json:
+    """The condition of that type, or an empty mapping."""
+    conditions = ((obj or {}).get("status") or {}).get("conditions") or []
+    return next((item for item in conditions if item.get("type") == kind), {})
+
+
+def is_true(obj: Json | None, kind: str) -> bool:
+    """Whether the object has the condition with status `True`."""
+    return condition(obj, kind).get("status") == "True"
+
+
+def name_of(obj: Json) -> str:
+    """`metadata.name`."""
+    return str((obj.get("metadata") or {}).get("name", ""))
+
+
+def revision_of(request: Json) -> int:
+    """The revision that a CertificateRequest is for (1, 2, …); 0 where it does not say."""
+    text = ((request.get("metadata") or {}).get("annotations") or {}).get(_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def issuer_words(certificate: Json) -> str:
+    """The issuer as the certificate names it: `ClusterIssuer ca`, `AWSPCAIssuer x of awspca.example`."""
+    ref = issuer_ref(certificate)
+    tail = "" if ref["group"] == OUR_GROUP else f" of {ref['group']}"
+    return f"{ref['kind']} {ref['name']}{tail}"
+
+
+def issuer_ref(certificate: Json) -> dict[str, str]:
+    """`spec.issuerRef` of a Certificate or CertificateRequest with its defaults filled in."""
+    ref = (certificate.get("spec") or {}).get("issuerRef") or {}
+    return {
+        "name": str(ref.get("name", "")),
+        "kind": str(ref.get("kind") or "Issuer"),
+        "group": str(ref.get("group") or OUR_GROUP),
+    }
+
+
+def tell(around: Around, now: datetime) -> Story:
+    """The story of one certificate."""
+    certificate = around.certificate
+    if (certificate.get("metadata") or {}).get("deletionTimestamp"):
+        return Story("it is being deleted")
+    if is_true(certificate, "Ready"):
+        return _ready(around, now)
+    if is_true(certificate, "Issuing"):
+        return _under_way(around)
+    if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
+        return _failed(around, now)
+    ready = condition(certificate, "Ready")
+    if not ready:
+        return Story(
+            "no controller has looked at it yet",
+            "if this lasts, check that the controllers run (`certwright serve` without `--controllers ''`)",
+        )
+    return Story(f"it is not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
+
+
+def _ready(around: Around, now: datetime) -> Story:
+    status = around.certificate["status"]
+    expires = parse_time(status.get("notAfter"))
+    valid = f"it is ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "it is ready"
+    if is_true(around.certificate, "Issuing"):
+        under_way = _under_way(around)
+        return Story(f"{valid}, and being issued anew: {under_way.cause}", under_way.advice, ready=True)
+    if _failed_at(around.certificate) is not None:
+        failed = _failed(around, now)
+        return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
+    return Story(f"{valid}, {_renews(status, now)}", ready=True)
+
+
+def _renews(status: Json, now: datetime) -> str:
+    renews = parse_time(status.get("renewalTime"))
+    if renews is None:
+        return "and is not renewed by itself"
+    if renews <= now:
+        return f"and due for renewal since {at(renews)}"
+    return f"and renews on {at(renews)} ({from_now(renews, now)})"
+
+
+def _under_way(around: Around) -> Story:
+    """Issuing=True: the first thing that is missing is what it waits for."""
+    if blocked := _issuer_trouble(around):
+        return blocked
+    request = around.request
+    if request is None or revision_of(request) <= int(_status(around).get("revision") or 0):
+        made = "its request" if _status(around).get("nextPrivateKeySecretName") else "its private key"
+        why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
+        return Story(f"{made} is being made" + (f" ({why})" if why else ""))
+    name = f"CertificateRequest {name_of(request)}"
+    if denied := condition(request, "Denied").get("message"):
+        return Story(f"{name} was denied: {sentence(str(denied))}", "ask whoever approves requests")
+    if not is_true(request, "Approved"):
+        return Story(f"{name} waits for approval", f"`cmctl approve {name_of(request)}` approves it by hand")
+    ready = condition(request, "Ready")
+    if not ready:
+        return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
+    told = sentence(str(ready.get("message", "")))
+    return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {told}")
+
+
+def _issuer_trouble(around: Around) -> Story | None:
+    ref = issuer_ref(around.certificate)
+    if ref["group"] != OUR_GROUP:
+        return None
+    words = issuer_words(around.certificate)
+    if around.issuer is None:
+        place = ""
+        if ref["kind"] == "Issuer":
+            place = f" in namespace {around.certificate['metadata'].get('namespace', 'default')}"
+        return Story(
+            f"it waits for {words}, which does not exist{place}",
+            "create that, or correct spec.issuerRef; it then goes on by itself",
+        )
+    ready = condition(around.issuer, "Ready")
+    if ready.get("status") == "True":
+        return None
+    told = sentence(str(ready.get("message", ""))) or "nothing is known about it yet"
+    return Story(
+        f"it waits for {words}, which is not ready: {told}",
+        f"see `certwright describe {ref['kind'].lower()} {ref['name']}`; it goes on once that is ready",
+    )
+
+
+def _failed(around: Around, now: datetime) -> Story:
+    certificate = around.certificate
+    failed_at = _failed_at(certificate)
+    assert failed_at is not None
+    attempts = int(_status(around).get("failedIssuanceAttempts") or 1)
+    message = sentence(str(condition(certificate, "Issuing").get("message", "")))
+    next_try = failed_at + min(_BACKOFF_MAX, _BACKOFF_MIN * 2 ** min(attempts - 1, 10))
+    when = "the next try is due"
+    if next_try > now:
+        when = f"the next try is at {at(next_try)} ({from_now(next_try, now)})"
+    return Story(
+        f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
+        f"{message}; {when}",
+        f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once",
+    )
+
+
+def _failed_at(certificate: Json) -> datetime | None:
+    return parse_time((certificate.get("status") or {}).get("lastFailureTime"))
+
+
+def _status(around: Around) -> Json:
+    status: Json = around.certificate.get("status") or {}
+    return status
