@@ -168,6 +168,8 @@ def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDe
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,
         selectable_fields=_selectable(version.get("selectableFields") or ()),
+        # In the order that Kubernetes lists them for custom resources.
+        verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
     )
 

@@ -24,7 +24,8 @@ class Group:
 class Registry:
     """All definitions, found by path, by kind, by resource.
 
-    `generation` grows with every change, so that what was made from the registry can be kept until then.
+    `generation` grows with every change. `made` is a place to keep what was made from the definitions (the
+    documents of discovery); it is emptied with every change.
     """
 
     def __init__(self, make_definitions: MakeDefinitions) -> None:
@@ -32,6 +33,7 @@ class Registry:
         self._make_definitions = make_definitions
         self._crds: dict[str, tuple[ResourceDefinition, ...]] = {}
         self.generation = 0
+        self.made: dict[tuple[str, str], tuple[bytes, str]] = {}
         self._index()
 
     def set_builtin(self, builtin: Iterable[ResourceDefinition]) -> None:
@@ -88,6 +90,7 @@ class Registry:
         self._by_kind = {(d.group, d.kind): d for d in reversed(self._all)}
         self._by_resource = {(d.group, d.plural): d for d in reversed(self._all)}
         self._groups = _groups(self._all)
+        self.made.clear()
         self.generation += 1
 
 

@@ -85,7 +85,7 @@ def type_check(schema: Schema) -> Check | None:
 def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) -> FieldError:
     # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
     if form and value is not None and not isinstance(value, (str, list)):
-        found = {int: "int64", float: "double"}.get(type(value), "")
+        found = {int: "int64", float: "float64"}.get(type(value), "")
         return words.wrong_type(path, form, found)
     return words.wrong_type(path, ",".join(types), _JSON[type(value)])
 

@@ -122,7 +122,7 @@ def render(
     columns = definition.columns
     moment = now.timestamp()
     head = f'{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
-    definitions = _encode([_column(column) for column in columns]) if with_columns else b"[]"
+    definitions = _encode([_column(column) for column in columns]) if with_columns else b"null"
     rows = b",".join(_row(columns, raw, moment, include, version) for raw in objects)
     return b"".join((head, metadata, b',"columnDefinitions":', definitions, b',"rows":[', rows, b"]}"))
 
