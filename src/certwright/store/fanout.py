@@ -52,7 +52,7 @@ class Fanout:
     def subscribe(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """A watch of the events after `after`. Raises `Compacted`, `FutureRevision`."""
         past = self.log.since(bucket, after, namespace)
-        watch = Subscription(self, (bucket, namespace), after=after, past=past)
+        watch = Subscription(self, (bucket, namespace), past)
         if self._closed:
             watch.end()
         else:
@@ -97,11 +97,11 @@ class Fanout:
 class Subscription:
     """One watcher's place in the stream; a `contract.Watch`."""
 
-    def __init__(self, fanout: Fanout, topic: _Topic, *, after: int, past: list[Event]) -> None:
+    def __init__(self, fanout: Fanout, topic: _Topic, past: list[Event]) -> None:
         self.topic = topic
         self._fanout = fanout
         self._seen = fanout.log.revision  # what is not after this was in `past` or did not concern us
-        self._handed_out = after
+        self._frozen: int | None = None  # the position, once it does not move any more
         self._pending = past
         self._pending_bytes = 0  # without `past`, which the window bounds
         self._waiter: asyncio.Future[None] | None = None
@@ -111,8 +111,10 @@ class Subscription:
     @property
     def position(self) -> int:
         """Everything up to this revision has been handed out or did not concern this watch."""
-        if self._pending or self._ended or self._slow:
-            return self._handed_out
+        if self._frozen is not None:
+            return self._frozen
+        if self._pending:
+            return self._pending[0].revision - 1
         return max(self._seen, self._fanout.told)
 
     async def __aiter__(self) -> AsyncIterator[list[Event]]:
@@ -126,7 +128,6 @@ class Subscription:
             await self._wait(timeout_s)
         if self._pending:
             batch, self._pending, self._pending_bytes = self._pending, [], 0
-            self._handed_out = max(self._seen, self._fanout.told)
             return batch
         if self._ended:
             return None
@@ -169,20 +170,19 @@ class Subscription:
             self._wake()
 
     def _cut_off(self) -> None:
-        self._handed_out = self.position
+        self._frozen = self.position
         self._slow = True
         self._pending = []
         self._fanout.forget(self)
 
     def end(self) -> None:
         """Nothing follows what is already waiting; called when the store is closed."""
-        self._handed_out = self.position
         self._ended = True
         self._wake()
 
     def close(self) -> None:
         """Stop; harmless when repeated."""
-        self._handed_out = self.position
+        self._frozen = self.position
         self._ended = True
         self._pending = []
         self._fanout.forget(self)

@@ -232,7 +232,7 @@ class SqliteStore:
             return
         self._closing = True
         while (batch := self._in_flight or self._gathering).events:
-            await asyncio.wait([self._waiter(batch)])
+            await asyncio.gather(self._waiter(batch), return_exceptions=True)
         self._fanout.close()
         self._reader.close()
         await self._writer.stop()

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import sqlite3
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,13 +100,10 @@ def _open_locked(path: Path, lock: FileLock) -> Files:
         _check_header(path)
         # Opened and closed once first: this recovers what a crash has left and removes the log,
         # which can be made anew only while nobody has it open.
-        setup = connect(path)
-        try:
+        with closing(connect(path)) as setup:
             _check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
             _check_readable(setup, path)
-        finally:
-            setup.close()
         _grow_wal(path)
         return _connect_both(path, lock)
     except sqlite3.Error as error:
@@ -131,14 +129,16 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_both(path: Path, lock: FileLock) -> Files:
-    writer = connect(path)
-    reader = connect(path)
-    reader.execute("PRAGMA query_only = ON")
-    # After a spell in which checkpoints were impossible, give the space back.
-    writer.execute(f"PRAGMA journal_size_limit = {8 * WAL_BYTES}")
-    (revision,) = reader.execute(SELECT_REVISION).fetchone()
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).chmod(PRIVATE)
+    with ExitStack() as undo:
+        writer = undo.enter_context(closing(connect(path)))
+        reader = undo.enter_context(closing(connect(path)))
+        reader.execute("PRAGMA query_only = ON")
+        # After a spell in which checkpoints were impossible, give the space back.
+        writer.execute(f"PRAGMA journal_size_limit = {8 * WAL_BYTES}")
+        (revision,) = reader.execute(SELECT_REVISION).fetchone()
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).chmod(PRIVATE)
+        undo.pop_all()
     return Files(path, lock, writer, reader, revision)
 
 

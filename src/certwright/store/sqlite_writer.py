@@ -80,13 +80,14 @@ class Log:
         """
         frames = self.frames()
         if frames < max(self._max_frames, self._retry_at):
-            self._retry_at = self._retry_at if frames >= self._max_frames else 0
             return
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            _, logged, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             _log.warning("the log could not be copied into the database: %s", explain(error, self._path))
-            self._retry_at = frames + self._max_frames // 4
+            logged, copied = frames, 0
+        # A reader may have been in the way. Not after every commit again: each attempt costs a flush.
+        self._retry_at = 0 if copied == logged else frames + self._max_frames // 8
 
     def close(self) -> None:
         """Let go of the index; the connections must be closed before."""
@@ -122,7 +123,7 @@ class Writer:
     async def stop(self) -> None:
         """End the thread. All batches must be done, and all other connections closed."""
         self._queue.put(None)
-        await self._stopped
+        await asyncio.shield(self._stopped)
         self._thread.join()
 
     def _run(self) -> None:

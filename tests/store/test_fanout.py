@@ -1,0 +1,102 @@
+"""Watchers that are slow, large and many."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from certwright.store.contract import Event, Key, Row, SlowWatcher
+from certwright.store.fanout import Fanout
+from certwright.store.log import EventLog
+
+
+def events(first: int, last: int, *, size: int = 0) -> list[Event]:
+    """One commit."""
+    return [
+        Event(revision, Row(Key("b", "", "n"), revision, b"", b"x" * size), None)
+        for revision in range(first, last + 1)
+    ]
+
+
+async def test_a_commit_comes_as_one_batch() -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+    waiting = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(0)
+    fanout.publish(events(1, 3))
+    batch = await waiting
+    assert batch is not None
+    assert [event.revision for event in batch] == [1, 2, 3]
+
+
+async def test_watchers_do_not_share_their_batches() -> None:
+    fanout = Fanout(EventLog())
+    watches = [fanout.subscribe("b", after=0) for _ in range(2)]
+    fanout.publish(events(1, 2))
+    first, second = [await watch.next() for watch in watches]
+    assert first == second
+    assert first is not second
+    assert first is not None
+    assert second is not None
+    assert first[0] is second[0]
+
+
+async def test_too_many_waiting_events_cut_a_watcher_off() -> None:
+    fanout = Fanout(EventLog(), max_pending_events=4)
+    watch = fanout.subscribe("b", after=0)
+    fanout.publish(events(1, 4))
+    await asyncio.sleep(0)
+    fanout.publish(events(5, 5))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(SlowWatcher):
+            await watch.next()
+    assert watch.position == 0
+    watch.close()
+    assert await watch.next() is None
+
+
+async def test_too_many_waiting_bytes_cut_a_watcher_off() -> None:
+    fanout = Fanout(EventLog(), max_pending_bytes=10_000)
+    watch = fanout.subscribe("b", after=0)
+    for revision in range(1, 4):
+        fanout.publish(events(revision, revision, size=4_000))
+        await asyncio.sleep(0)
+    with pytest.raises(SlowWatcher):
+        await watch.next()
+
+
+async def test_one_large_commit_does_not_cut_a_watcher_off() -> None:
+    fanout = Fanout(EventLog(), max_pending_bytes=100, max_pending_events=2)
+    watch = fanout.subscribe("b", after=0)
+    fanout.publish(events(1, 10, size=1_000))
+    assert len(await watch.next() or ()) == 10
+
+
+async def test_a_watcher_that_takes_its_events_may_get_any_number() -> None:
+    fanout = Fanout(EventLog(), max_pending_events=4)
+    watch = fanout.subscribe("b", after=0)
+    for first in range(1, 100, 3):
+        fanout.publish(events(first, first + 2))
+        assert len(await watch.next() or ()) == 3
+
+
+async def test_only_one_may_wait_on_a_watch() -> None:
+    watch = Fanout(EventLog()).subscribe("b", after=0)
+    waiting = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError):
+        await watch.next()
+    watch.close()
+    assert await waiting is None
+
+
+async def test_a_closed_fanout_still_tells_what_was_published() -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+    fanout.publish(events(1, 1))
+    fanout.close()
+    assert len(await watch.next() or ()) == 1
+    assert await watch.next() is None
+    assert len(await fanout.subscribe("b", after=0).next() or ()) == 1
