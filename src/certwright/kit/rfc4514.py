@@ -20,8 +20,11 @@ class Attribute(NamedTuple):
 Rdn = tuple[Attribute, ...]
 """One relative distinguished name: usually one attribute, more where they were joined with `+`."""
 
-_TYPE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)\s*=\s*", re.ASCII)
-_HEX: Final = re.compile(r"#((?:[0-9A-Fa-f]{2})+)\s*(?=[,;+]|$)")
+_BLANK: Final = " \t\r\n"
+_TYPE: Final = re.compile(
+    r"[ \t\r\n]*([A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)[ \t\r\n]*=[ \t\r\n]*", re.ASCII
+)
+_HEX: Final = re.compile(r"#((?:[0-9A-Fa-f]{2})+)[ \t\r\n]*(?=[,;+]|$)")
 # RFC 4514 §3: "special = escaped / SPACE / SHARP / EQUALS" and
 # "escaped = DQUOTE / PLUS / COMMA / SEMI / LANGLE / RANGLE".
 _ESCAPED: Final = re.compile(r"\\(?:([\\\"+,;<> #=])|((?:[0-9A-Fa-f]{2})(?:\\[0-9A-Fa-f]{2})*))")
@@ -40,7 +43,7 @@ def parse(text: str) -> tuple[Rdn, ...]:
         raise ValueError(f"a distinguished name of {len(text)} characters is too long (limit {_MAX_LENGTH})")
     names: list[Rdn] = []
     attributes: list[Attribute] = []
-    at, more = 0, bool(text.strip())
+    at, more = 0, bool(text.strip(_BLANK))
     while more:
         attribute, at = _attribute(text, at)
         attributes.append(attribute)
@@ -80,7 +83,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
         kept = sum(map(len, parts))
         at = escaped.end()
     value = "".join(parts)
-    return value[:kept] + value[kept:].rstrip(), at
+    return value[:kept] + value[kept:].rstrip(_BLANK), at
 
 
 def _octets(pairs: str, text: str) -> str:
@@ -92,7 +95,8 @@ def _octets(pairs: str, text: str) -> str:
 
 def escape(value: str) -> str:
     """`value` as it stands in a distinguished name (§2.4)."""
-    text = re.sub(r'([\\"+,;<>])', r"\\\1", value).replace("\0", "\\00")
+    text = re.sub(r'([\\"+,;<>])', r"\\\1", value)
+    text = re.sub(r"[\x00-\x1f]", lambda control: f"\\{ord(control[0]):02x}", text)
     if text.startswith(("#", " ")):
         text = "\\" + text
     return text[:-1] + "\\ " if text.endswith(" ") and len(value) > 1 else text

@@ -1,0 +1,73 @@
+"""When a certificate is renewed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certwright.pki.renewal import renewal_time
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LIFETIMES = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500))
+
+
+@pytest.mark.parametrize(
+    ("lifetime_h", "before_h", "percentage", "expected_h"),
+    [
+        pytest.param(90, None, None, 60, id="a third of the life before the end"),
+        pytest.param(90, 10, None, 80, id="renewBefore before the end"),
+        pytest.param(90, None, 10, 81, id="a percentage of the life before the end"),
+        pytest.param(90, 90, None, 60, id="renewBefore as long as the life does not count"),
+        pytest.param(90, 200, None, 60, id="renewBefore longer than the life does not count"),
+        pytest.param(90, 0, None, 60, id="no time at all does not count"),
+        pytest.param(90, None, 0, 60, id="0 % does not count"),
+        pytest.param(90, None, 100, 60, id="100 % does not count"),
+        pytest.param(90, None, -5, 60, id="a negative percentage does not count"),
+    ],
+)
+def test_the_time_of_renewal(
+    lifetime_h: int, before_h: int | None, percentage: int | None, expected_h: int
+) -> None:
+    before = None if before_h is None else before_h * HOUR
+    found = renewal_time(BEGIN, BEGIN + lifetime_h * HOUR, before, percentage)
+    assert found == BEGIN + expected_h * HOUR
+
+
+def test_it_has_whole_seconds() -> None:
+    assert renewal_time(BEGIN, BEGIN + timedelta(seconds=10)) == BEGIN + timedelta(seconds=6)
+
+
+def test_a_certificate_that_lives_for_9999_years_has_one() -> None:
+    assert (
+        renewal_time(datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)).year
+        > 7000
+    )
+
+
+@given(
+    LIFETIMES,
+    st.none() | st.timedeltas(),
+    st.none() | st.integers(),
+)
+def test_it_lies_within_the_life_of_the_certificate(
+    lifetime: timedelta, before: timedelta | None, percentage: int | None
+) -> None:
+    end = BEGIN + lifetime
+    moment = renewal_time(BEGIN, end, before, percentage)
+    assert BEGIN <= moment <= end
+    if lifetime >= timedelta(seconds=3):
+        assert moment < end
+
+
+@given(LIFETIMES, st.integers(min_value=1, max_value=98))
+def test_a_higher_percentage_renews_no_later(lifetime: timedelta, percentage: int) -> None:
+    end = BEGIN + lifetime
+    assert renewal_time(BEGIN, end, None, percentage + 1) <= renewal_time(BEGIN, end, None, percentage)
+
+
+def test_a_certificate_whose_dates_are_swapped_is_due_at_its_end() -> None:
+    assert renewal_time(BEGIN + HOUR, BEGIN) == BEGIN
