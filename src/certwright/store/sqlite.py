@@ -54,12 +54,18 @@ class SqliteStore:
         self._in_flight: Batch | None = None
         self._flush_soon = False
         self._closing = False
+        self._commits = 0
         self._writer = Writer(files.writer, files.path, self._done)
 
     @property
     def revision(self) -> int:
         """The last committed revision; 0 in a new store."""
         return self._log.revision
+
+    @property
+    def commits(self) -> int:
+        """How many commits there were since the store was opened; each is of one or more writes."""
+        return self._commits
 
     # -- reading
 
@@ -208,6 +214,7 @@ class SqliteStore:
         if error is not None:
             self._fail(batch, error)
             return
+        self._commits += 1
         self._overlay.committed(batch)
         self._flush()
         for waiter in batch.waiters:
