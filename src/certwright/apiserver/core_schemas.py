@@ -63,6 +63,21 @@ def anything(description: str) -> Json:
     return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
 
 
+def _patched_by(key: str) -> Json:
+    return {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": key}
+
+
+def _merged_by(key: str) -> Json:
+    return {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": [key],
+        **_patched_by(key),
+    }
+
+
+API_VERSION = text("The version that the object is written in, group/version.")
+KIND = text("The kind of the object.")
+
 OBJECT_META = obj(
     "Metadata that every object has.",
     name=text("The name, unique among the objects of the kind in the namespace. It cannot be changed."),
@@ -77,7 +92,10 @@ OBJECT_META = obj(
     deletionGracePeriodSeconds=number("Seconds to leave before the object is removed.", format="int64"),
     labels=mapping("Keys and values to select objects by."),
     annotations=mapping("Keys and values that tools keep with the object and that are not selected by."),
-    finalizers=strings("Names of what must be done before the object is removed."),
+    finalizers=strings(
+        "Names of what must be done before the object is removed.",
+        **{"x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"},
+    ),
     ownerReferences=listing(
         "The objects that this one belongs to; when all of them are gone, it is deleted.",
         obj(
@@ -90,11 +108,48 @@ OBJECT_META = obj(
             controller=flag("Whether this owner is the one that manages the object."),
             blockOwnerDeletion=flag("Whether the owner must wait for this object in foreground deletion."),
         ),
-        **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+        **_merged_by("uid"),
     ),
     managedFields=listing("Which manager set which fields.", anything("One manager's fields.")),
 )
 """What every object's metadata may hold."""
+
+LIST_META = obj(
+    "Metadata of a list.",
+    resourceVersion=text("The state that the list is of."),
+    remainingItemCount=number("How many objects follow after this page.", format="int64"),
+    selfLink=text("No longer filled."),
+)
+
+# `continue` is a word of Python's own.
+LIST_META["properties"]["continue"] = text("Where the next page begins; empty on the last.")
+
+DELETE_OPTIONS = obj(
+    "How to delete.",
+    apiVersion=API_VERSION,
+    kind=KIND,
+    gracePeriodSeconds=number("Seconds to leave before the object is removed.", format="int64"),
+    preconditions=obj(
+        "Delete only an object that still is this one.",
+        uid=text("Its UID."),
+        resourceVersion=text("Its state."),
+    ),
+    propagationPolicy=text("What becomes of dependents: Orphan, Background or Foreground."),
+    orphanDependents=flag("An older way to say Orphan."),
+    dryRun=strings("All: do everything but delete."),
+)
+
+STATUS = obj(
+    "What became of a request.",
+    apiVersion=API_VERSION,
+    kind=KIND,
+    metadata=LIST_META,
+    status=text("Success or Failure."),
+    message=text("A sentence for people."),
+    reason=text("A word for programs."),
+    details=anything("What it is about."),
+    code=number("The HTTP status."),
+)
 
 SECRET = obj(
     "Holds a small amount of confidential data, such as a private key. Values are base64.",
@@ -147,8 +202,8 @@ _REFERENCE = obj(
 
 SERVICE_ACCOUNT = obj(
     "An identity for programs.",
-    secrets=listing("Secrets that the account may use.", _REFERENCE),
-    imagePullSecrets=listing("Secrets for pulling images.", _LOCAL_REFERENCE),
+    secrets=listing("Secrets that the account may use.", _REFERENCE, **_patched_by("name")),
+    imagePullSecrets=listing("Secrets for pulling images.", _LOCAL_REFERENCE, **_patched_by("name")),
     automountServiceAccountToken=flag("Whether pods get a token of the account."),
 )
 

@@ -1,0 +1,53 @@
+"""How schemas are named in OpenAPI documents, and how an object's own schema is dressed for them.
+
+Source: the names that Kubernetes' documents use; Kubernetes API reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.apiserver import core_schemas as meta
+from certwright.apiserver.definitions import ResourceDefinition
+
+Json = dict[str, Any]
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+
+OBJECT_META = f"{_META}.ObjectMeta"
+LIST_META = f"{_META}.ListMeta"
+DELETE_OPTIONS = f"{_META}.DeleteOptions"
+STATUS = f"{_META}.Status"
+PATCH = f"{_META}.Patch"
+
+_PACKAGES = {
+    "": "io.k8s.api.core",
+    "coordination.k8s.io": "io.k8s.api.coordination",
+    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+}
+
+
+def schema_name(definition: ResourceDefinition, kind: str) -> str:
+    """`io.k8s.api.core.v1.Secret`; for custom resources the group backwards, `io.cert-manager.v1.Issuer`."""
+    package = _PACKAGES.get(definition.group) or ".".join(reversed(definition.group.split(".")))
+    return f"{package}.{definition.version}.{kind}"
+
+
+def group_version_kind(definition: ResourceDefinition, kind: str = "") -> Json:
+    """What `x-kubernetes-group-version-kind` holds."""
+    return {"group": definition.group, "version": definition.version, "kind": kind or definition.kind}
+
+
+def object_schema(definition: ResourceDefinition, metadata: Json) -> Json:
+    """The definition's schema with apiVersion, kind and metadata in front."""
+    own = definition.schema.openapi
+    properties = {
+        "apiVersion": meta.API_VERSION,
+        "kind": meta.KIND,
+        "metadata": {"description": "The object's metadata.", **metadata},
+    }
+    return {
+        **own,
+        "properties": {**own.get("properties", {}), **properties},
+        "x-kubernetes-group-version-kind": [group_version_kind(definition)],
+    }
