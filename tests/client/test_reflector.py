@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from certwright.client.listing import RawPage
 from certwright.client.reflector import (
     Answer,
     Apply,
@@ -19,7 +20,6 @@ from certwright.client.reflector import (
     Step,
     follow,
 )
-from certwright.client.rest import RawPage
 from certwright.client.watch import RawEvent
 from certwright.resources.errors import (
     Details,

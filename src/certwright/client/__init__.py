@@ -3,6 +3,6 @@
 May import:   resources, kit
 Never holds:  decisions (they go to controllers); retries of work (to engine)
 Modules:      transport, local, https, kubeconfig (how to reach a server),
-              rest, watch (single requests), discovery (which kinds there are),
+              rest, listing, watch (single requests), discovery (which kinds there are),
               reflector, cache, informer (the local copy)
 """

@@ -14,6 +14,7 @@ from typing import Generic, TypedDict, TypeVar
 import msgspec
 
 from certwright.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
+from certwright.client.listing import PAGE, decode_item
 from certwright.client.reflector import (
     Answer,
     Apply,
@@ -26,7 +27,7 @@ from certwright.client.reflector import (
     Step,
     follow,
 )
-from certwright.client.rest import PAGE, Client, decode_item
+from certwright.client.rest import Client
 from certwright.client.watch import DELETED, RawEvent, identify
 from certwright.kit.clock import Clock
 from certwright.resources import codec

@@ -33,7 +33,7 @@ from datetime import timedelta
 import msgspec
 
 from certwright.client.cache import parse_revision
-from certwright.client.rest import PAGE, RawPage
+from certwright.client.listing import PAGE, RawPage
 from certwright.client.watch import BOOKMARK, RawEvent, identify
 from certwright.kit.backoff import doubled
 from certwright.resources.errors import ApiError, Expired, TooManyRequests, Unreachable

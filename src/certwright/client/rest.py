@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from certwright.client.listing import PAGE, Listing, RawPage, decode_item, read_page
 from certwright.client.transport import Transport, close_stream, whole_body
 from certwright.client.watch import (
     BOOKMARK,
@@ -38,41 +38,8 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-PAGE = 500
-"""How many objects to ask for at once where nothing else is said; kubectl and client-go take the same."""
-
 _ATTEMPTS = 5
 _PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A whole list, and the revision that it is of: where a watch goes on."""
-
-    items: list[T]
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class RawPage:
-    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one."""
-
-    items: list[msgspec.Raw]
-    resource_version: str
-    continue_token: str
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _ListBody(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] | None = None
-
-
-_LISTS = msgspec.json.Decoder(_ListBody)
 
 
 class Client:
@@ -156,11 +123,7 @@ class Client:
             query["resourceVersion"] = resource_version
         target = _with_query(_path(kind, namespace), query)
         body = await whole_body(await self._send("GET", target, self._headers))
-        try:
-            page = _LISTS.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise errors.Unreachable(f"{kind.resource}: the answer is not a list ({error})") from None
-        return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+        return read_page(kind, body)
 
     async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False, strict: bool = False) -> T:
         """Make the object and return it as it was stored. `strict` has unknown fields refused."""
@@ -342,16 +305,6 @@ class Client:
         for part in header.split('299 - "')[1:]:
             text = part.strip().rstrip(",").rstrip()
             self._on_warning(text.removesuffix('"').replace('\\"', '"'))
-
-
-def decode_item(kind: Kind[T], raw: msgspec.Raw) -> T:
-    """One object of a list. Raises `codec.DecodeError`."""
-    obj = codec.decode(kind, raw)
-    if isinstance(obj, dict):
-        # Items of built-in kinds do not say what they are: the list does.
-        obj.setdefault("apiVersion", kind.api_version)
-        obj.setdefault("kind", kind.kind)
-    return obj
 
 
 def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
