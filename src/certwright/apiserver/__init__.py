@@ -1,0 +1,14 @@
+"""DOOR: HTTP in front of the store, as Kubernetes' API server speaks it.
+
+May import:   store, resources, pki, kit
+Never holds:  outgoing calls (webhooks, one day, in their own module), signing (it goes to issuers),
+              scheduling (to engine)
+Modules:      server (the handler), routes, negotiation (which form), auth, backend (what verbs share) ·
+              reads, verbs (create, update, patch), deletes, shaping (of updates), patch, strategic, bodies,
+              metadata, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
+              namespaces, gc, termination (what goes on behind) · asgi (the socket), serving (its own TLS
+              identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,
+              crd_rules, crd_structural, names, schema, schema_check, schema_errors, schema_formats,
+              schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi, openapi_names,
+              openapi_v2
+"""

@@ -1,0 +1,129 @@
+"""Request bodies: read as JSON or YAML, and as strictly as the client wants.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unrecognized or duplicate fields.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from certwright.apiserver.backend import Call
+from certwright.apiserver.negotiation import JSON, YAML, content_type, unsupported
+from certwright.apiserver.objects import Json, decode_json, encode_json
+from certwright.resources import manifests
+from certwright.resources.errors import BadRequest
+
+_OBJECT_TYPES = (JSON, YAML)
+
+
+def read_json(body: bytes) -> Any:
+    """The value of a JSON text. Raises `BadRequest`, whatever is wrong with it."""
+    try:
+        return decode_json(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+def read_object(call: Call) -> tuple[Json, list[str]]:
+    """The object in the body, and the paths of its duplicate fields.
+
+    Raises `UnsupportedMediaType` and `BadRequest`.
+    """
+    media = content_type(call.request.headers)
+    if media not in _OBJECT_TYPES:
+        raise unsupported(_OBJECT_TYPES)
+    body = call.request.body
+    value = read_value(body, media)
+    if type(value) is not dict:
+        raise BadRequest(f"the body must be an object of kind {call.definition.kind}")
+    strictness = field_validation(call)
+    duplicates: list[str] = []
+    if media == JSON and (strictness == "Strict" or (strictness == "Warn" and _may_repeat(body, value))):
+        duplicates = duplicate_paths(body)
+    return value, duplicates
+
+
+def read_value(body: bytes, media: str) -> Any:
+    """The value of a JSON or YAML body. Raises `BadRequest`."""
+    if media == JSON:
+        return read_json(body)
+    try:
+        return manifests.read_value(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid YAML: {error}") from None
+
+
+def _may_repeat(body: bytes, value: Json) -> bool:
+    """Whether a field may occur twice: then fewer fields came out than went in.
+
+    This looks at the text only (a colon after a quote), so that the costly pass is left out nearly always; it
+    serves warnings. Refusals (`Strict`) never rest on it.
+    """
+    return body.count(b'":') != encode_json(value).count(b'":')
+
+
+class _Pairs(dict[str, Any]):
+    """An object that knows which of its names came twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs] if len(self) != len(pairs) else []
+        self.repeated = sorted({name for name in names if names.count(name) > 1})
+
+
+_DUPLICATES = json.JSONDecoder(object_pairs_hook=_Pairs)
+
+
+def duplicate_paths(body: bytes) -> list[str]:
+    """The paths of fields that occur more than once in one object of a JSON text that is valid."""
+    found: list[str] = []
+    waiting: list[tuple[str, Any]] = [("", _DUPLICATES.decode(body.decode()))]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, _Pairs):
+            dot = f"{path}." if path else ""
+            found += [dot + name for name in value.repeated]
+            waiting += [(dot + name, item) for name, item in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    return sorted(found)
+
+
+def field_validation(call: Call) -> str:
+    """`Strict`, `Warn` or `Ignore`. Raises `BadRequest` for anything else."""
+    wanted = call.query.get("fieldValidation") or "Warn"
+    if wanted not in ("Strict", "Warn", "Ignore"):
+        raise BadRequest(
+            f'fieldValidation: Unsupported value: "{wanted}": '
+            'supported values: "", "Ignore", "Strict", "Warn"'
+        )
+    return wanted
+
+
+def strict_errors(call: Call, unknown: list[str], duplicates: list[str]) -> str:
+    """What a strict client must be told of fields nobody knows or that came twice; empty: nothing.
+
+    For clients that want warnings these become warnings.
+    """
+    if not unknown and not duplicates:
+        return ""
+    texts = [f'duplicate field "{path}"' for path in duplicates]
+    texts += [f'unknown field "{path}"' for path in unknown]
+    match field_validation(call):
+        case "Strict":
+            return "strict decoding error: " + ", ".join(texts)
+        case "Warn":
+            call.warnings += [text for text in texts if text not in call.warnings]
+    return ""
+
+
+def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:
+    """The body cannot be taken for the kind that the path names."""
+    return BadRequest(
+        f'{kind} in version "{version}" cannot be handled as a {call.definition.kind}: {detail}'
+    )

@@ -1,0 +1,69 @@
+"""Which namespaces there are, and whether something may still be created in them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.resources.errors import Cause, Details, Forbidden, NotFound
+from certwright.store.contract import Key, Row, Store
+
+BUCKET = "namespaces"
+BOOTSTRAP = ("default", "kube-system", "kube-public", "kube-node-lease")
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+"""Those that can never be deleted (admission plug-in NamespaceLifecycle)."""
+
+
+class _Deletion(msgspec.Struct, rename="camel"):
+    deletion_timestamp: str | None = None
+
+
+def is_terminating(row: Row) -> bool:
+    """Whether the object is being deleted."""
+    return b'"deletionTimestamp"' in row.meta and bool(
+        msgspec.json.decode(row.meta, type=_Deletion).deletion_timestamp
+    )
+
+
+class Namespaces:
+    """Remembers the active namespaces, so that a create need not look for its own every time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._active: set[str] = set()
+
+    async def check_create(self, definition: ResourceDefinition, namespace: str, name: str) -> None:
+        """Raise `NotFound` when there is no such namespace, `Forbidden` while it is being deleted."""
+        if namespace in self._active:
+            return
+        row = await self._store.latest(Key(BUCKET, "", namespace))
+        if row is None:
+            raise NotFound(
+                f'namespaces "{namespace}" not found', details=Details(name=namespace, kind="namespaces")
+            )
+        if is_terminating(row):
+            raise _terminating(definition, namespace, name)
+        self._active.add(namespace)
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Forget a namespace that has begun to go."""
+        if definition.bucket == BUCKET and is_terminating(row):
+            self._active.discard(row.key.name)
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """Forget a namespace that is gone."""
+        if definition.bucket == BUCKET:
+            self._active.discard(row.key.name)
+
+
+def _terminating(definition: ResourceDefinition, namespace: str, name: str) -> Forbidden:
+    cause = Cause(
+        reason="NamespaceTerminating",
+        message=f"namespace {namespace} is being terminated",
+        field="metadata.namespace",
+    )
+    return Forbidden(
+        f'{definition.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+        "because it is being terminated",
+        details=Details(name=name, group=definition.group, kind=definition.plural, causes=(cause,)),
+    )

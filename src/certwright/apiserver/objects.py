@@ -1,0 +1,126 @@
+"""Rows and objects: how an object is laid down as two byte strings, and spliced together again.
+
+`meta` is the JSON of `metadata`, the resourceVersion in it; `body` is every other member without the braces
+around them, less apiVersion and kind, which the path says. So a get, a list or an event is a join of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.store.contract import Encode, Row
+
+Json = dict[str, Any]
+
+encode_json = msgspec.json.Encoder().encode
+decode_json = msgspec.json.Decoder().decode
+_sorted_json = msgspec.json.Encoder(order="deterministic").encode
+_OWN_COLUMNS = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
+    """The whole object. `prefix` is its opening up to and with `"metadata":`."""
+    return b"".join((prefix, meta, b",", body, b"}")) if body else b"".join((prefix, meta, b"}"))
+
+
+def whole(definition: ResourceDefinition, row: Row) -> bytes:
+    """A row as the JSON of its object in the version of `definition`."""
+    return splice(definition.prefix, row.meta, row.body)
+
+
+def to_object(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a fresh object that may be changed."""
+    found: Json = decode_json(splice(definition.prefix, row.meta, row.body))
+    return found
+
+
+def to_metadata(row: Row) -> Json:
+    """A row's metadata as a fresh object."""
+    found: Json = decode_json(row.meta)
+    return found
+
+
+def body_of(obj: Json) -> bytes:
+    """The second byte string of an object's row."""
+    return encode_json({name: value for name, value in obj.items() if name not in _OWN_COLUMNS})[1:-1]
+
+
+def columns(obj: Json) -> Encode:
+    """Lays `obj` down at the revision that the store gives it; its resourceVersion is set by that."""
+    metadata, body = obj["metadata"], body_of(obj)
+
+    def encode(revision: int) -> tuple[bytes, bytes]:
+        metadata["resourceVersion"] = str(revision)
+        return encode_json(metadata), body
+
+    return encode
+
+
+def last_words(row: Row) -> Encode:
+    """What watchers see of a deleted row: as it was, at the revision of the deletion."""
+
+    def encode(revision: int) -> tuple[bytes, bytes]:
+        return at_revision(row.meta, revision), row.body
+
+    return encode
+
+
+def at_revision(meta: bytes, revision: int) -> bytes:
+    """`meta` with another resourceVersion."""
+    metadata = decode_json(meta)
+    metadata["resourceVersion"] = str(revision)
+    return encode_json(metadata)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two JSON values are the same. Python alone would find 1, 1.0 and true equal."""
+    return one == other and _sorted_json(one) == _sorted_json(other)
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Uid(msgspec.Struct):
+    uid: str = ""
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True):
+    """An owner reference, as far as it says whose the object is."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def group(self) -> str:
+        """The group of `apiVersion`; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+
+class _Owners(msgspec.Struct, rename="camel"):
+    owner_references: tuple[Owner, ...] | None = None
+
+
+_labels = msgspec.json.Decoder(_Labels).decode
+_uid = msgspec.json.Decoder(_Uid).decode
+_owners = msgspec.json.Decoder(_Owners).decode
+
+
+def labels_of(meta: bytes) -> dict[str, str]:
+    """Only the labels: cheaper than the whole metadata."""
+    return (_labels(meta).labels or {}) if b'"labels"' in meta else {}
+
+
+def uid_of(meta: bytes) -> str:
+    """Only the uid."""
+    return _uid(meta).uid
+
+
+def owners_of(meta: bytes) -> tuple[Owner, ...]:
+    """Only the owner references."""
+    return (_owners(meta).owner_references or ()) if b'"ownerReferences"' in meta else ()

@@ -1,0 +1,172 @@
+"""JSON merge patch and JSON patch, on JSON values.
+
+Source: RFC 7386 §2; RFC 6902 §4, with RFC 6901 for its pointers.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from certwright.apiserver.objects import same
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+MAX_OPERATIONS = 10_000
+_END = "-"  # the place after the last item (RFC 6901 §4)
+
+
+class PatchFailed(ValueError):
+    """The patch is well formed but cannot be applied to this document; the text says why."""
+
+
+class PatchMalformed(ValueError):
+    """What was sent is not a patch; the text says why."""
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """`target` with `patch` merged in; `target` is not changed, but parts of it are in the result.
+
+    "If the provided merge patch contains members that do not appear within the target, those members are
+    added […] Null values in the merge patch are given special meaning to indicate the removal of existing
+    values in the target." (RFC 7386 §1)
+    """
+    if type(patch) is not dict:
+        return patch
+    merged = dict(target) if type(target) is dict else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif type(value) is dict:
+            merged[name] = merge_patch(merged.get(name), value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def json_patch(document: Any, operations: Any) -> Any:
+    """`document` after all `operations`; it may be changed on the way, so hand over one of your own.
+
+    Raises `PatchMalformed` and `PatchFailed`.
+    """
+    if type(operations) is not list:
+        raise PatchMalformed("a JSON patch is a list of operations")
+    for index, operation in enumerate(operations):
+        if type(operation) is not dict:
+            raise PatchMalformed(f"operation {index} is not an object")
+        document = _apply(document, operation, index)
+    return document
+
+
+def _apply(document: Any, operation: dict[str, Any], index: int) -> Any:
+    name = operation.get("op")
+    path = _pointer(operation, "path", index)
+    match name:
+        case "add":
+            return _add(document, path, _value(operation, index))
+        case "remove":
+            return _remove(document, path)[0]
+        case "replace":
+            return _replace(document, path, _value(operation, index))
+        case "move":
+            return _move(document, _pointer(operation, "from", index), path)
+        case "copy":
+            return _add(document, path, copy.deepcopy(_find(document, _pointer(operation, "from", index))))
+        case "test":
+            return _test(document, path, operation.get("value"))
+        case _:
+            raise PatchMalformed(f"operation {index}: unknown op {name!r}")
+
+
+def _pointer(operation: dict[str, Any], member: str, index: int) -> list[str]:
+    """The tokens of a JSON pointer, unescaped (RFC 6901 §4)."""
+    text = operation.get(member)
+    if type(text) is not str or (text and not text.startswith("/")):
+        raise PatchMalformed(f'operation {index}: "{member}" must be a JSON pointer')
+    return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
+
+
+def _value(operation: dict[str, Any], index: int) -> Any:
+    if "value" not in operation:
+        raise PatchMalformed(f'operation {index}: "{operation["op"]}" needs a value')
+    return operation["value"]
+
+
+def _show(path: list[str]) -> str:
+    return "".join(f"/{token}" for token in path) or '""'
+
+
+def _index(items: list[Any], token: str, path: list[str], *, limit: int) -> int:
+    """ "characters comprised of digits […] MUST NOT contain leading zeros" (RFC 6901 §4)."""
+    if not token.isascii() or not token.isdecimal() or (len(token) > 1 and token[0] == "0"):
+        raise PatchFailed(f"{_show(path)}: {token!r} is not an index of a list")
+    if len(token) > 9 or int(token) > limit:
+        raise PatchFailed(f"{_show(path)}: index {token} is beyond the end of a list of {len(items)}")
+    return int(token)
+
+
+def _find(document: Any, path: list[str]) -> Any:
+    for token in path:
+        if type(document) is dict and token in document:
+            document = document[token]
+        elif type(document) is list:
+            document = document[_index(document, token, path, limit=len(document) - 1)]
+        else:
+            raise PatchFailed(f"{_show(path)}: there is no such field")
+    return document
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is dict:
+        parent[token] = value
+    elif type(parent) is list:
+        at = len(parent) if token == _END else _index(parent, token, path, limit=len(parent))
+        parent.insert(at, value)
+    else:
+        raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
+    """The document without what `path` points at, and that."""
+    if not path:
+        return None, document
+    removed = _find(document, path)
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is list:
+        del parent[_index(parent, token, path, limit=len(parent) - 1)]
+    else:
+        del parent[token]
+    return document, removed
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    _find(document, path)
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is list:
+        parent[_index(parent, token, path, limit=len(parent) - 1)] = value
+    else:
+        parent[token] = value
+    return document
+
+
+def _move(document: Any, source: list[str], path: list[str]) -> Any:
+    """ "The 'from' location MUST NOT be a proper prefix of the 'path' location" (RFC 6902 §4.4)."""
+    if source != path and path[: len(source)] == source:
+        raise PatchFailed(f"{_show(source)} cannot be moved into itself")
+    document, removed = _remove(document, source)
+    return _add(document, path, removed)
+
+
+def _test(document: Any, path: list[str], value: Any) -> Any:
+    if not same(_find(document, path), value):
+        raise PatchFailed(f"testing value {_show(path)} failed")
+    return document

@@ -1,0 +1,163 @@
+"""Get and list: bytes out of the store, looked into only where a selector asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+from certwright.apiserver import forms, paging
+from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.matching import Matcher
+from certwright.apiserver.negotiation import Shape
+from certwright.apiserver.objects import encode_json
+from certwright.apiserver.paging import ListOptions, Token
+from certwright.kit.exchange import Response
+from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
+
+CHUNK = 500
+"""Rows that are read, joined and sent at a time."""
+
+
+async def get(backend: Backend, call: Call) -> Response:
+    """GET of one object."""
+    if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
+        _check_reached(backend, wanted)
+    row = await backend.store.get(call.key)
+    if row is None:
+        raise not_found(call.definition, call.route.name)
+    return forms.one(call, row, now=backend.clock.now())
+
+
+def _check_reached(backend: Backend, wanted: int) -> None:
+    if wanted > backend.store.revision:
+        raise paging.too_large(wanted, backend.store.revision)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The beginning of a list, or all of it."""
+
+    rows: list[Row]
+    revision: int
+    after: tuple[str, str] | None = None
+    remaining: int | None = None
+    metadata: bytes = field(default=b"", init=False)
+
+    def __post_init__(self) -> None:
+        described: dict[str, object] = {"resourceVersion": str(self.revision)}
+        if self.after is not None:
+            described["continue"] = Token(self.revision, *self.after).encode()
+            if self.remaining is not None:
+                described["remainingItemCount"] = self.remaining
+        self.metadata = encode_json(described)
+
+
+async def list_objects(backend: Backend, call: Call) -> Response:
+    """GET of a collection."""
+    options = paging.list_options(call.query)
+    matcher = Matcher.of(call)
+    _check_reached(backend, options.not_older)
+    try:
+        if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
+            return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
+        if options.limit or call.form.shape is Shape.TABLE:
+            return _answer(backend, call, await _collect(backend, call, options, matcher))
+        return await _everything(backend, call, options, matcher)
+    except Compacted:
+        raise paging.expired(options) from None
+    except FutureRevision:
+        raise paging.too_large(options.exact, backend.store.revision) from None
+
+
+async def _page(
+    backend: Backend,
+    call: Call,
+    *,
+    limit: int,
+    after: tuple[str, str] | None,
+    revision: int,
+) -> Page:
+    return await backend.store.list(
+        call.definition.bucket,
+        call.route.namespace or None,
+        limit=limit,
+        after=after,
+        revision=revision or None,
+        meta_only=call.form.shape is Shape.PARTIAL and "fieldSelector" not in call.query,
+    )
+
+
+async def _at_most_one(
+    backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
+) -> _Found:
+    """A field selector on the name is a point read, not a walk through the bucket."""
+    if options.exact:
+        return await _collect(backend, call, options, matcher)
+    revision = backend.store.revision
+    row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
+    rows = [row] if row is not None and matcher.matches(row) else []
+    # The row may have been written after `revision` was read: a list must not be older than what it shows.
+    return _Found(rows, max([revision, *(row.revision for row in rows)]))
+
+
+async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> _Found:
+    """Up to `limit` rows that match (0: all), page after page of one revision."""
+    rows: list[Row] = []
+    after, revision = options.after, options.exact
+    while True:
+        step = options.limit if options.limit and matcher.trivial else CHUNK
+        page = await _page(backend, call, limit=step, after=after, revision=revision)
+        # A token without revision goes on at the newest: each page of it then is of one revision again.
+        revision = page.revision
+        rows += page.rows if matcher.trivial else [row for row in page.rows if matcher.matches(row)]
+        if options.limit and len(rows) > options.limit:
+            del rows[options.limit :]
+            return _Found(rows, revision, (rows[-1].key.namespace, rows[-1].key.name))
+        if not page.more or not page.rows:
+            return _Found(rows, revision)
+        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+        if options.limit and len(rows) == options.limit:
+            return _Found(rows, revision, after, page.remaining if matcher.trivial else None)
+
+
+def _answer(backend: Backend, call: Call, found: _Found) -> Response:
+    """The list that is in memory whole."""
+    if call.form.shape is Shape.TABLE:
+        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata)
+    else:
+        body = forms.list_opening(call.definition, call.form, found.metadata)
+        body += b",".join(_items(call, found.rows)) + b"]}"
+    return Response(200, forms.headers(call), body)
+
+
+def _items(call: Call, rows: Iterable[Row]) -> Iterable[bytes]:
+    return (forms.item(call.definition, call.form, row) for row in rows)
+
+
+async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
+    """All rows: at once when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
+    page = await _page(backend, call, limit=CHUNK, after=options.after, revision=options.exact)
+    if page.more:
+        return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
+    rows = page.rows if matcher.trivial else [row for row in page.rows if matcher.matches(row)]
+    return _answer(backend, call, _Found(rows, page.revision))
+
+
+async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
+    """The chunks of a list, all of the first page's revision."""
+    found = _Found([], page.revision)
+    opening, comma = forms.list_opening(call.definition, call.form, found.metadata), b""
+    while True:
+        items = b",".join(_items(call, (row for row in page.rows if matcher.trivial or matcher.matches(row))))
+        yield opening + (comma + items if items else b"")
+        opening, comma = b"", b"," if items else comma
+        if not page.more or not page.rows:
+            break
+        last = page.rows[-1].key
+        try:
+            page = await _page(
+                backend, call, limit=CHUNK, after=(last.namespace, last.name), revision=found.revision
+            )
+        except Compacted:
+            raise paging.expired(ListOptions()) from None
+    yield b"]}"

@@ -1,0 +1,75 @@
+"""From method and target to what is asked for.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", resource URIs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+NO_QUERY: Mapping[str, str] = {}
+
+
+class Route(NamedTuple):
+    """A path under /api or /apis, taken apart. `name` is empty for a collection, `namespace` for all
+    namespaces and for what lies in none."""
+
+    group: str
+    version: str
+    namespace: str
+    plural: str
+    name: str
+    subresource: str
+
+
+def split_target(target: str) -> tuple[str, Mapping[str, str]]:
+    """Path (decoded segment by segment later) and query; of a repeated parameter the first counts."""
+    path, mark, query = target.partition("?")
+    if not mark or not query:
+        return path, NO_QUERY
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=100):
+        found.setdefault(name, value)
+    return path, found
+
+
+def parse_path(path: str) -> Route | None:
+    """The resource that `path` names, or None where it names none (discovery, health, nonsense)."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) >= 3:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) >= 4:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    if "%" in path:
+        rest = [unquote(part) for part in rest]
+    namespace = ""
+    # `namespaces/x` and `namespaces/x/status` are the Namespace itself, `namespaces/x/secrets` is inside it.
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3 or "" in rest:
+        return None
+    plural, name, subresource = (*rest, "", "")[:3]
+    return Route(group, version, namespace, plural, name, subresource)
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+def verb_of(method: str, route: Route, query: Mapping[str, str]) -> str:
+    """The verb that rules and errors speak of; empty for a method that no resource has."""
+    if method in ("GET", "HEAD"):
+        if is_true(query, "watch"):
+            return "watch"
+        return "get" if route.name else "list"
+    if method == "DELETE":
+        return "delete" if route.name else "deletecollection"
+    return _VERBS.get(method, "")
+
+
+def is_true(query: Mapping[str, str], name: str) -> bool:
+    """Whether a boolean parameter is set; only `false` and `0` are not true (apimachinery, queryparams)."""
+    return name in query and query[name].lower() not in ("false", "0")

@@ -1,0 +1,225 @@
+"""The API server: any request in, one response out.
+
+`ApiServer.handle` is a plain function on bytes, so that the controllers of the same process ask through the
+same authentication, authorisation and admission as everyone else, without a socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from certwright.apiserver import deletes, discovery, forms, reads, verbs
+from certwright.apiserver.auth import MASTERS, Action, Authenticator, authenticate, authorise
+from certwright.apiserver.backend import Backend, Call, not_supported
+from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.gc import GarbageCollector
+from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
+from certwright.apiserver.negotiation import negotiate
+from certwright.apiserver.objects import decode_json, encode_json
+from certwright.apiserver.openapi import OpenApi
+from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
+from certwright.apiserver.termination import ServedKinds, Termination
+from certwright.apiserver.watch import Watches
+from certwright.kit import ids
+from certwright.kit.clock import Clock
+from certwright.kit.exchange import Identity, Request, Response
+from certwright.kit.tasks import TaskSet
+from certwright.resources.errors import ApiError, InternalError, Unavailable, from_response
+from certwright.store import contract
+from certwright.store.contract import Store
+
+_log = logging.getLogger(__name__)
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+_HEALTH = ("/healthz", "/livez", "/readyz")
+_CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_MYSELF = Identity("system:apiserver", groups=(MASTERS,))
+
+Verb = Callable[[Backend, Call], Awaitable[Response]]
+
+
+class ApiServer:
+    """Kubernetes' API over a store.
+
+    `authenticator` says who sent a request that no caller in this process has put a name on.
+    `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
+    generated names.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        authenticator: Authenticator,
+        bookmark_every_s: float | None = 60.0,
+        name_suffix: Callable[[], str] = ids.random_suffix,
+    ) -> None:
+        registry = make_registry(clock)
+        self._authenticator = authenticator
+        self._tasks = TaskSet()
+        self._openapi = OpenApi(registry)
+        self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix)
+        self._garbage = GarbageCollector(self._backend)
+        self._served = ServedKinds(self._backend)
+        self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
+        self._termination = Termination(self._backend, self._tasks, closed=self._watches.close)
+        self._backend.dependents = self._garbage
+        # The registry first: whoever hears of a definition after it may ask for its kinds.
+        self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
+        self._ready = False
+        self._verbs: Mapping[str, Verb] = {
+            "get": reads.get,
+            "list": reads.list_objects,
+            "watch": lambda _, call: self._watches.open(call),
+            "create": verbs.create,
+            "update": verbs.update,
+            "patch": verbs.patch,
+            "delete": deletes.delete,
+            "deletecollection": deletes.delete_collection,
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Whether the work behind the answers (garbage, terminating namespaces) is done."""
+        return self._garbage.idle and self._termination.idle
+
+    async def start(self, crds: list[dict[str, Any]]) -> None:
+        """Serve what the store holds; create or update `crds`; make the namespaces every cluster has.
+
+        Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
+        """
+        await self._served.load()
+        for crd in crds:
+            await self._ensure(_CRDS_PATH, crd)
+        for name in BOOTSTRAP:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await self._ensure("/api/v1/namespaces", namespace, update=False)
+        self._tasks.start(self._garbage.run(), name="garbage collector")
+        await self._termination.resume()
+        self._ready = True
+
+    async def _ensure(self, path: str, wanted: dict[str, Any], *, update: bool = True) -> None:
+        """Create an object, or bring the one that is there into line."""
+        target = f"{path}/{wanted['metadata']['name']}"
+        found = await self.handle(Request("GET", target, user=_MYSELF))
+        if found.status == 404:
+            self._expect(await self.handle(Request("POST", path, body=encode_json(wanted), user=_MYSELF)))
+        elif update:
+            self._expect(found)
+            body = encode_json(_brought_into_line(decode_json(found.body), wanted))
+            self._expect(await self.handle(Request("PUT", target, body=body, user=_MYSELF)))
+
+    @staticmethod
+    def _expect(response: Response) -> None:
+        if response.status >= 400:
+            raise from_response(response.status, response.body)
+
+    async def close(self) -> None:
+        """End all watches and the work in the background. The store stays open: it is its owner's."""
+        self._ready = False
+        self._watches.close()
+        await self._tasks.close()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer any request; never raises but `asyncio.CancelledError`."""
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return forms.failure(error)
+        except contract.StoreError as error:
+            _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
+            return forms.failure(Unavailable(f"the store does not work: {error}"))
+        except Exception:
+            # Only the log says what it was: the cause may hold what the caller must not see.
+            _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
+            return forms.failure(InternalError("Internal error occurred: the server's log says more"))
+
+    async def _answer(self, request: Request) -> Response:
+        user = request.user or authenticate(request, self._authenticator)
+        path, query = split_target(request.target)
+        route = parse_path(path)
+        definition = route and self._backend.registry.find(route.group, route.version, route.plural)
+        if route is None or definition is None:
+            return self._answer_path(request, user, path)
+        verb = verb_of(request.method, route, query)
+        if MASTERS not in user.groups:
+            authorise(user, _action(verb, route))
+        run = self._find_verb(definition, route, verb)
+        if run is None:
+            return _nowhere()
+        call = Call(
+            request, user, verb, definition, route, query, negotiate(request.headers.get("accept", ""))
+        )
+        try:
+            return await run(self._backend, call)
+        except ApiError as error:
+            return forms.failure(error, call.warnings)
+
+    def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
+        """The function that does it, None where the path means nothing. Raises `MethodNotAllowed`."""
+        if route.namespace and not definition.namespaced:
+            return None
+        if route.name and definition.namespaced and not route.namespace:
+            return None
+        allowed = definition.verbs
+        if route.subresource:
+            if route.subresource != "status" or not definition.status_subresource:
+                return None
+            allowed = ("get", "update", "patch")
+        on_object = verb not in ("list", "create", "deletecollection")
+        if verb not in allowed or bool(route.name) != (on_object if verb != "watch" else bool(route.name)):
+            raise not_supported(definition, verb or "this method")
+        return self._verbs[verb]
+
+    def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
+        """Health, discovery, OpenAPI, or nothing."""
+        authorise(user, Action(verb=_plain_verb(request.method), path=path))
+        if request.method not in ("GET", "HEAD"):
+            return _nowhere()
+        root = "/" + path.strip("/").partition("/")[0]
+        if root in _HEALTH:
+            return self._health(root)
+        accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
+        query = request.target.partition("?")[2]
+        return (
+            discovery.respond(self._backend.registry, path, accept, known)
+            or self._openapi.respond(path, accept, known, query)
+            or _nowhere()
+        )
+
+    def _health(self, root: str) -> Response:
+        if root == "/readyz" and not self._ready:
+            return Response(503, dict(_TEXT), b"not ready: the server is starting or stopping\n")
+        return Response(200, dict(_TEXT), b"ok")
+
+
+def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """`stored` with the spec of `wanted`, and with its labels and annotations beside what others have set."""
+    meta = dict(stored["metadata"])
+    for name in ("labels", "annotations"):
+        if ours := wanted["metadata"].get(name):
+            meta[name] = {**meta.get(name, {}), **ours}
+    return {**stored, "metadata": meta, "spec": wanted["spec"]}
+
+
+def _action(verb: str, route: Route) -> Action:
+    return Action(
+        verb=verb,
+        group=route.group,
+        resource=route.plural,
+        subresource=route.subresource,
+        namespace=route.namespace,
+        name=route.name,
+    )
+
+
+def _plain_verb(method: str) -> str:
+    return method.lower()
+
+
+def _nowhere() -> Response:
+    """What Kubernetes says of a path that names nothing."""
+    return Response(404, dict(_TEXT), b"404 page not found\n")

@@ -1,0 +1,286 @@
+"""Create, update and patch: from a body to one write in the store.
+
+Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+the store, which decides conflicts. Source: Kubernetes API conventions; apiserver `pkg/registry/rest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from certwright.apiserver import admission, bodies, forms, metadata, objects
+from certwright.apiserver.backend import Backend, Call, already_exists, conflict, not_found
+from certwright.apiserver.negotiation import content_type, unsupported
+from certwright.apiserver.objects import Json
+from certwright.apiserver.patch import (
+    APPLY,
+    JSON_PATCH,
+    MAX_OPERATIONS,
+    MERGE,
+    STRATEGIC,
+    PatchFailed,
+    PatchMalformed,
+    json_patch,
+    merge_patch,
+)
+from certwright.apiserver.shaping import (
+    Refuse,
+    check_preconditions,
+    check_type,
+    is_released,
+    refuse_body,
+    refuse_patch,
+    shape_update,
+)
+from certwright.apiserver.strategic import strategic_merge
+from certwright.kit import ids
+from certwright.kit.exchange import Response
+from certwright.resources.errors import (
+    AlreadyExists,
+    BadRequest,
+    Cause,
+    Details,
+    Invalid,
+    TooLarge,
+    UnsupportedMediaType,
+)
+from certwright.store.contract import Changed, Exists, Key, Missing, Row
+
+NAME_ATTEMPTS = 8
+"""How many generated names are tried (KEP-4420: the first and seven more)."""
+WRITE_ATTEMPTS = 5
+"""How often a read-modify-write without precondition starts again when somebody else was faster."""
+_MAX_PREFIX = 58  # 63 less the five characters of the suffix
+
+Change = Callable[[Json], Json]
+"""Makes the wanted object of the stored one, which is its own to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a PUT or PATCH wants. `pinned`: only of the revision that it names."""
+
+    change: Change
+    pinned: bool
+    refuse: Refuse
+
+
+async def create(backend: Backend, call: Call) -> Response:
+    """POST to a collection: 201 with the object."""
+    definition = call.definition
+    obj, duplicates = bodies.read_object(call)
+    check_type(call, obj)
+    unknown = metadata.clean(definition, obj)
+    if definition.status_subresource:
+        obj.pop("status", None)
+    unknown += definition.schema.process(obj)
+    if text := bodies.strict_errors(call, unknown, duplicates):
+        raise bodies.unreadable(call, definition.kind, definition.version, text)
+    _place(call, obj["metadata"])
+    row = await _create(backend, call, obj)
+    return forms.one(call, row, now=backend.clock.now(), code=201)
+
+
+def _place(call: Call, meta: Json) -> None:
+    """Put the object into the namespace of the path."""
+    if not call.definition.namespaced:
+        meta.pop("namespace", None)
+        return
+    if not call.route.namespace:
+        raise BadRequest("an empty namespace may not be set during creation")
+    if meta.setdefault("namespace", call.route.namespace) != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+async def _create(backend: Backend, call: Call, obj: Json) -> Row:
+    definition, meta = call.definition, obj["metadata"]
+    generated = not meta.get("name") and bool(meta.get("generateName"))
+    if definition.namespaced:
+        await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
+    definition.strategy.prepare_create(obj)
+    if generated:
+        _generate_name(backend, meta)
+    admission.mutate(definition, call.user, obj, None)
+    if not generated:
+        return await _store_new(backend, call, obj)
+    return await _store_generated(backend, call, obj)
+
+
+def _generate_name(backend: Backend, meta: Json) -> None:
+    meta["name"] = meta["generateName"][:_MAX_PREFIX] + backend.name_suffix()
+
+
+async def _store_generated(backend: Backend, call: Call, obj: Json) -> Row:
+    """Store under the generated name, and under another one while the name is taken (KEP-4420)."""
+    for attempt in range(NAME_ATTEMPTS):
+        if attempt:
+            _generate_name(backend, obj["metadata"])
+        try:
+            return await _store_new(backend, call, obj)
+        except AlreadyExists:
+            continue
+    definition, name = call.definition, obj["metadata"]["name"]
+    raise AlreadyExists(
+        f'{definition.resource} "{name}" already exists, '
+        "the server was not able to generate a unique name for the object",
+        details=Details(name=name, group=definition.group, kind=definition.plural, retry_after_seconds=1),
+    )
+
+
+async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
+    definition = call.definition
+    admission.validate(definition, obj, None)
+    key = Key(
+        definition.bucket, call.route.namespace if definition.namespaced else "", obj["metadata"]["name"]
+    )
+    if call.dry_run:
+        if await backend.store.latest(key) is not None:
+            raise already_exists(definition, key.name)
+        return _unstored(key, obj)
+    try:
+        row = await backend.store.put(key, objects.columns(obj), expect=0)
+    except Exists:
+        raise already_exists(definition, key.name) from None
+    backend.wrote(definition, row, None)
+    return row
+
+
+def _unstored(key: Key, obj: Json) -> Row:
+    """What a dry run answers: the row that would have been written."""
+    return Row(key, 0, objects.encode_json(obj["metadata"]), objects.body_of(obj))
+
+
+async def update(backend: Backend, call: Call) -> Response:
+    """PUT of an object or of its status: 200 with the object."""
+    sent = _sent_object(call)
+    pinned = bool(sent["metadata"].get("resourceVersion"))
+    # Each attempt shapes an object of its own, so the body is read again for every one but the first.
+    ready = [sent]
+    wish = _Wish(lambda _: ready.pop() if ready else _sent_object(call), pinned, refuse_body)
+    return await _modify(backend, call, wish)
+
+
+def _sent_object(call: Call) -> Json:
+    obj, duplicates = bodies.read_object(call)
+    check_type(call, obj)
+    if text := bodies.strict_errors(call, [], duplicates):
+        raise refuse_body(call, text)
+    meta = obj.get("metadata")
+    if type(meta) is not dict or not meta.get("name"):
+        raise BadRequest(
+            f"the name of the object ({call.route.name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
+    return obj
+
+
+async def patch(backend: Backend, call: Call) -> Response:
+    """PATCH of an object or of its status: 200 with the object."""
+    return await _modify(backend, call, _patch_wish(call))
+
+
+def _patch_wish(call: Call) -> _Wish:
+    """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
+    media, definition = content_type(call.request.headers), call.definition
+    accepted = [JSON_PATCH, MERGE] + ([STRATEGIC] if definition.strategic is not None else [])
+    if media == APPLY:
+        raise UnsupportedMediaType(
+            "server-side apply is not supported by this server yet; use client-side apply"
+        )
+    if media not in accepted:
+        raise unsupported(tuple(accepted))
+    wanted = bodies.read_json(call.request.body)
+    if media == JSON_PATCH:
+        return _json_patch_wish(call, wanted)
+    if type(wanted) is not dict:
+        raise BadRequest(f"error decoding patch: a patch of type {media} must be an object")
+    meta = wanted.get("metadata")
+    pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
+    keys = definition.strategic or {}
+    if media == MERGE:
+        return _Wish(lambda old: _apply(call, lambda: merge_patch(old, wanted)), pinned, refuse_patch)
+    return _Wish(lambda old: _apply(call, lambda: strategic_merge(old, wanted, keys)), pinned, refuse_patch)
+
+
+def _json_patch_wish(call: Call, wanted: Any) -> _Wish:
+    if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
+        raise TooLarge(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(wanted)}"
+        )
+    pinned = type(wanted) is list and any(
+        type(operation) is dict and operation.get("path") == "/metadata/resourceVersion"
+        for operation in wanted
+    )
+    return _Wish(
+        # Values of the patch become part of the document, and every attempt needs its own.
+        lambda old: _apply(call, lambda: json_patch(old, bodies.read_json(call.request.body))),
+        pinned,
+        refuse_patch,
+    )
+
+
+def _apply(call: Call, work: Callable[[], Any]) -> Json:
+    try:
+        patched = work()
+    except PatchMalformed as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+    except PatchFailed as error:
+        # Kubernetes' sentence leaves out what is wrong; the cause adds it.
+        raise Invalid(
+            "the server rejected our request due to an error in our request",
+            details=Details(causes=(Cause(reason="FieldValueInvalid", message=str(error), field="patch"),)),
+        ) from None
+    if type(patched) is not dict:
+        raise BadRequest("the patched document is not an object")
+    check_type(call, patched)
+    found: Json = patched
+    return found
+
+
+async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
+    """Read, change, write; again when somebody else was faster and the client named no revision."""
+    definition, key = call.definition, call.key
+    for _ in range(WRITE_ATTEMPTS):
+        row = await backend.store.latest(key)
+        if row is None:
+            raise not_found(definition, key.name)
+        old = objects.to_object(definition, row)
+        new = wish.change(objects.to_object(definition, row))
+        check_preconditions(call, new, old, row)
+        new = shape_update(call, new, old, wish.refuse)
+        admission.mutate(definition, call.user, new, old)
+        admission.validate(definition, new, old)
+        try:
+            written = await _store_update(backend, call, new, old, row)
+        except Changed:
+            if wish.pinned:
+                break
+            continue
+        except Missing:
+            raise not_found(definition, key.name) from None
+        return forms.one(call, written, now=backend.clock.now())
+    raise conflict(definition, key.name)
+
+
+async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row: Row) -> Row:
+    """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
+    definition = call.definition
+    if call.dry_run:
+        return _unstored(row.key, new)
+    if objects.same(new, old):
+        committed = await backend.store.get(row.key)
+        # What is not committed yet must not be shown: then it is written once more, and waited for.
+        if committed is not None and committed.revision == row.revision:
+            return row
+    if is_released(new):
+        gone = await backend.store.delete(row.key, objects.columns(new), expect=row.revision)
+        backend.removed(definition, gone)
+        return gone
+    written = await backend.store.put(row.key, objects.columns(new), expect=row.revision)
+    backend.wrote(definition, written, row)
+    return written
