@@ -6,7 +6,7 @@ Source: RFC 5280 §4.1 and §4.2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cryptography import x509
@@ -26,7 +26,8 @@ class Identity:
     """Names and public key.
 
     DNS names are A-labels, IP addresses in canonical form. `public_key_der` is the SubjectPublicKeyInfo:
-    compare it with `keys.public_key_der`.
+    compare it with `keys.public_key_der`. Several values of one subject field stand in the order of their
+    encoding (X.690 §11.6), whatever order they were written in.
     """
 
     subject: Subject
@@ -37,7 +38,7 @@ class Identity:
     email_addresses: tuple[str, ...]
     other_names: tuple[OtherName, ...]
     name_constraints: NameConstraints | None
-    public_key_der: bytes
+    public_key_der: bytes = field(repr=False)
 
 
 def identity_of(
