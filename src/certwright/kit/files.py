@@ -57,12 +57,15 @@ class FileLock:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.write(fd, self._holder.encode())
         except BlockingIOError:
             holder = os.read(fd, 200).decode(errors="replace").strip()
             os.close(fd)
             raise AlreadyLocked(self._path, holder) from None
-        os.ftruncate(fd, 0)
-        os.write(fd, self._holder.encode())
+        except OSError:  # a full disk, say; an open descriptor would keep the lock
+            os.close(fd)
+            raise
         self._fd = fd
 
     def release(self) -> None:

@@ -55,6 +55,8 @@ def explain(error: Exception, path: Path) -> StoreError:
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
             return Unavailable(f"the disk that holds {path} is full")
+        case sqlite3.SQLITE_IOERR if _has_no_room(path):
+            return Unavailable(f"the disk that holds {path} is full")
         case sqlite3.SQLITE_IOERR:
             name = getattr(error, "sqlite_errorname", "")
             return Unavailable(f"the disk that holds {path} cannot be read or written ({error}, {name})")
@@ -65,6 +67,14 @@ def explain(error: Exception, path: Path) -> StoreError:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return damaged(path, str(error))
     return Unavailable(f"{path} could not be read or written ({error})")
+
+
+def _has_no_room(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < PAGE_SIZE
 
 
 def damaged(path: Path, what: str) -> Damaged:
