@@ -90,7 +90,7 @@ class HttpsTransport:
 
     `token` is asked for every request, so that one that changes is followed. A proxy is taken from `proxy`,
     otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects are not
-    followed: the credentials are for this server.
+    followed: the credentials are for this server. Raises `ValueError` when `server` is no URL.
     """
 
     def __init__(

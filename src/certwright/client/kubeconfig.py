@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -291,12 +292,20 @@ def _access(
 
 
 def _check_cluster(cluster: _Cluster, place: _Place) -> None:
-    if not cluster.server.startswith(("https://", "http://")):
+    if not _is_url(cluster.server):
         raise place.error(f'server: "{cluster.server}" is not an https:// address')
     if cluster.insecure_skip_tls_verify and (
         cluster.certificate_authority or cluster.certificate_authority_data
     ):
         raise place.error("insecure-skip-tls-verify and a certificate-authority exclude each other")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("https", "http") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
 
 
 def _check_user(user: _User, place: _Place) -> None:
