@@ -16,7 +16,10 @@ from certwright import __version__
 from certwright.cli.errors import Failed, tell_warning
 from certwright.cli.options import ServerOptions
 from certwright.client import kubeconfig
+from certwright.client.discovery import UnknownKind
+from certwright.client.kubeconfig import ClusterAccess, KubeconfigError
 from certwright.client.rest import Client
+from certwright.client.transport import Transport
 from certwright.resources.errors import Forbidden, Unauthorized, Unreachable
 
 DEFAULT_DATA_DIR = Path("certwright-data")
@@ -25,13 +28,13 @@ USER_AGENT = f"certwright/{__version__}"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kubeconfig that was taken, and how the user can recognise why."""
+    """The kubeconfig that was taken (several files count as one), and how the user can recognise why."""
 
-    path: Path
+    paths: tuple[Path, ...]
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.why})"
+        return f"{os.pathsep.join(map(str, self.paths))} ({self.why})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,14 @@ class Session:
 
 
 def choose(option: Path | None, environment: Mapping[str, str], folder: Path) -> Choice:
-    """The kubeconfig to use. `folder` is the working directory.
-
-    Of several files in $KUBECONFIG the first that exists is taken (kubectl would merge them).
-    Raises `Failed` when there is none.
-    """
+    """The kubeconfig to use. `folder` is the working directory. Raises `Failed` when there is none."""
     if option is not None:
-        return Choice(option, "from --kubeconfig")
-    named = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if named:
-        return Choice(next((path for path in named if path.exists()), named[0]), "from $KUBECONFIG")
+        return Choice((option,), "from --kubeconfig")
+    if named := kubeconfig.from_environment(environment.get("KUBECONFIG", "")):
+        return Choice(tuple(named), "from $KUBECONFIG")
     default = DEFAULT_DATA_DIR / "kubeconfig"
     if (folder / default).exists():
-        return Choice(default, "the default place")
+        return Choice((default,), "the default place")
     raise Failed(
         "no server is known: --kubeconfig is not given, $KUBECONFIG is not set, "
         f"and ./{default} does not exist; "
@@ -67,11 +65,11 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
 async def session(options: ServerOptions) -> AsyncIterator[Session]:
     """Connect to the server the user meant, and disconnect afterwards.
 
-    Raises `Failed`, also for a connection that breaks inside the block.
+    Raises `Failed`, also for a connection that breaks inside the block, or a kind that the server has not.
     """
     choice = choose(options.kubeconfig, os.environ, Path.cwd())
     access = load(choice, options.context)
-    transport = kubeconfig.connect(access)
+    transport = connect(choice, access)
     try:
         namespace = options.namespace or access.namespace or "default"
         yield Session(Client(transport, user_agent=USER_AGENT, on_warning=tell_warning), namespace)
@@ -79,22 +77,34 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
         raise Failed(_unreachable(choice, access.server, error)) from error
     except (Unauthorized, Forbidden) as error:
         raise Failed(f"{access.server} of {choice} refuses: {error}") from error
+    except UnknownKind as error:
+        raise Failed(str(error)) from error
     finally:
         await transport.close()
 
 
-def load(choice: Choice, context: str | None) -> kubeconfig.ClusterAccess:
+def load(choice: Choice, context: str | None) -> ClusterAccess:
     """Read the chosen file. Raises `Failed`."""
-    try:
-        return kubeconfig.load(choice.path, context)
-    except FileNotFoundError as error:
+    if not any(path.exists() for path in choice.paths):
         raise Failed(
             f"the kubeconfig {choice} does not exist; `certwright serve` writes one, or name another"
-        ) from error
-    except OSError as error:
-        raise Failed(f"the kubeconfig {choice} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise Failed(f"the kubeconfig {choice} cannot be used: {error}") from error
+        )
+    try:
+        return kubeconfig.load(choice.paths, context)
+    except KubeconfigError as error:
+        raise Failed(_unusable(choice, error)) from error
+
+
+def connect(choice: Choice, access: ClusterAccess) -> Transport:
+    """A transport to the server. Raises `Failed` for credentials that cannot be used."""
+    try:
+        return kubeconfig.connect(access)
+    except KubeconfigError as error:
+        raise Failed(_unusable(choice, error)) from error
+
+
+def _unusable(choice: Choice, error: KubeconfigError) -> str:
+    return f"the kubeconfig {choice} cannot be used: {error}"
 
 
 def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:

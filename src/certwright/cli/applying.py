@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +14,7 @@ from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, wi
 from certwright.client import discovery
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
+from certwright.kit.clock import Clock, SystemClock
 from certwright.resources import errors
 from certwright.resources.kinds import Kind
 from certwright.resources.manifests import Document
@@ -76,8 +75,10 @@ class Applier:
         only_namespace: str | None = None,
         make_namespaces: bool = False,
         dry_run: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self._client = client
+        self._clock = clock or SystemClock()
         self._default_namespace = default_namespace
         self._only_namespace = only_namespace
         self._make_namespaces = make_namespaces
@@ -156,24 +157,14 @@ class Applier:
 
     async def _discover(self, api_version: str, kind: str) -> Kind[Json]:
         # A kind that was defined a moment ago, in the same file say, is served once it is established.
-        attempts = int(_ESTABLISH_S / 0.1) if self._defined_kinds else 1
-        for _ in range(attempts):
-            for found in await discovery.all_resources(self._client):
-                if (found.api_version, found.kind) == (api_version, kind):
-                    return found
-            if attempts > 1:
-                await asyncio.sleep(0.1)
-        raise Refused([await self._unknown_kind(api_version, kind)])
-
-    async def _unknown_kind(self, api_version: str, kind: str) -> str:
-        served = {(found.api_version, found.kind) for found in await discovery.all_resources(self._client)}
-        told = f"kind: the server knows no kind `{kind}` of apiVersion `{api_version}`"
-        for version, name in sorted(served):
-            if name.lower() == kind.lower():
-                return f"{told}; did you mean `{name}` of `{version}`?"
-        near = difflib.get_close_matches(kind, sorted({name for _, name in served}), n=1)
-        versions = sorted(version for version, name in served if near and name == near[0])
-        return f"{told}; did you mean `{near[0]}` of `{versions[0]}`?" if near else told
+        deadline = self._clock.monotonic() + (_ESTABLISH_S if self._defined_kinds else 0)
+        while True:
+            try:
+                return await discovery.kind_for(self._client, api_version, kind)
+            except discovery.UnknownKind as error:
+                if self._clock.monotonic() >= deadline:
+                    raise Refused([f"kind: {error}"]) from error
+            await self._clock.sleep(0.1)
 
     def _namespace_of(self, content: Json) -> str:
         own = content["metadata"].get("namespace")

@@ -105,7 +105,6 @@ def command(
     # The controllers and all their libraries: not needed for --help.
     from certwright import app
     from certwright.cli import access
-    from certwright.client import kubeconfig
 
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     cluster = access.load(choice, server.context)
@@ -120,7 +119,7 @@ def command(
     async def work() -> None:
         stop = daemon.Stop()
         try:
-            running = await app.start_controllers(kubeconfig.connect(cluster), options)
+            running = await app.start_controllers(access.connect(choice, cluster), options)
         except app.StartError as error:
             raise Failed(str(error)) from error
         try:

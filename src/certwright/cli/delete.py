@@ -125,7 +125,7 @@ class _Deleter:
             kind = await discovery.kind_for(
                 self.here.client, str(content.get("apiVersion", "")), str(content.get("kind", ""))
             )
-        except (errors.ApiError, LookupError, ValueError) as error:
+        except (errors.ApiError, discovery.UnknownKind) as error:
             self._fail(f"{where(document)}: {what(content)}: {error}")
             return
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):

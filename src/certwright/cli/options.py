@@ -34,9 +34,8 @@ def namespaced_server_options(command: Callable[..., Any]) -> Callable[..., Any]
 
 def _with_server(command: Callable[..., Any], *, namespaced: bool) -> Callable[..., Any]:
     @functools.wraps(command)
-    def gather(
-        *args: Any, kubeconfig: Path | None, context: str | None, namespace: str | None = None, **rest: Any
-    ) -> Any:
+    def gather(*args: Any, kubeconfig: Path | None, context: str | None, **rest: Any) -> Any:
+        namespace = rest.pop("namespace") if namespaced else None
         server = ServerOptions(kubeconfig=kubeconfig, context=context, namespace=namespace)
         return command(*args, server=server, **rest)
 

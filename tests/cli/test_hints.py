@@ -1,0 +1,107 @@
+"""From a refusal to a sentence with field, value and fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from certwright.cli.hints import explain
+from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Invalid
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "dnsNames": {"type": "array", "items": {"type": "string"}},
+                "isCA": {"type": "boolean"},
+                "secretName": {"type": "string"},
+                "privateKey": {"type": "object", "properties": {"size": {"type": "integer"}}},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+        },
+        "status": {"type": "object", "properties": {"revision": {"type": "integer"}}},
+    },
+}
+
+
+def unknown(field: str) -> ApiError:
+    return BadRequest(
+        f'Certificate in version "v1" cannot be handled: strict decoding error: unknown field "{field}"'
+    )
+
+
+def invalid(field: str, message: str) -> ApiError:
+    cause = Cause(reason="FieldValueInvalid", message=message, field=field)
+    return Invalid("x is invalid", details=Details(causes=(cause,)))
+
+
+def wrong_type(field: str, expected: str, found: str) -> ApiError:
+    return invalid(field, f'Invalid value: "{found}": {field} in body must be of type {expected}: "{found}"')
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        pytest.param(
+            unknown("spec.dnsName"),
+            "spec.dnsName: unknown field; did you mean `dnsNames`?",
+            id="a slip of the finger",
+        ),
+        pytest.param(
+            unknown("spec.size"),
+            "spec.size: unknown field; did you mean `spec.privateKey.size`?",
+            id="the right field in the wrong place",
+        ),
+        pytest.param(
+            unknown("spec.privateKey.colour"),
+            "spec.privateKey.colour: unknown field; known here: size",
+            id="nothing like it",
+        ),
+        pytest.param(
+            wrong_type("spec.dnsNames", "array", "string"),
+            'spec.dnsNames: Invalid value: "string": spec.dnsNames in body must be of type array: "string"; '
+            "write a list, for instance `[a, b]`, or one `- item` per line",
+            id="a text for a list",
+        ),
+        pytest.param(
+            wrong_type("spec.dnsNames[0]", "string", "integer"),
+            'spec.dnsNames[0]: Invalid value: "integer": spec.dnsNames[0] in body must be of type string: '
+            '"integer"; write a text; put quotes round it if it looks like a number or a truth value '
+            '("1.10", "yes")',
+            id="a number for a text in a list",
+        ),
+        pytest.param(
+            invalid(
+                "metadata.name", 'Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …'
+            ),
+            'metadata.name: Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …; '
+            'write for instance "my-web"',
+            id="a name that is not DNS-1123",
+        ),
+        pytest.param(
+            invalid("spec.secretName", "Required value"),
+            "spec.secretName: Required value; add `secretName`",
+            id="a field left out",
+        ),
+        pytest.param(BadRequest("no"), "no", id="anything else stays as it is"),
+    ],
+)
+def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str) -> None:
+    assert explain(error, SCHEMA) == [sentence]
+
+
+def test_every_unknown_field_gets_its_own_sentence() -> None:
+    error = BadRequest('strict decoding error: unknown field "spec.a", unknown field "b"')
+    assert [line.split(":")[0] for line in explain(error, SCHEMA)] == ["spec.a", "b"]
+
+
+def test_a_doubled_field_is_told() -> None:
+    error = BadRequest('strict decoding error: duplicate field "spec.isCA"')
+    assert explain(error, None) == ["spec.isCA: is there twice; keep one of the two"]
+
+
+def test_without_a_schema_the_field_is_still_named() -> None:
+    assert explain(unknown("spec.x"), None) == ["spec.x: unknown field; take it out"]

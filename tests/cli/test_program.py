@@ -1,0 +1,213 @@
+"""The command line itself: help, wrong use, exit statuses, and how fast it answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from certwright.cli.errors import Failed
+from certwright.cli.main import COMMANDS, program
+
+NAMES = [(name, short) for section in COMMANDS.values() for name, short in section.items()]
+
+
+def invoke(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(program, list(words), prog_name="certwright")
+    return result.exit_code, result.stdout, result.stderr
+
+
+def leaves(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        return [leaf for name, sub in command.commands.items() for leaf in leaves(sub, f"{path} {name}")]
+    return [(path, command)]
+
+
+def all_commands() -> list[tuple[str, click.Command]]:
+    context = click.Context(program)
+    found = []
+    for name, _ in NAMES:
+        command = program.get_command(context, name)
+        assert command is not None
+        found += leaves(command, name)
+    return found
+
+
+@pytest.mark.parametrize(("name", "short"), NAMES)
+def test_the_line_in_the_overview_is_the_commands_own(name: str, short: str) -> None:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    assert command.short_help == short
+
+
+def test_every_command_says_what_it_does_with_an_example() -> None:
+    for path, command in all_commands():
+        assert command.help, path
+        assert f"certwright {path.split()[0]}" in command.help, f"{path} has no example"
+        assert "Example" in command.help, path
+
+
+def test_every_option_is_explained_in_a_sentence() -> None:
+    for path, command in all_commands():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{path} {option.opts}"
+                assert option.help.rstrip().endswith((".", "]")), f"{path} {option.opts}: {option.help}"
+
+
+@pytest.mark.parametrize("path", [path for path, _ in all_commands()])
+def test_help_works_for_every_command(path: str) -> None:
+    status, out, _ = invoke(*path.split(), "--help")
+    assert status == 0
+    assert out.startswith("Usage: certwright")
+    assert max(len(line) for line in out.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["gett"], "there is no command `gett`; did you mean `get`?"),
+        (["get"], "Missing argument"),
+        (["get", "x", "-o", "xml"], "'xml' is not one of"),
+        (["get", "cert", "a/b/c"], "write either `KIND NAME NAME …` or `KIND/NAME KIND/NAME …`"),
+        (["apply"], "Missing option '-f'"),
+        (["apply", "-f"], "requires an argument"),
+        (["delete"], "say what to delete: either KIND NAME…, or -f FILE"),
+        (["renew"], "say which certificates: NAME…, -l SELECTOR, or --all"),
+        (["renew", "web", "--all"], "say which certificates"),
+        (["wait", "cert", "web", "--for=tea"], "`tea` is none of condition=TYPE"),
+        (["wait", "cert", "web", "--for=delete", "--timeout=soon"], "'soon' is not a duration"),
+        (["serve", "--listen", "8443"], "`8443` is not HOST:PORT"),
+        (["serve", "--listen", "::1:8443"], "write an IPv6 address in brackets"),
+        (["serve", "--listen", "127.0.0.1:99999"], "is not HOST:PORT"),
+        (["run"], "Missing argument"),
+        (["controllers", "--certificate-request-minimum-backoff-duration", "64h"], "longer than the maximum"),
+        (["get", "cert", "-n", ""], "is empty; leave the option out, or name a namespace"),
+        (["--wrong"], "No such option"),
+    ],
+)
+def test_wrong_use_is_told_in_a_sentence_with_exit_status_2(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "certwright-data").mkdir()
+    monkeypatch.setenv("KUBECONFIG", str(_kubeconfig(tmp_path)))
+    status, out, err = invoke(*words)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert sentence in err
+
+
+def _kubeconfig(folder: Path) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:9'}}]\n"
+        "contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {token: t}}]\n"
+    )
+    return path
+
+
+def test_without_any_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    status, _, err = invoke("get", "certificates")
+    assert status == 1
+    assert err == (
+        "error: no server is known: --kubeconfig is not given, $KUBECONFIG is not set, and "
+        "./certwright-data/kubeconfig does not exist; start one here with `certwright serve`, "
+        "or say where it is with --kubeconfig\n"
+    )
+
+
+def test_a_server_that_does_not_answer_is_told_with_the_file_that_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(_kubeconfig(tmp_path)))
+    status, _, err = invoke("get", "certificates")
+    assert status == 1
+    assert f"{tmp_path / 'kubeconfig'} (from $KUBECONFIG)" in err
+    assert "https://127.0.0.1:9" in err
+    assert "`certwright serve` starts it" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("{", "cannot be used"), ("", "cannot be used"), (None, "does not exist")],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_told(tmp_path: Path, content: str | None, sentence: str) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    status, _, err = invoke("get", "certificates", "--kubeconfig", str(path))
+    assert status == 1
+    assert err.startswith(f"error: the kubeconfig {path} (from --kubeconfig) ")
+    assert sentence in err
+
+
+def test_the_order_of_places_is_option_environment_default(tmp_path: Path) -> None:
+    from certwright.cli.access import choose
+
+    default = tmp_path / "certwright-data" / "kubeconfig"
+    default.parent.mkdir()
+    default.touch()
+    environment = {"KUBECONFIG": f"/nowhere{os.pathsep}{default}"}
+    assert choose(Path("/x"), environment, tmp_path).paths == (Path("/x"),)
+    assert choose(None, environment, tmp_path).paths == (Path("/nowhere"), default)
+    assert choose(None, {}, tmp_path).paths == (Path("certwright-data/kubeconfig"),)
+    with pytest.raises(Failed):
+        choose(None, {}, tmp_path / "elsewhere")
+
+
+def test_version_names_the_version() -> None:
+    from certwright import __version__
+
+    status, out, _ = invoke("version")
+    assert status == 0
+    assert f"certwright {__version__} " in out
+
+
+def test_crds_prints_the_six_definitions() -> None:
+    from certwright.resources.manifests import Document, read_documents
+
+    status, out, _ = invoke("crds")
+    assert status == 0
+    names = {
+        d.content["metadata"]["name"] for d in read_documents(out, source="-") if isinstance(d, Document)
+    }
+    assert names == {
+        "certificates.cert-manager.io",
+        "certificaterequests.cert-manager.io",
+        "issuers.cert-manager.io",
+        "clusterissuers.cert-manager.io",
+        "orders.acme.cert-manager.io",
+        "challenges.acme.cert-manager.io",
+    }
+
+
+def test_help_loads_none_of_the_libraries_that_make_start_slow() -> None:
+    code = (
+        "import sys; from certwright.cli.main import program\n"
+        "try: program(['--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = {'aiohttp', 'uvicorn', 'cryptography', 'rich', 'asyncio', 'msgspec', 'yaml'}\n"
+        "sys.exit(' '.join(slow & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = [sys.executable, "-m", "certwright", "crds"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""

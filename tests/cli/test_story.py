@@ -1,0 +1,176 @@
+"""Why a certificate is as it is: one sentence for every situation."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from certwright.cli.story import Around, tell
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "Certificate is up to date."}
+NOT_READY = {"type": "Ready", "status": "False", "reason": "DoesNotExist", "message": "Secret does not exist"}
+ISSUING = {"type": "Issuing", "status": "True", "reason": "DoesNotExist", "message": "Secret does not exist"}
+GOOD_ISSUER: Json = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def certificate(*conditions: Json, **status: Any) -> Json:
+    return {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+        "spec": {"secretName": "web-tls", "issuerRef": {"name": "ca"}},
+        "status": {"conditions": list(conditions), **status},
+    }
+
+
+def request(*conditions: Json, revision: int = 1) -> Json:
+    return {
+        "metadata": {
+            "name": f"web-{revision}",
+            "annotations": {"cert-manager.io/certificate-revision": str(revision)},
+        },
+        "status": {"conditions": list(conditions)},
+    }
+
+
+APPROVED = {"type": "Approved", "status": "True", "reason": "cert-manager.io", "message": "approved"}
+
+
+def ready(**status: Any) -> Json:
+    return certificate(READY, notAfter="2026-04-01T00:00:00Z", renewalTime="2026-03-02T00:00:00Z", **status)
+
+
+STORIES = [
+    pytest.param(
+        Around(ready(), GOOD_ISSUER),
+        "it is ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
+        "and renews on 2026-03-02 00:00 UTC (in 60 days)",
+        id="ready",
+    ),
+    pytest.param(
+        Around(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
+        "it is ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed by itself",
+        id="renewal switched off",
+    ),
+    pytest.param(
+        Around(certificate(), GOOD_ISSUER),
+        "no controller has looked at it yet; if this lasts, check that the controllers run "
+        "(`certwright serve` without `--controllers ''`)",
+        id="nobody at work",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING)),
+        "it waits for Issuer ca, which does not exist in namespace shop; create that, or correct "
+        "spec.issuerRef; it then goes on by itself",
+        id="issuer missing",
+    ),
+    pytest.param(
+        Around(
+            certificate(NOT_READY, ISSUING),
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}},
+        ),
+        "it waits for Issuer ca, which is not ready: no Secret ca; see `certwright describe issuer ca`; "
+        "it goes on once that is ready",
+        id="issuer not ready",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER),
+        "its private key is being made (Secret does not exist)",
+        id="key",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k"), GOOD_ISSUER),
+        "its request is being made (Secret does not exist)",
+        id="request",
+    ),
+    pytest.param(
+        Around(
+            certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k", revision=1), GOOD_ISSUER, request()
+        ),
+        "its request is being made (Secret does not exist)",
+        id="the request of the last revision does not count",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request()),
+        "CertificateRequest web-1 waits for approval; `cmctl approve web-1` approves it by hand",
+        id="approval",
+    ),
+    pytest.param(
+        Around(
+            certificate(NOT_READY, ISSUING),
+            GOOD_ISSUER,
+            request({"type": "Denied", "status": "True", "message": "not in this house."}),
+        ),
+        "CertificateRequest web-1 was denied: not in this house; ask whoever approves requests",
+        id="denied",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request(APPROVED)),
+        "CertificateRequest web-1 waits for Issuer ca to sign it",
+        id="signing",
+    ),
+    pytest.param(
+        Around(
+            certificate(NOT_READY, ISSUING),
+            GOOD_ISSUER,
+            request(
+                APPROVED,
+                {"type": "Ready", "status": "False", "reason": "Pending", "message": "wait, please."},
+            ),
+        ),
+        "CertificateRequest web-1 is pending: wait, please",
+        id="pending",
+    ),
+    pytest.param(
+        Around(
+            certificate(
+                NOT_READY,
+                {**ISSUING, "status": "False", "reason": "Failed", "message": "CA said no."},
+                lastFailureTime="2025-12-31T23:00:00Z",
+                failedIssuanceAttempts=2,
+            ),
+            GOOD_ISSUER,
+        ),
+        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; the next try is at "
+        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web` tries at once",
+        id="failed",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY), GOOD_ISSUER),
+        "it is not ready: Secret does not exist (DoesNotExist)",
+        id="not ready",
+    ),
+]
+
+
+@pytest.mark.parametrize(("around", "text"), STORIES)
+def test_the_story_names_the_cause_and_what_to_do(around: Around, text: str) -> None:
+    assert str(tell(around, NOW)) == text
+
+
+def test_a_ready_certificate_that_is_renewed_is_still_ready() -> None:
+    obj = ready()
+    obj["status"]["conditions"].append(ISSUING)
+    story = tell(Around(obj, GOOD_ISSUER), NOW)
+    assert story.ready
+    assert "being issued anew: its private key is being made" in story.cause
+
+
+def test_a_failed_renewal_is_told_of_a_certificate_that_still_holds() -> None:
+    obj = ready(lastFailureTime="2025-12-31T23:59:00Z")
+    story = tell(Around(obj, GOOD_ISSUER), NOW)
+    assert story.ready
+    assert "but issuing it failed (1 attempt" in story.cause
+
+
+def test_a_certificate_that_is_overdue_says_so() -> None:
+    story = tell(Around(ready(), GOOD_ISSUER), datetime(2026, 3, 3, tzinfo=UTC))
+    assert "and due for renewal since 2026-03-02 00:00 UTC" in story.cause
+
+
+def test_an_issuer_of_another_program_is_not_said_to_be_missing() -> None:
+    obj = certificate(NOT_READY, ISSUING)
+    obj["spec"]["issuerRef"] = {"name": "x", "kind": "PCA", "group": "pca.example"}
+    assert "does not exist in" not in str(tell(Around(obj, None, request(APPROVED)), NOW))
