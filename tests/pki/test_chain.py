@@ -1,0 +1,132 @@
+"""Chains: order, and what is served of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certwright.pki import chain
+from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.errors import BadChain
+from certwright.pki.keys import KeyPlan, PrivateKey, generate
+from certwright.pki.signing import self_sign, sign
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+YEAR = timedelta(days=365)
+
+
+@dataclass
+class Party:
+    certificate: CertificateFacts
+    key: PrivateKey
+
+
+def root(name: str, *, is_ca: bool = True, key: PrivateKey | None = None) -> Party:
+    key = key or generate(KeyPlan.of("ECDSA"))
+    csr = build_csr(CsrPlan(common_name=name, is_ca=is_ca), key)
+    return Party(
+        read_certificate(self_sign(csr, key=key, duration=YEAR, is_ca=is_ca, usages=(), now=NOW)), key
+    )
+
+
+def issued(name: str, by: Party, *, is_ca: bool = True, key: PrivateKey | None = None) -> Party:
+    key = key or generate(KeyPlan.of("ECDSA"))
+    csr = build_csr(CsrPlan(common_name=name, is_ca=is_ca), key)
+    pem = sign(
+        csr, ca_cert=by.certificate, ca_key=by.key, duration=YEAR, is_ca=is_ca, usages=(), now=NOW
+    )  # fmt: skip
+    return Party(read_certificate(pem), key)
+
+
+TOP = root("Root")
+UPPER = issued("Upper", TOP)
+LOWER = issued("Lower", UPPER)
+LEAF = issued("leaf", LOWER, is_ca=False)
+WHOLE = [LEAF.certificate, LOWER.certificate, UPPER.certificate, TOP.certificate]
+
+
+def names(certificates: list[CertificateFacts] | tuple[CertificateFacts, ...]) -> list[str]:
+    return [certificate.common_name for certificate in certificates]
+
+
+def test_certificates_are_put_in_order_whatever_order_they_came_in() -> None:
+    for seed in range(10):
+        mixed = [*WHOLE, WHOLE[1]]
+        random.Random(seed).shuffle(mixed)
+        assert chain.in_order(mixed) == tuple(WHOLE)
+
+
+def test_the_root_is_the_ca_and_is_not_served(openssl: Callable[..., str]) -> None:
+    found = chain.bundle(WHOLE)
+    assert found.chain_pem == chain.pem_of(WHOLE[:3])
+    assert found.ca_pem == TOP.certificate.pem
+    at = ("-attime", str(int(NOW.timestamp())))
+    arguments = ("verify", *at, "-x509_strict", "-CAfile", "ca", "-untrusted", "chain", "chain")
+    assert "OK" in openssl(*arguments, ca=found.ca_pem, chain=found.chain_pem)
+
+
+def test_without_a_root_the_highest_certificate_is_the_ca_and_is_served() -> None:
+    found = chain.bundle(WHOLE[:3])
+    assert found.chain_pem == chain.pem_of(WHOLE[:3])
+    assert found.ca_pem == UPPER.certificate.pem
+
+
+def test_a_root_alone_is_served_and_its_own_ca() -> None:
+    assert chain.bundle([TOP.certificate]) == chain.Bundle(TOP.certificate.pem, TOP.certificate.pem)
+
+
+def test_a_certificate_alone_has_no_known_ca() -> None:
+    assert chain.bundle([LEAF.certificate]) == chain.Bundle(LEAF.certificate.pem, b"")
+    # It is signed by itself, but may not sign certificates: cert-manager does not take it for a root either.
+    lonely = root("lonely", is_ca=False).certificate
+    assert chain.bundle([lonely]) == chain.Bundle(lonely.pem, b"")
+
+
+@pytest.mark.parametrize(
+    "certificates",
+    [
+        pytest.param([], id="none"),
+        pytest.param([LEAF.certificate, UPPER.certificate], id="a gap"),
+        pytest.param([LEAF.certificate, root("Root").certificate], id="a stranger"),
+        pytest.param(
+            [LEAF.certificate, issued("leaf 2", LOWER, is_ca=False).certificate, LOWER.certificate],
+            id="two leaves",
+        ),
+    ],
+)
+def test_what_is_not_one_chain_is_refused(certificates: list[CertificateFacts]) -> None:
+    with pytest.raises(BadChain):
+        chain.in_order(certificates)
+
+
+def test_cas_that_signed_each_other_are_refused_and_not_followed_for_ever() -> None:
+    key_a, key_b = generate(KeyPlan.of("ECDSA")), generate(KeyPlan.of("ECDSA"))
+    a, b = root("A", key=key_a), root("B", key=key_b)
+    a_by_b, b_by_a = issued("A", b, key=key_a), issued("B", a, key=key_b)
+    leaf = issued("leaf", a_by_b, is_ca=False)
+    with pytest.raises(BadChain):
+        chain.in_order([a_by_b.certificate, b_by_a.certificate])
+    found = chain.in_order([leaf.certificate, b_by_a.certificate, a_by_b.certificate])
+    assert names(found) == ["leaf", "A", "B"]
+
+
+def test_a_name_alone_makes_no_issuer() -> None:
+    assert not chain.is_issued_by(UPPER.certificate, root("Root").certificate)
+    assert chain.is_issued_by(UPPER.certificate, TOP.certificate)
+
+
+def test_a_chain_is_continued_with_what_is_known() -> None:
+    known = [root("Other").certificate, TOP.certificate, UPPER.certificate]
+    assert names(chain.extended([LOWER.certificate], known)) == ["Lower", "Upper", "Root"]
+    assert names(chain.extended([LOWER.certificate], [TOP.certificate])) == ["Lower"]
+    assert names(chain.extended([TOP.certificate], known)) == ["Root"]
+
+
+def test_a_chain_without_end_is_refused() -> None:
+    with pytest.raises(BadChain, match="too long"):
+        chain.in_order([root(f"Root {n}").certificate for n in range(51)])
