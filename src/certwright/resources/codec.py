@@ -59,7 +59,6 @@ def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
 
 
 def _decode_slowly(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
-    # The fast way refused something: perhaps only a null or 1.0, which JSON writers may give us.
     try:
         content = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -79,6 +78,14 @@ def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
     """The object that a dict of JSON values holds; null counts as absent. Raises `DecodeError`."""
     if kind.type is dict:
         return cast(T, content)
+    try:
+        return msgspec.convert(content, kind.type)
+    except (msgspec.ValidationError, RecursionError):
+        return _convert_slowly(kind, content)
+
+
+def _convert_slowly(kind: Kind[T], content: dict[str, Any]) -> T:
+    # Perhaps only a null or 1.0, which JSON writers may give us.
     try:
         return msgspec.convert(_plain(content), kind.type)
     except msgspec.ValidationError as error:

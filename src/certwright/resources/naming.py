@@ -70,7 +70,7 @@ def check_name(name: str, *, rule: NameRule = "subdomain", prefix: bool = False)
 def _check(text: str, pattern: re.Pattern[str], message: str, limit: int) -> str | None:
     # The length first: a pattern with nested repetition is only ever matched against short text.
     if len(text) > limit:
-        return f"must be no more than {limit} characters"
+        return f"must be no more than {limit} bytes"
     return None if pattern.fullmatch(text) else message
 
 

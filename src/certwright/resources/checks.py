@@ -1,0 +1,163 @@
+"""Checks of single values that rules of several kinds share. Each says what is wrong and what to write.
+
+Source: as said at each; RFC 5321 §4.1.2 for mailboxes, X.660 for object identifiers.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from certwright.kit.durations import format_duration, parse_duration
+from certwright.resources.errors import FieldError, invalid, not_supported, required
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.names import GROUP
+from certwright.resources.naming import check_name
+from certwright.resources.references import SecretKeySelector
+
+_OID: Final = re.compile(
+    r"(?:[01]\.(?:[0-9]|[1-3][0-9])|2\.(?:0|[1-9][0-9]*))(?:\.(?:0|[1-9][0-9]*))*", re.ASCII
+)
+_MAILBOX: Final = re.compile(r"[^\s@<>()\[\],;:\\\"]+@[^\s@<>()\[\],;:\\\"]+", re.ASCII)
+_PEM_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s+([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----"
+)
+
+
+def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
+    """A name, and for our own group a kind that is there."""
+    errors: list[FieldError] = []
+    if not ref.name:
+        errors.append(required(f"{path}.name", "name the issuer that signs"))
+    if ref.group_or_default == GROUP and not ref.is_ours:
+        errors.append(
+            invalid(
+                f"{path}.kind",
+                ref.kind,
+                f"must be one of Issuer, ClusterIssuer; for an external issuer set {path}.group as well",
+            )
+        )
+    return errors
+
+
+def check_duration(text: str | None, path: str, *, minimum: timedelta | None = None) -> list[FieldError]:
+    """A Go duration, of at least `minimum`; None is fine."""
+    if text is None:
+        return []
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        return [invalid(path, text, str(error))]
+    if minimum is not None and value < minimum:
+        return [invalid(path, text, f"must be at least {_short(minimum)}")]
+    return []
+
+
+def _short(value: timedelta) -> str:
+    # Go's form without the zeros that nobody writes: 1h, 5m, 0s.
+    minutes = value // timedelta(minutes=1)
+    if not minutes:
+        return format_duration(value)
+    return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
+
+
+def check_one_of(value: str, path: str, known: Sequence[str]) -> list[FieldError]:
+    """One of `known`, or nothing."""
+    return [not_supported(path, value, tuple(known))] if value and value not in known else []
+
+
+def check_object_name(name: str, path: str, what: str) -> list[FieldError]:
+    """A name that an object can have; `what` says whose, for when it is missing."""
+    if not name:
+        return [required(path, f"name {what}")]
+    problem = check_name(name)
+    return [invalid(path, name, problem)] if problem else []
+
+
+def check_secret_key(ref: SecretKeySelector | None, path: str, *, key: bool = True) -> list[FieldError]:
+    """A reference to an entry of a Secret, if it is there; without `key` the entry has a default."""
+    if ref is None:
+        return []
+    errors = [] if ref.name else [required(f"{path}.name", "name the Secret")]
+    if key and not ref.key:
+        errors.append(required(f"{path}.key", "name the entry of the Secret"))
+    return errors
+
+
+def check_ip_address(text: str, path: str) -> list[FieldError]:
+    """An IP address without a zone."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return [invalid(path, text, "is not an IP address; write for instance 192.0.2.1 or 2001:db8::1")]
+    return [invalid(path, text, "must not have a zone (%)")] if "%" in text else []
+
+
+def check_cidr(text: str, path: str) -> list[FieldError]:
+    """A range of IP addresses in CIDR form."""
+    try:
+        if "/" in text:
+            ipaddress.ip_network(text, strict=False)
+            return []
+    except ValueError:
+        pass
+    return [invalid(path, text, "is not a range of IP addresses; write for instance 10.0.0.0/8")]
+
+
+def check_email(text: str, path: str) -> list[FieldError]:
+    """A bare mailbox: no display name, no angle brackets."""
+    if _MAILBOX.fullmatch(text):
+        return []
+    return [invalid(path, text, "is not a bare email address; write for instance user@example.com")]
+
+
+def check_visible(text: str, path: str, example: str) -> list[FieldError]:
+    """Text without blanks and control characters; other scripts than ASCII are allowed."""
+    if text and text.isprintable() and " " not in text:
+        return []
+    return [invalid(path, text, f"must be text without blanks; write for instance {example}")]
+
+
+def check_uri(text: str, path: str) -> list[FieldError]:
+    """Visible ASCII (RFC 5280 §4.2.1.6: uniformResourceIdentifier is an IA5String)."""
+    if text.isascii():
+        return check_visible(text, path, "spiffe://example.org/web")
+    return [invalid(path, text, "must be ASCII; write other characters percent-encoded (RFC 3986 §2.1)")]
+
+
+def check_oid(text: str, path: str) -> list[FieldError]:
+    """An object identifier in dotted form."""
+    if not text:
+        return [required(path, "give the object identifier of the name's type")]
+    if _OID.fullmatch(text):
+        return []
+    return [invalid(path, text, "is not an object identifier; write for instance 1.3.6.1.4.1.311.20.2.3")]
+
+
+def check_no_empty(values: Sequence[str], path: str) -> list[FieldError]:
+    """A list without empty texts."""
+    return [
+        invalid(f"{path}[{number}]", value, "must not be empty; leave the item out")
+        for number, value in enumerate(values)
+        if not value
+    ]
+
+
+def check_ca_bundle(bundle: bytes, path: str) -> list[FieldError]:
+    """At least one certificate in PEM. Only its frame is looked at here; whoever uses it parses it."""
+    if not bundle:
+        return []
+    for match in _PEM_CERTIFICATE.finditer(bundle):
+        try:
+            der = base64.b64decode(b"".join(match[1].split()), validate=True)
+        except ValueError:
+            continue
+        # Every certificate is an ASN.1 SEQUENCE of more than 127 octets.
+        if len(der) > 127 and der[0] == 0x30 and der[1] >= 0x80:
+            return []
+    detail = "holds no certificate; give one or more in PEM form, the whole base64-encoded"
+    return [invalid(path, "<omitted>", detail)]

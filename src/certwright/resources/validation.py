@@ -1,0 +1,66 @@
+"""The one entry to the rules of our kinds: what an API server asks before it accepts a write.
+
+It takes objects as dicts that fit the kind's schema, because that is what a server holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from certwright.resources import certificate_rules, issuer_rules, order_rules, request_rules
+from certwright.resources.codec import DecodeError, from_dict
+from certwright.resources.errors import FieldError, required
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.kinds import AnyKind
+from certwright.resources.names import ACME_GROUP, GROUP
+from certwright.resources.table import OUR_KINDS
+
+_KINDS: Final[dict[tuple[str, str], AnyKind]] = {(kind.kind, kind.group): kind for kind in OUR_KINDS}
+
+
+def _issuer(issuer: Issuer | ClusterIssuer) -> list[FieldError]:
+    return issuer_rules.validate(issuer.spec)
+
+
+_RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {
+    ("Certificate", GROUP): certificate_rules.validate,
+    ("CertificateRequest", GROUP): request_rules.validate,
+    ("Issuer", GROUP): _issuer,
+    ("ClusterIssuer", GROUP): _issuer,
+}
+_UPDATE_RULES: Final[dict[tuple[str, str], Callable[[Any, Any], list[FieldError]]]] = {
+    ("CertificateRequest", GROUP): request_rules.validate_update,
+    ("Order", ACME_GROUP): order_rules.validate_order_update,
+    ("Challenge", ACME_GROUP): order_rules.validate_challenge_update,
+}
+
+
+def validate(kind_name: str, group: str, new: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    """What is wrong with `new`; on an update (`old` is not None) also what must not have changed.
+
+    Kinds that are not ours have no rules here. A spec that has not changed is not judged again: it was
+    accepted once, and a stricter rule of a newer version must not stop the controllers from writing its
+    status.
+    """
+    at = (kind_name, group)
+    kind = _KINDS.get(at)
+    if kind is None:
+        return []
+    if "spec" not in new:
+        return [required("spec", f"say what the {kind_name} shall be")]
+    try:
+        return _judge(at, kind, new, old)
+    except DecodeError as error:
+        return [FieldError("spec", "FieldValueTypeInvalid", f"Invalid value: {error}")]
+
+
+def _judge(
+    at: tuple[str, str], kind: AnyKind, new: dict[str, Any], old: dict[str, Any] | None
+) -> list[FieldError]:
+    rule, update_rule = _RULES.get(at), _UPDATE_RULES.get(at)
+    changed = old is None or old.get("spec") != new["spec"]
+    if old is None or update_rule is None or "spec" not in old:
+        return rule(from_dict(kind, new)) if rule and changed else []
+    # These kinds have specs that never change, so there is no new one to judge.
+    return update_rule(from_dict(kind, old), from_dict(kind, new))
