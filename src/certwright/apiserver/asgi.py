@@ -1,0 +1,342 @@
+"""The HTTP face: a handler behind TLS, served by uvicorn.
+
+The handler knows nothing of this module; a faster face could take its place (`AsgiApp` holds what ASGI
+needs, the rest what uvicorn needs).
+
+Source: ASGI specification 3.0, HTTP connection scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from certwright.apiserver.forms import failure
+from certwright.apiserver.routes import is_true, split_target
+from certwright.kit.exchange import Handler, Request, Response
+from certwright.resources.errors import TooLarge
+
+_log = logging.getLogger(__name__)
+
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request body, as Kubernetes has it."""
+MAX_HEADERS = 64 * 1024
+"""Bytes of the request line and all header fields together."""
+GZIP_FROM = 128 * 1024
+"""Answers of this size and above are compressed for clients that take gzip."""
+_KEEP_ALIVE_S = 120
+_CERTIFICATE = "client_cert"
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class AsgiApp:
+    """A handler as an ASGI application."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._streams: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            raise ValueError(f"only HTTP is served here, not {scope['type']}")
+        request = _request(scope)
+        try:
+            request.body = await _read_body(request, receive)
+        except TooLarge as error:
+            response = failure(error)
+            response.headers["connection"] = "close"
+        except _Gone:
+            return
+        else:
+            response = await self._handler(request)
+        if response.stream is None:
+            await _send_whole(request, response, send)
+        else:
+            await self._send_stream(request, response, response.stream, receive, send)
+
+    async def _send_stream(
+        self, request: Request, response: Response, stream: AsyncIterator[bytes], receive: Receive, send: Send
+    ) -> None:
+        """Send chunk after chunk until the stream ends, the client goes, or the face is closed.
+
+        Who only sends never learns that the client has gone, so somebody must wait for that beside it.
+        """
+        pump = asyncio.ensure_future(_pump(request, response, stream, send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        self._streams.add(pump)
+        try:
+            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._streams.discard(pump)
+            cut = not pump.done()
+            pump.cancel()
+            gone.cancel()
+            results = await asyncio.gather(pump, gone, return_exceptions=True)
+            await _close(stream)
+        if isinstance(results[0], Exception):
+            raise results[0]
+        if cut or isinstance(results[0], asyncio.CancelledError):
+            # An orderly end, so that a client that is still there knows that it can ask again.
+            with contextlib.suppress(RuntimeError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def end_streams(self) -> None:
+        """End all streams that are being sent."""
+        for pump in list(self._streams):
+            pump.cancel()
+
+
+def make_asgi(handler: Handler) -> AsgiApp:
+    """The ASGI application of a handler."""
+    return AsgiApp(handler)
+
+
+class _Gone(Exception):
+    """The client went away before it had sent its request."""
+
+
+def _request(scope: Scope) -> Request:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    target = scope["raw_path"].decode("latin-1")
+    if query := scope["query_string"]:
+        target += "?" + query.decode("latin-1")
+    certificate = scope.get("state", {}).get(_CERTIFICATE)
+    return Request(scope["method"], target, headers=headers, peer_certificate=certificate)
+
+
+async def _read_body(request: Request, receive: Receive) -> bytes:
+    """The whole body. Raises `TooLarge`, before reading it where its length is given, and `_Gone`."""
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > MAX_BODY:
+        raise _too_large()
+    if length == "0" and "transfer-encoding" not in request.headers:
+        return b""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+
+
+def _head(response: Response) -> Message:
+    pairs = [
+        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+        for name, value in response.headers.items()
+    ]
+    return {"type": "http.response.start", "status": response.status, "headers": pairs}
+
+
+async def _send_whole(request: Request, response: Response, send: Send) -> None:
+    body = response.body
+    if len(body) >= GZIP_FROM and _takes_gzip(request):
+        # Compressing a megabyte takes milliseconds and releases the GIL.
+        body = await asyncio.to_thread(gzip.compress, body, 1)
+        response.headers["content-encoding"] = "gzip"
+        response.headers["vary"] = "Accept-Encoding"
+    if response.status not in (204, 304):
+        response.headers["content-length"] = str(len(body))
+    await send(_head(response))
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _takes_gzip(request: Request) -> bool:
+    accepted = request.headers.get("accept-encoding", "")
+    return any(part.partition(";")[0].strip().lower() == "gzip" for part in accepted.split(","))
+
+
+async def _pump(request: Request, response: Response, stream: AsyncIterator[bytes], send: Send) -> None:
+    # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
+    if _takes_gzip(request) and not is_true(split_target(request.target)[1], "watch"):
+        response.headers["content-encoding"] = "gzip"
+        response.headers["vary"] = "Accept-Encoding"
+        stream = _compressed(stream)
+    await send(_head(response))
+    async for chunk in stream:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _compressed(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: in gzip's clothes
+    async for chunk in stream:
+        if squeezed := await asyncio.to_thread(squeeze.compress, chunk):
+            yield squeezed
+    yield squeeze.flush()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _close(stream: AsyncIterator[bytes]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class _HeadersTooLarge(Exception):
+    """More than `MAX_HEADERS`. httptools turns it into a parser error, which is answered with 400."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which also hands over the client's certificate and limits the header."""
+
+    _header_size = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read the certificate, once for the connection."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        # Every request of the connection gets a copy of this.
+        self.app_state = {**self.app_state, _CERTIFICATE: certificate}
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        self._header_size = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Count the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a field."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._header_size += size
+        if self._header_size > MAX_HEADERS:
+            raise _HeadersTooLarge
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which leaves signals to whoever runs the program and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave SIGINT and SIGTERM alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class HttpsFace:
+    """A handler that is being served."""
+
+    def __init__(self, app: AsgiApp, server: _Server, task: asyncio.Task[None], *, port: int) -> None:
+        self.port = port
+        self._app = app
+        self._server = server
+        self._task = task
+
+    def reload(self, certfile: Path, keyfile: Path) -> None:
+        """Serve another certificate to whoever connects from now on. Raises `OSError` and `ssl.SSLError`."""
+        context = self._server.config.ssl
+        if context is not None:
+            context.load_cert_chain(certfile, keyfile)
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Take no more requests, end all streams, give answers under way `grace_s`, then cut them off."""
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.should_exit = True
+        self._app.end_streams()
+        done, _ = await asyncio.wait({self._task}, timeout=grace_s + 1)
+        if not done:
+            self._server.force_exit = True
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises `OSError`: the address is in use, not ours, or not to be had."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+async def serve_https(
+    handler: Handler, *, host: str, port: int, certfile: Path, keyfile: Path, client_ca_file: Path | None
+) -> HttpsFace:
+    """Serve `handler` over TLS; port 0 picks a free one.
+
+    Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
+    `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
+    """
+    app = make_asgi(handler)
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        ssl_certfile=certfile,
+        ssl_keyfile=str(keyfile),
+        ssl_ca_certs=str(client_ca_file) if client_ca_file is not None else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if client_ca_file is not None else ssl.CERT_NONE,
+    )
+    config.load()
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        config.ssl.set_alpn_protocols(["http/1.1"])
+    bound = _bind(host, port)
+    server = _Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve([bound]), name="https")
+    waiting = asyncio.ensure_future(server.listening.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        bound.close()
+        task.result()
+    return HttpsFace(app, server, task, port=bound.getsockname()[1])
