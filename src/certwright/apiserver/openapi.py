@@ -78,11 +78,11 @@ class OpenApi:
         return Response(200, headers, zlib.decompress(packed))
 
     def _packed(self, path: str, make: Callable[[], Json]) -> tuple[bytes, str]:
-        made = self._registry.made.get((path, ""))
+        made = self._registry.made.get((path, "zlib"))
         if made is None:
             body = msgspec.json.encode(make())
             made = (zlib.compress(body, 6), f'"{_digest(body)}"')
-            self._registry.made[path, ""] = made
+            self._registry.made[path, "zlib"] = made
         return made
 
     def _index(self) -> Json:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from certwright.apiserver.schema_check import compile_check
 from certwright.apiserver.schema_scalars import Check
 from certwright.apiserver.schema_walk import EMBEDDED, Walk, compile_walk
@@ -25,10 +27,19 @@ _UNCHECKED_RULES = (
 
 
 class Schema:
-    """One version's schema. `openapi` is the schema as it was given, for documentation."""
+    """One version's schema.
+
+    It is kept as JSON until it is needed: that of an Issuer is 60 KB so, and ten times as much as dicts.
+    """
 
     def __init__(self, openapi: Mapping[str, Any] | None = None) -> None:
-        self.openapi: Mapping[str, Any] = openapi or _NO_TYPE
+        self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
+
+    @property
+    def openapi(self) -> dict[str, Any]:
+        """The schema as it was given, for documentation; a new copy each time."""
+        decoded: dict[str, Any] = msgspec.json.decode(self._encoded)
+        return decoded
 
     def process(self, obj: dict[str, Any]) -> list[str]:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
@@ -54,7 +65,7 @@ class Schema:
     @cached_property
     def has_rules(self) -> bool:
         """Whether there are CEL rules in it."""
-        return _mentions_rules(self.openapi)
+        return b'"x-kubernetes-validations"' in self._encoded and _mentions_rules(self.openapi)
 
     @cached_property
     def _walk(self) -> Walk:
@@ -65,9 +76,9 @@ class Schema:
 
     @cached_property
     def _check(self) -> Check:
+        given = self.openapi
         types = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
-        properties = {**self.openapi.get("properties", {}), **types}
-        root = {"type": "object", **self.openapi, "properties": properties}
+        root = {"type": "object", **given, "properties": {**given.get("properties", {}), **types}}
         check = compile_check(root)
         assert check is not None, "an object is always checked for being one"
         return check

@@ -42,7 +42,8 @@ def wrong(path: Path, value: object, rule: str) -> FieldError:
 
 def wrong_format(path: Path, value: str, name: str) -> FieldError:
     """`spec.x: Invalid value: "no": spec.x in body must be of type date-time: "no"`."""
-    return wrong(path, value, f'must be of type {name}: "{value}"')
+    error = wrong(path, value, f'must be of type {name}: "{value}"')
+    return FieldError(error.field, "FieldValueTypeInvalid", error.detail)
 
 
 def missing(path: Path) -> FieldError:

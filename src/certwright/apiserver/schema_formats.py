@@ -47,12 +47,11 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
     return check
 
 
+_parses_as_time = _parses(datetime.fromisoformat)
+
+
 def _date_time(text: str) -> bool:
-    if not _DATE_TIME.fullmatch(text):
-        return False
-    # Python knows at most six digits of a second; how many there are does not matter here.
-    whole = re.sub(r"\.\d+", "", text.upper())
-    return _parses(datetime.fromisoformat)(whole)
+    return _DATE_TIME.fullmatch(text) is not None and _parses_as_time(text.upper())
 
 
 def _base64(text: str) -> bool:

@@ -61,12 +61,17 @@ def _types(schema: Schema) -> tuple[str, ...]:
     return (kind,) if kind else ()
 
 
+def allowed_types(schema: Schema) -> frozenset[type]:
+    """The Python types of the values that `schema` means; none where it says nothing."""
+    return frozenset(python for name in _types(schema) for python in _PYTHON.get(name, ()))
+
+
 def type_check(schema: Schema) -> Check | None:
     """The check of the type, or None where any will do."""
     types = _types(schema)
     if not types:
         return None
-    allowed = frozenset(python for name in types for python in _PYTHON.get(name, ()))
+    allowed = allowed_types(schema)
     nullable = bool(schema.get("nullable"))
     form = str(schema.get("format", "")) if check_for(str(schema.get("format", ""))) else ""
     takes_whole_floats = "integer" in types
@@ -98,19 +103,16 @@ def enum_check(schema: Schema) -> list[Check]:
     allowed: list[Any] | None = schema.get("enum")
     if not allowed:
         return []
+    texts = frozenset(item for item in allowed if isinstance(item, str))
     # True == 1 in Python, but not in JSON.
-    keys = {_enum_key(item) for item in allowed}
+    others = frozenset(msgspec.json.encode(item) for item in allowed if not isinstance(item, str))
     shown = tuple(item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in allowed)
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if _enum_key(value) not in keys:
+        if value not in texts if type(value) is str else msgspec.json.encode(value) not in others:
             errors.append(words.not_in_enum(path, value, shown))
 
     return [check]
-
-
-def _enum_key(value: Any) -> Any:
-    return value if type(value) is str else msgspec.json.encode(value)
 
 
 def string_checks(schema: Schema) -> list[Check]:
