@@ -11,7 +11,7 @@ import pytest
 from certwright.engine.loop import Controller, Reconcile, Result
 from certwright.engine.queue import WorkQueue
 from certwright.kit.clock import TestClock
-from certwright.resources.errors import Conflict, Forbidden
+from certwright.resources.errors import Conflict, Forbidden, Unreachable
 from certwright.resources.meta import ObjectKey
 
 A, B = ObjectKey("n", "a"), ObjectKey("n", "b")
@@ -169,6 +169,32 @@ async def test_a_conflict_is_everyday_business(caplog: pytest.LogCaptureFixture)
         await run_all()
     assert outcomes == []
     assert caplog.records == []
+
+
+async def test_a_server_that_is_away_is_reported_once_for_all_keys(caplog: pytest.LogCaptureFixture) -> None:
+    clock = TestClock()
+    away = True
+
+    async def reconcile(key: ObjectKey) -> Result:
+        if away:
+            raise Unreachable("nobody listens at https://127.0.0.1:1")
+        return Result()
+
+    async with working(reconcile, clock) as controller:
+        for number in range(20):
+            controller.queue.add(ObjectKey("n", str(number)))
+        for _ in range(3):
+            await run_all()
+            clock.advance(timedelta(seconds=30))
+        assert len(caplog.records) == 1
+        away = False
+        await run_all()
+        clock.advance(timedelta(seconds=30))
+        await run_all()
+        away = True
+        controller.queue.add(A)
+        await run_all()
+    assert len(caplog.records) == 2
 
 
 async def test_stopping_cancels_what_is_under_way() -> None:

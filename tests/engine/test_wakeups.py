@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from certwright.engine.wakeups import Delays, Wakeups
 from certwright.kit.clock import TestClock
@@ -123,3 +125,23 @@ async def test_of_several_delays_the_first_to_end_counts() -> None:
     await run_all()
     assert woken == ["a"]
     await delays.close()
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 10**8), min_size=1, max_size=5))
+def test_a_delay_of_any_number_of_microseconds_ends(micros: list[int]) -> None:
+    async def run() -> None:
+        clock = TestClock()
+        woken: list[int] = []
+        delays: Delays[int] = Delays(clock, woken.append)
+        for number, micro in enumerate(micros):
+            delays.start(number, timedelta(microseconds=micro))
+            await run_all()
+            moment = clock.next_deadline()
+            assert moment is not None
+            clock.set_now(moment)
+            await run_all()
+            assert woken[-1] == number
+        await delays.close()
+
+    asyncio.run(run())

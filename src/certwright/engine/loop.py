@@ -35,7 +35,8 @@ class Controller:
     """Takes keys from the queue and reconciles them, `workers` at a time.
 
     A reconcile that raises is run again, after 1 s, 2 s … 30 s. Conflicts are everyday business and are
-    not reported; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for a key.
+    not reported; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for a key. That the server
+    cannot be reached is reported once for all keys, until a reconcile succeeds again.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Controller:
         self.failures = 0
         self._reconcile = reconcile
         self._workers = workers
+        self._cut_off = False
 
     @property
     def idle(self) -> bool:
@@ -85,6 +87,7 @@ class Controller:
             self.failures += 1
             self._report(key, error, self.queue.failed(key))
             return
+        self._cut_off = False
         self.queue.succeeded(key)
         if result.wake_at is None:
             self.wakeups.clear(key)
@@ -96,8 +99,11 @@ class Controller:
             # The cache was behind; the news that it lacked brings the key back by itself, mostly before the
             # retry.
             _log.debug("%s: %s: %s", self.name, key, error)
+        elif isinstance(error, Unreachable):
+            _log.log(logging.DEBUG if self._cut_off else logging.WARNING, "%s: %s: %s", self.name, key, error)
+            self._cut_off = True
         elif count & (count - 1) == 0:
-            expected = isinstance(error, ApiError | Unreachable)
+            expected = isinstance(error, ApiError)
             times = f" (failed {count} times in a row)" if count > 1 else ""
             told = str(error) if expected else f"{type(error).__name__}: {error}"
             _log.warning("%s: %s: %s%s", self.name, key, told, times, exc_info=None if expected else error)

@@ -146,7 +146,8 @@ class Delays(Generic[K]):
 
     def start(self, key: K, delay: timedelta) -> None:
         """Call after `delay`, if not earlier."""
-        moment = self._clock.monotonic() + delay.total_seconds()
+        # Whole microseconds: a clock that counts in them would else come to a stop just before the moment.
+        moment = round(self._clock.monotonic() + delay.total_seconds(), 6)
         earlier = self._alarms.moment(key)
         if earlier is None or moment < earlier:
             self._alarms.set(key, moment)
