@@ -44,7 +44,7 @@ def test_an_unknown_age_is_said_to_be_unknown() -> None:
         (timedelta(minutes=90), "in 90 minutes"),
         (timedelta(hours=1), "in 1 hour"),
         (timedelta(days=-2), "2 days ago"),
-        (timedelta(days=59, hours=3), "in 59 days"),
+        (timedelta(days=59, hours=23), "in 60 days"),
         (timedelta(days=3650), "in 10 years"),
         (timedelta(days=400), "in 400 days"),
     ],

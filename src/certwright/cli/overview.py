@@ -32,7 +32,7 @@ class Overview:
         """Why the certificate is as it is; not ready while its latest change has not been looked at."""
         around = self.mirror.around(key)
         if around is None:
-            return Story("it is not there any more")
+            return Story("it is not there (any more)")
         story = tell(around, self._clock.now())
         return Story("the change is not looked at yet") if story.ready and not _seen(around) else story
 
@@ -78,6 +78,11 @@ class Overview:
         """Where the certificate's files are, once they are there."""
         return folder_of(self._export_root, *key) if key in self._exported else None
 
+    def has_dns_names(self, key: ObjectKey) -> bool:
+        """Whether the certificate is for a server."""
+        around = self.mirror.around(key)
+        return around is not None and bool((around.certificate.get("spec") or {}).get("dnsNames"))
+
     def row(self, key: ObjectKey) -> Row | None:
         """Its line of the final table; None where the certificate has gone."""
         around = self.mirror.around(key)
@@ -95,7 +100,7 @@ class Overview:
 
     def _files(self, key: ObjectKey) -> str:
         folder, secret = self.folder(key), self.mirror.secret(key)
-        return f"{folder}/ ({', '.join(sorted(secret.data))})" if folder and secret else ""
+        return f"{folder}/{{{','.join(sorted(secret.data))}}}" if folder and secret else ""
 
 
 def _belongs(secret: Secret, key: ObjectKey) -> bool:
@@ -112,4 +117,4 @@ def _seen(around: Around) -> bool:
 
 def _minute(value: object) -> str:
     moment = parse_time(value)
-    return at(moment) if moment else ""
+    return at(moment).removesuffix(" UTC") if moment else ""

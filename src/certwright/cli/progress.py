@@ -107,7 +107,7 @@ class Row:
     files: str
 
 
-_TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER", "RENEWS AT", "FILES")
+_TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER (UTC)", "RENEWS AT (UTC)", "FILES")
 
 
 def print_table(rows: Sequence[Row], *, terminal: bool) -> None:

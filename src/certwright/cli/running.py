@@ -116,15 +116,15 @@ class Runner:
             board.close()
 
     async def _follow(self, overview: Overview, wanted: list[ObjectKey], board: progress.Board) -> None:
-        while True:
+        while wanted:
+            await overview.mirror.changed.wait()
+            await self._clock.sleep(_TOGETHER_S)
             overview.mirror.changed.clear()
             await overview.export_changes()
             stories = {key: overview.story(key) for key in wanted}
             board.show(stories)
             if all(story.ready for story in stories.values()):
                 return
-            await overview.mirror.changed.wait()
-            await self._clock.sleep(_TOGETHER_S)
 
     async def _keep_until_stopped(
         self, server: app.RunningServer, overview: Overview, stop: daemon.Stop
@@ -166,7 +166,10 @@ class Runner:
         self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]
     ) -> list[str]:
         """The commands that a user would want now. After --once there is no server to ask."""
-        key = next((key for key in reversed(wanted) if overview.folder(key)), None)
+        exported = [key for key in wanted if overview.folder(key)]
+        key = next(
+            (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
+        )
         look = [f"openssl x509 -in {overview.folder(key)}/tls.crt -noout -text"] if key else []
         if self._options.once:
             return ["", "Next:", *(f"  {command}" for command in look)] if look else []

@@ -53,11 +53,11 @@ def _two_units(seconds: int, first: int, second: int) -> str:
 
 
 def span(length: timedelta) -> str:
-    """A length in its largest sensible unit: `59 days`, `1 hour`, `90 minutes`."""
-    seconds = max(0, int(length.total_seconds()))
+    """A length in its largest sensible unit, to the nearest one: `60 days`, `1 hour`, `90 minutes`."""
+    seconds = max(0, round(length.total_seconds()))
     for unit, name in _NAME:
-        if seconds >= 2 * unit or (seconds >= unit and seconds % unit == 0):
-            return count(seconds // unit, name)
+        if seconds >= 2 * unit or seconds == unit:
+            return count(round(seconds / unit), name)
     return count(seconds, "second")
 
 

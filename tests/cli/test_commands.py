@@ -1,0 +1,254 @@
+"""The commands against a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from cli.calls import Cli
+from support.real import require
+
+SELF_SIGNED = """
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: selfsigned}
+spec: {selfSigned: {}}
+---
+"""
+CERTIFICATE = """
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: web, labels: {app: shop}}
+spec:
+  secretName: web-tls
+  dnsNames: [web.example.test]
+  privateKey: {algorithm: ECDSA}
+  issuerRef: {name: selfsigned}
+"""
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: '1', b: '2'}\n"
+
+
+def test_apply_creates_then_changes_then_leaves_alone(cli: Cli, namespace: str) -> None:
+    def apply(manifest: str) -> str:
+        outcome = cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
+        assert (outcome.status, outcome.err) == (0, "")
+        return outcome.out
+
+    assert apply(CONFIG_MAP) == "configmap/c created\n"
+    assert apply(CONFIG_MAP) == "configmap/c unchanged\n"
+    assert apply(CONFIG_MAP.replace("'2'", "'3'")) == "configmap/c configured\n"
+    assert apply(CONFIG_MAP.replace(", b: '2'", "")) == "configmap/c configured\n"
+    found = json.loads(cli("get", "cm", "c", "-n", namespace, "-o", "json").out)
+    assert found["data"] == {"a": "1"}
+
+
+def test_kubectl_and_apply_take_turns(cli: Cli, namespace: str, daemon: Path) -> None:
+    kubectl = require("kubectl")
+
+    def by_kubectl(manifest: str) -> str:
+        command = [kubectl, "--kubeconfig", str(daemon), "-n", namespace, "apply", "-f", "-"]
+        return subprocess.run(command, input=manifest, capture_output=True, text=True, check=True).stdout
+
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP).out == "configmap/c created\n"
+    assert by_kubectl(CONFIG_MAP) == "configmap/c unchanged\n"
+    assert by_kubectl(CONFIG_MAP.replace("'2'", "'3'")) == "configmap/c configured\n"
+    changed = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace(", b: '2'", ""))
+    assert changed.out == "configmap/c configured\n"
+    assert json.loads(cli("get", "cm", "c", "-n", namespace, "-o", "json").out)["data"] == {"a": "1"}
+
+
+def test_a_dry_run_changes_nothing(cli: Cli, namespace: str) -> None:
+    outcome = cli("apply", "-f", "-", "-n", namespace, "--dry-run", stdin=CONFIG_MAP)
+    assert outcome.out == "configmap/c created (dry run)\n"
+    assert cli("get", "cm", "c", "-n", namespace).status == 1
+
+
+def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(
+        CONFIG_MAP
+        + "---\na: [\n---\n"
+        + CERTIFICATE.replace("dnsNames", "dnsName")
+        + "---\n"
+        + CERTIFICATE.replace("[web.example.test]", "web.example.test")
+        + "---\n"
+        + CERTIFICATE.replace("name: web,", "name: Web_1,")
+        + "---\n"
+        + CERTIFICATE.replace("kind: Certificate", "kind: Certficate")
+        + "---\nkind: Certificate\n---\n"
+        + CONFIG_MAP.replace("name: c", "name: d")
+    )
+    outcome = cli("apply", "-f", str(file), "-n", namespace)
+    assert outcome.status == 1
+    assert outcome.out == "configmap/c created\nconfigmap/d created\n"
+    told = outcome.err.splitlines()
+    assert all(line.startswith(f"error: {file}: ") for line in told), told
+    for line, wanted in zip(
+        told,
+        [
+            r"line 7",
+            r"Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
+            r'Certificate web: spec\.dnsNames: Invalid value: "string": .*; write a list',
+            r'Certificate Web_1: metadata\.name: Invalid value: "Web_1": .*; write for instance "web-1"',
+            r'kind: the server has no kind "Certficate" .*did you mean "Certificate"\?',
+            r"line 48: apiVersion is missing",
+        ],
+        strict=True,
+    ):
+        assert re.search(wanted, line), line
+
+
+def test_a_folder_is_read_file_by_file(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(CONFIG_MAP)
+    (tmp_path / "a.json").write_text(
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "first"}}'
+    )
+    (tmp_path / "notes.txt").write_text("nothing")
+    outcome = cli("apply", "-f", str(tmp_path), "-n", namespace)
+    assert outcome.out == "configmap/first created\nconfigmap/c created\n"
+
+
+def test_files_that_are_not_there_or_empty_are_told(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "cannot be read: No such file" in cli("apply", "-f", str(tmp_path / "none.yaml")).err
+    assert "holds no file that ends in" in cli("apply", "-f", str(tmp_path / "empty")).err
+    nothing = cli("apply", "-f", "-", stdin="# only a comment\n")
+    assert (nothing.status, nothing.err) == (1, "error: there is nothing to apply in -\n")
+
+
+def test_a_namespace_that_does_not_exist_is_told(cli: Cli) -> None:
+    outcome = cli("apply", "-f", "-", "-n", "nowhere", stdin=CONFIG_MAP)
+    assert outcome.status == 1
+    assert 'namespaces "nowhere" not found' in outcome.err
+
+
+def test_a_document_of_another_namespace_than_asked_for_is_refused(cli: Cli, namespace: str) -> None:
+    manifest = CONFIG_MAP.replace("{name: c}", "{name: c, namespace: default}")
+    outcome = cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
+    assert outcome.status == 1
+    assert f"metadata.namespace: is `default`, but --namespace says `{namespace}`" in outcome.err
+
+
+def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=CERTIFICATE).status == 0
+
+    waiting = cli("wait", "certificate", "web", "--for=condition=Ready", "--timeout=1s", *here)
+    assert waiting.status == 1
+    assert "certificate.cert-manager.io/web: not within 1 s: " in waiting.err
+    assert f"Issuer selfsigned, which does not exist in namespace {namespace}" in waiting.err
+    story = cli("status", "certificate", "web", *here)
+    assert story.status == 0
+    assert story.out.startswith(
+        f"Certificate {namespace}/web: it waits for Issuer selfsigned, which does not exist in namespace "
+        f"{namespace}.\nWhat to do: create that, or correct spec.issuerRef; it then goes on by itself.\n"
+    )
+
+    assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED).status == 0
+    ready = cli("wait", "cert/web", "--for=condition=Ready", *here)
+    assert (ready.status, ready.out) == (0, "certificate.cert-manager.io/web condition met\n")
+    assert (
+        f"Certificate {namespace}/web: it is ready, valid until "
+        in cli("status", "certificate", "web", *here).out
+    )
+
+    inside = cli("inspect", "secret", "web-tls", *here).out
+    assert re.search(r"DNS names: +web\.example\.test\n", inside)
+    assert "ECDSA 256, belongs to the certificate" in inside
+    assert "PRIVATE KEY" not in inside
+
+    assert cli("renew", "web", *here).out == f"certificate {namespace}/web is going to be issued anew\n"
+    for _ in range(50):
+        if json.loads(cli("get", "cert", "web", *here, "-o", "json").out)["status"].get("revision") == 2:
+            break
+    described = cli("describe", "certificate", "web", *here).out
+    assert "Story:" in described
+    assert re.search(r"Normal +Requested .*\"web-2\"", described)
+
+    assert cli("delete", "certificate", "web", *here).out == "certificate.cert-manager.io/web deleted\n"
+    gone = cli("get", "certificate", "web", *here)
+    assert (gone.status, gone.out) == (1, "")
+    assert gone.err == 'error: certificates.cert-manager.io "web" not found\n'
+
+
+def test_secrets_are_described_without_their_values(cli: Cli, namespace: str) -> None:
+    manifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: correcthorse}\n"
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=manifest).status == 0
+    described = cli("describe", "secret", "s", "-n", namespace).out
+    assert re.search(r"password: +12 bytes", described)
+    assert "correcthorse" not in described
+    assert "Y29ycmVjdGhvcnNl" not in described
+
+
+def test_get_prints_tables(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=SELF_SIGNED + CERTIFICATE)
+    cli("wait", "cert", "--all", "--for=condition=Ready", *here)
+    lines = cli("get", "certificates", *here).out.splitlines()
+    assert lines[0].split() == ["NAME", "READY", "SECRET", "AGE"]
+    assert lines[1].split()[:3] == ["web", "True", "web-tls"]
+    wide = cli("get", "certificates", *here, "-o", "wide").out.splitlines()
+    assert wide[0].split()[:5] == ["NAME", "READY", "SECRET", "ISSUER", "STATUS"]
+    everywhere = cli("get", "cert", "-A", "-l", "app=shop").out.splitlines()
+    assert everywhere[0].split()[:2] == ["NAMESPACE", "NAME"]
+    assert any(line.split()[:2] == [namespace, "web"] for line in everywhere)
+    several = cli("get", "issuers,certificates", *here).out
+    assert "issuer.cert-manager.io/selfsigned" in several
+    assert "certificate.cert-manager.io/web" in several
+    assert cli("get", "cert-manager", *here, "-o", "name").out.count("cert-manager.io/") >= 3
+
+
+def test_get_prints_objects(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=CONFIG_MAP)
+    assert cli("get", "cm", "c", *here, "-o", "name").out == "configmap/c\n"
+    text = cli("get", "cm/c", *here, "-o", "yaml").out
+    assert '\n  a: "1"\n' in text or "\n  a: '1'\n" in text
+    assert cli("apply", "-f", "-", *here, stdin=text).status in (0, 1)
+    listed = json.loads(cli("get", "cm", *here, "-o", "json").out)
+    assert (listed["kind"], [item["metadata"]["name"] for item in listed["items"]]) == ("List", ["c"])
+
+
+def test_nothing_found_is_said_on_standard_error(cli: Cli, namespace: str) -> None:
+    outcome = cli("get", "certificates", "-n", namespace)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err == f"no certificates in namespace {namespace} (-A looks in all)\n"
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest_one(cli: Cli) -> None:
+    outcome = cli("get", "certificats")
+    assert outcome.status == 1
+    assert outcome.err == 'error: the server has no kind "certificats"; did you mean "certificates"?\n'
+
+
+def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    here = ("-n", namespace)
+    file = tmp_path / "x.yaml"
+    file.write_text(CONFIG_MAP + "---\n" + SELF_SIGNED)
+    cli("apply", "-f", str(file), *here)
+    outcome = cli("delete", "-f", str(file), *here)
+    assert outcome.out == "issuer.cert-manager.io/selfsigned deleted\nconfigmap/c deleted\n"
+    again = cli("delete", "-f", str(file), *here)
+    assert (again.status, again.err.count("not found")) == (1, 2)
+    assert cli("delete", "-f", str(file), *here, "--ignore-not-found").status == 0
+    assert cli("delete", "cm", *here).status == 2
+    cli("apply", "-f", str(file), *here)
+    assert cli("delete", "cm", "--all", *here).out == "configmap/c deleted\n"
+    assert cli("wait", "cm", "c", "--for=delete", *here).out == "configmap/c deleted\n"
+
+
+def test_renew_of_nothing_is_told(cli: Cli, namespace: str) -> None:
+    one = cli("renew", "nobody", "-n", namespace)
+    assert (one.status, 'certificates.cert-manager.io "nobody" not found' in one.err) == (1, True)
+    everything = cli("renew", "--all", "-n", namespace)
+    assert everything.err == f"error: there is no such certificate in namespace {namespace}\n"
+
+
+def test_a_wrong_token_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
+    stranger = tmp_path / "kubeconfig"
+    stranger.write_text(re.sub(r"token: .*", "token: wrong", daemon.read_text()))
+    outcome = cli("get", "certificates", "--kubeconfig", str(stranger))
+    assert outcome.status == 1
+    assert f"of {stranger} (from --kubeconfig) refuses: " in outcome.err

@@ -1,0 +1,170 @@
+"""`serve`, `controllers` and `run` as processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.calls import EXAMPLES, Process
+from support.real import require
+
+Start = Callable[..., Process]
+NO_ISSUER = """
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: web, namespace: shop}
+spec: {secretName: web-tls, dnsNames: [web.example.test], issuerRef: {name: nobody}}
+"""
+
+
+def ended(process: Process, number: signal.Signals = signal.SIGINT) -> float:
+    """Send the signal; seconds until it ended with status 0 and without a complaint."""
+    begin = time.monotonic()
+    process.kill(number)
+    outcome = process.rest()
+    assert (outcome.status, outcome.err) == (0, "")
+    return time.monotonic() - begin
+
+
+def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start, tmp_path: Path) -> None:
+    process = start("serve", "--listen", "127.0.0.1:0")
+    line = process.line()
+    assert line.startswith("certwright is ready at https://127.0.0.1:")
+    assert line.endswith("; kubeconfig certwright-data/kubeconfig")
+    kubeconfig = tmp_path / "certwright-data" / "kubeconfig"
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+    assert "certificate-authority-data" in kubeconfig.read_text()
+    assert ended(process) < 2
+
+
+def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
+    first = start("serve", "--listen", "127.0.0.1:0")
+    assert first.line()
+    second = start("serve", "--listen", "127.0.0.1:0").rest()
+    assert second.status == 1
+    assert second.err.startswith("error: certwright-data is in use by another certwright (process ")
+    assert ended(first, signal.SIGTERM) < 2
+
+
+def test_a_port_in_use_is_told(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = start("serve", "--listen", f"127.0.0.1:{port}").rest()
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"error: port {port} on 127.0.0.1 is in use; ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--data-dir", "file/x"], "error: cannot write to file/x: Not a directory"),
+        (["--store", "etcd://x"], "error: --store etcd://x: this version has no etcd store yet"),
+        (["--controllers", "no-such"], "no-such"),
+    ],
+)
+def test_what_cannot_work_is_told_in_one_sentence(
+    start: Start, tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    (tmp_path / "file").touch()
+    outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
+    assert (outcome.status, outcome.out) == (1, "")
+    assert sentence in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_damaged_database_is_told(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "certwright-data").mkdir()
+    (tmp_path / "certwright-data" / "store.sqlite").write_bytes(b"this is not a database" * 1000)
+    outcome = start("serve", "--listen", "127.0.0.1:0").rest()
+    assert outcome.status == 1
+    assert outcome.err.startswith("error: ")
+    assert "store.sqlite" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_run_once_issues_exports_and_ends(start: Start, tmp_path: Path) -> None:
+    openssl = require("openssl")
+    words = ("run", str(EXAMPLES / "quickstart.yaml"), "--once", "--listen", "127.0.0.1:0")
+    outcome = start(*words).rest()
+    assert (outcome.status, outcome.err) == (0, "")
+    for name in ("example-ca", "web", "alice"):
+        assert f"default/{name}" in outcome.out
+    web = tmp_path / "certwright-export" / "default" / "web"
+    assert {path.name for path in web.iterdir()} == {"tls.crt", "tls.key", "ca.crt"}
+    assert stat.S_IMODE((web / "tls.key").stat().st_mode) == 0o600
+    command = [openssl, "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", "ca.crt", "tls.crt"]
+    assert (
+        subprocess.run(command, cwd=web, capture_output=True, text=True, check=True).stdout == "tls.crt: OK\n"
+    )
+
+    # Once more: nothing is issued anew, nothing is written again.
+    before = (web / "tls.crt").stat().st_ino
+    again = start(*words).rest()
+    assert (again.status, again.err) == (0, "")
+    assert "certificate.cert-manager.io/web unchanged" in again.out
+    assert (web / "tls.crt").stat().st_ino == before
+
+
+def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path) -> None:
+    process = start("run", str(EXAMPLES / "quickstart.yaml"), "--listen", "127.0.0.1:0")
+    lines = process.lines_until("Ctrl-C ends it")
+    assert any(line.split()[:2] == ["default/web", "yes"] for line in lines)
+    assert f"  export KUBECONFIG={tmp_path}/certwright-data/kubeconfig" in lines
+    renew = start("renew", "web", "-n", "default").rest()
+    assert (renew.status, renew.err) == (0, "")
+    told = process.lines_until("revision 2 is valid until")
+    assert told[-1].startswith("default/web: ")
+    assert ended(process) < 2
+
+
+def test_run_once_tells_what_each_certificate_waits_for(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(NO_ISSUER)
+    outcome = start("run", "x.yaml", "--once", "--timeout", "0.5", "--listen", "127.0.0.1:0").rest()
+    assert outcome.status == 1
+    assert outcome.err.splitlines() == [
+        "warning: namespace shop did not exist; it has been created",
+        "error: certificate shop/web: it waits for Issuer nobody, which does not exist in namespace shop; "
+        "create that, or correct spec.issuerRef; it then goes on by itself",
+    ]
+
+
+def test_run_once_fails_when_a_document_is_wrong_though_others_go_through(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text((EXAMPLES / "quickstart.yaml").read_text() + "---\na: [\n")
+    outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0").rest()
+    assert outcome.status == 1
+    assert outcome.err.startswith("error: x.yaml: line ")
+    assert (tmp_path / "certwright-export" / "default" / "web" / "tls.crt").exists()
+
+
+def test_run_takes_a_free_port_when_the_usual_one_is_in_use(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    first = start("run", "x.yaml", "--data-dir", "a")
+    assert first.line().startswith("certwright is ready at ")
+    second = start("run", "x.yaml", "--data-dir", "b", "--once").rest()
+    assert second.status == 0
+    assert second.err == "port 8443 is in use; a free one is taken instead (--listen chooses)\n"
+    first.kill(signal.SIGTERM)
+    assert first.rest().status == 0
+
+
+def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Path) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    assert server.line()
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    unmoved = start("status", "certificate", "web", "-n", "default").rest()
+    assert unmoved.out.startswith("Certificate default/web: no controller has looked at it yet.")
+    controllers = start("controllers", "--kubeconfig", "certwright-data/kubeconfig")
+    assert controllers.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
+    done = start("wait", "certificates", "--all", "--for=condition=Ready").rest()
+    assert (done.status, done.err) == (0, "")
+    assert ended(controllers, signal.SIGTERM) < 2
+    assert ended(server, signal.SIGTERM) < 2
