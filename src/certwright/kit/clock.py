@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -85,7 +86,8 @@ class TestClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the test has moved the clock by `seconds`."""
-        await self.sleep_until(self._now + timedelta(seconds=seconds))
+        # Rounded up: whoever wakes a fraction of a microsecond early and sleeps again would do so for ever.
+        await self.sleep_until(self._now + timedelta(microseconds=math.ceil(seconds * 1e6)))
 
     async def sleep_until(self, moment: datetime) -> None:
         """Wait until the test has moved the clock to `moment` or past it."""

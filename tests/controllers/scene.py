@@ -1,0 +1,86 @@
+"""Builders, and short words for what tests of the controllers look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
+from certwright.resources.core import Secret
+from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from support.world import World
+
+SELF_SIGNED = IssuerSpec(self_signed=SelfSignedIssuer())
+ECDSA = PrivateKeySpec(algorithm="ECDSA")
+
+
+def make_issuer(name: str, spec: IssuerSpec = SELF_SIGNED, namespace: str = "default") -> Issuer:
+    """An Issuer, self-signed where nothing else is said."""
+    return Issuer(metadata=ObjectMeta(name=name, namespace=namespace), spec=spec)
+
+
+def make_ca_issuer(name: str, secret_name: str) -> Issuer:
+    """A CA Issuer."""
+    return make_issuer(name, IssuerSpec(ca=CAIssuer(secret_name=secret_name)))
+
+
+def make_cluster_issuer(name: str, spec: IssuerSpec) -> ClusterIssuer:
+    """A ClusterIssuer."""
+    return ClusterIssuer(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def make_certificate(
+    name: str, issuer: str, *, kind: str = "", namespace: str = "default", **spec: Any
+) -> Certificate:
+    """A Certificate for `<name>.example.com` with an ECDSA key, stored in a Secret of its own name."""
+    spec = {
+        "dns_names": (f"{name}.example.com",),
+        "secret_name": name,
+        "private_key": ECDSA,
+        "issuer_ref": IssuerReference(name=issuer, kind=kind),
+        **spec,
+    }
+    meta = ObjectMeta(name=name, namespace=namespace)
+    return Certificate(metadata=meta, spec=CertificateSpec(**spec))
+
+
+class Scene:
+    """A world, and short words for what tests of the controllers look at."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def add_ca(self) -> None:
+        """An Issuer `ca` that is ready to sign, for ten years."""
+        await self.world.create(ISSUERS, make_issuer("root"))
+        ca = make_certificate(
+            "ca", "root", is_ca=True, common_name="Test CA", dns_names=(), duration="87600h"
+        )
+        await self.world.create(CERTIFICATES, ca)
+        await self.world.create(ISSUERS, make_ca_issuer("ca", "ca"))
+        await self.world.settle()
+        self.world.recording.writes.clear()
+
+    async def issue(self, name: str = "web", issuer: str = "ca", **spec: Any) -> Certificate:
+        """Create a Certificate and let everything run."""
+        await self.world.create(CERTIFICATES, make_certificate(name, issuer, **spec))
+        await self.world.settle()
+        return await self.world.certificate(name)
+
+    async def change_spec(self, name: str, **changes: Any) -> None:
+        """Change fields (by their names on the wire) of a Certificate's spec."""
+        await self.world.client.patch(CERTIFICATES, name, "default", {"spec": changes})
+        await self.world.settle()
+
+    async def requests(self, certificate: str = "web") -> list[CertificateRequest]:
+        """The requests of a Certificate."""
+        found = (await self.world.client.list(CERTIFICATE_REQUESTS, "default")).items
+        return [r for r in found if r.metadata.name.startswith(f"{certificate}-")]
+
+    async def next_keys(self) -> list[Secret]:
+        """All next-key Secrets."""
+        label = "cert-manager.io/next-private-key=true"
+        return (await self.world.client.list(SECRETS, labels=label)).items

@@ -1,0 +1,306 @@
+"""What comes of a Certificate, in which writes, and what makes it be issued again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from certwright.pki.certificates import read_certificate, read_chain
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources import conditions
+from certwright.resources.certificate import Certificate, PrivateKeySpec
+from certwright.resources.core import Secret
+from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import (
+    CERTIFICATE_REQUESTS,
+    CERTIFICATES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    SECRETS,
+)
+from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
+from support.world import START, World, make_world
+
+
+def issuing(certificate: Certificate) -> str | None:
+    """The reason of the Issuing condition."""
+    found = conditions.find(certificate.status.conditions, "Issuing")
+    return found.reason if found else None
+
+
+def message(certificate: Certificate, kind: str) -> str:
+    """The message of a condition."""
+    found = conditions.find(certificate.status.conditions, kind)
+    return found.message if found else ""
+
+
+async def test_a_new_certificate_takes_seven_writes_and_three_events(scene: Scene) -> None:
+    await scene.issue()
+    assert [(w.method, w.path.split("/")[-2:]) for w in scene.world.recording.object_writes()] == [
+        ("PATCH", ["web", "status"]),
+        ("POST", ["default", "secrets"]),
+        ("POST", ["default", "certificaterequests"]),
+        ("PATCH", ["web-1", "status"]),
+        ("POST", ["default", "secrets"]),
+        ("PATCH", ["web", "status"]),
+        ("DELETE", ["secrets", scene.world.recording.object_writes()[-1].path.split("/")[-1]]),
+    ]
+    web = {
+        (e.type, e.reason, e.message)
+        for e in await scene.world.events()
+        if e.involved_object and e.involved_object.name.startswith("web")
+    }
+    assert web == {
+        ("Normal", "Issuing", "Issuing certificate as Secret does not exist"),
+        ("Normal", "Requested", 'Created new CertificateRequest resource "web-1"'),
+        ("Normal", "Issuing", "The certificate has been successfully issued"),
+    }
+    assert len(scene.world.recording.event_writes()) == 3
+
+
+async def test_the_secret_holds_a_matching_pair_and_says_where_it_is_from(scene: Scene) -> None:
+    certificate = await scene.issue()
+    secret = await scene.world.secret("web")
+    leaf = read_certificate(secret.data["tls.crt"])
+    assert public_key_der(load_private_key(secret.data["tls.key"])) == leaf.public_key_der
+    assert leaf.dns_names == ("web.example.com",)
+    assert read_chain(secret.data["ca.crt"])[0].common_name == "Test CA"
+    assert secret.type == "kubernetes.io/tls"
+    assert secret.metadata.labels == {"controller.cert-manager.io/fao": "true"}
+    assert secret.metadata.annotations == {
+        "cert-manager.io/certificate-name": "web",
+        "cert-manager.io/issuer-name": "ca",
+        "cert-manager.io/issuer-kind": "Issuer",
+        "cert-manager.io/issuer-group": "cert-manager.io",
+        "cert-manager.io/common-name": "",
+        "cert-manager.io/alt-names": "web.example.com",
+        "cert-manager.io/ip-sans": "",
+        "cert-manager.io/uri-sans": "",
+    }
+    status = certificate.status
+    assert (status.revision, status.next_private_key_secret_name, issuing(certificate)) == (1, None, None)
+    assert (status.not_before, status.not_after) == (START, START + timedelta(days=90))
+    assert status.renewal_time == START + timedelta(days=60)
+    assert await scene.next_keys() == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size", "encoding", "kind", "header"),
+    [
+        ("ECDSA", 0, "", ec.EllipticCurvePrivateKey, b"-----BEGIN EC PRIVATE KEY-----"),
+        ("ECDSA", 384, "PKCS8", ec.EllipticCurvePrivateKey, b"-----BEGIN PRIVATE KEY-----"),
+        ("Ed25519", 0, "", ed25519.Ed25519PrivateKey, b"-----BEGIN PRIVATE KEY-----"),
+        ("", 0, "", rsa.RSAPrivateKey, b"-----BEGIN RSA PRIVATE KEY-----"),
+    ],
+)
+async def test_the_key_is_as_the_spec_asks(
+    scene: Scene, algorithm: str, size: int, encoding: str, kind: type, header: bytes
+) -> None:
+    await scene.issue(private_key=PrivateKeySpec(algorithm=algorithm, size=size, encoding=encoding))
+    pem = (await scene.world.secret("web")).data["tls.key"]
+    assert isinstance(load_private_key(pem), kind)
+    assert pem.startswith(header)
+
+
+async def test_a_restart_writes_nothing(scene: Scene) -> None:
+    await scene.issue()
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    await scene.world.advance(timedelta(days=1))
+    assert scene.world.recording.writes == []
+
+
+async def test_a_certificate_is_renewed_at_its_renewal_time(scene: Scene) -> None:
+    before = await scene.issue()
+    key = (await scene.world.secret("web")).data["tls.key"]
+    await scene.world.advance_to(START + timedelta(days=60) - timedelta(seconds=1))
+    assert (await scene.world.certificate("web")).status == before.status
+    await scene.world.advance(timedelta(seconds=1))
+    status = (await scene.world.certificate("web")).status
+    assert (status.revision, status.not_before) == (2, START + timedelta(days=60))
+    assert status.renewal_time == START + timedelta(days=120)
+    assert (await scene.world.secret("web")).data["tls.key"] != key
+    assert "Renewing certificate as renewal was scheduled at 2026-03-02 00:00:00 +0000 UTC" in {
+        event.message for event in await scene.world.events()
+    }
+
+
+async def test_the_certificate_stays_ready_while_it_is_renewed(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.advance(timedelta(days=200))
+    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.last_transition_time) == ("True", START)
+
+
+async def test_a_deleted_secret_is_issued_again(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.client.delete(SECRETS, "web", "default")
+    await scene.world.settle()
+    assert (await scene.world.certificate("web")).status.revision == 2
+    assert await scene.world.is_ready("web")
+
+
+async def test_a_changed_spec_is_issued_again(scene: Scene) -> None:
+    await scene.issue()
+    await scene.change_spec("web", dnsNames=["web.example.com", "www.example.com"])
+    leaf = read_certificate((await scene.world.secret("web")).data["tls.crt"])
+    assert leaf.dns_names == ("web.example.com", "www.example.com")
+    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.observed_generation) == ("True", 2)
+    assert "Fields on existing CertificateRequest resource not up to date: [spec.dnsNames]" in {
+        event.message for event in await scene.world.events()
+    }
+
+
+async def test_a_damaged_certificate_is_issued_again(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.client.patch(SECRETS, "web", "default", {"data": {"tls.crt": b"rubbish"}})
+    await scene.world.settle()
+    assert (await scene.world.certificate("web")).status.revision == 2
+    assert await scene.world.is_ready("web")
+
+
+async def test_one_revision_is_kept_where_nothing_is_said_and_more_where_it_is(scene: Scene) -> None:
+    await scene.issue()
+    await scene.issue("two", revision_history_limit=2)
+    await scene.world.advance(timedelta(days=200))
+    assert [r.metadata.name for r in await scene.requests("web")] == ["web-4"]
+    assert [r.metadata.name for r in await scene.requests("two")] == ["two-3", "two-4"]
+
+
+async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
+    meta = ObjectMeta(name="web", namespace="default", labels={"mine": "1"}, annotations={"mine": "2"})
+    await scene.world.create(SECRETS, Secret(metadata=meta, type="Opaque", data={"mine": b"3"}))
+    await scene.issue()
+    secret = await scene.world.secret("web")
+    assert secret.type == "Opaque"
+    assert secret.metadata.labels["mine"] == "1"
+    assert secret.metadata.annotations["mine"] == "2"
+    assert secret.data["mine"] == b"3"
+    assert await scene.world.is_ready("web")
+
+
+async def test_a_certificate_waits_for_its_issuer_and_says_so(world: World) -> None:
+    await world.create(CERTIFICATES, make_certificate("web", "later"))
+    await world.settle()
+    certificate = await world.certificate("web")
+    missing = 'Referenced "Issuer" not found: issuer.cert-manager.io "later" not found'
+    assert message(certificate, "Issuing") == f'Waiting for CertificateRequest "web-1": {missing}'
+    request = (await Scene(world).requests())[0]
+    assert [c.message for c in request.status.conditions if c.type == "Ready"] == [missing]
+    await world.create(ISSUERS, make_issuer("later"))
+    await world.settle()
+    assert await world.is_ready("web")
+
+
+async def test_a_certificate_waits_for_the_secret_of_its_issuer(world: World) -> None:
+    await world.create(ISSUERS, make_ca_issuer("ca", "ca"))
+    await world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await world.settle()
+    assert not await world.is_ready("web")
+    await world.create(ISSUERS, make_issuer("root"))
+    await world.create(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
+    await world.settle()
+    assert await world.is_ready("web")
+
+
+async def test_a_cluster_issuer_finds_its_secret_in_the_cluster_resource_namespace() -> None:
+    async with make_world(cluster_resource_namespace="kube-public") as world:
+        await world.create(ISSUERS, make_issuer("root", namespace="kube-public"))
+        ca = make_certificate("ca", "root", is_ca=True, namespace="kube-public")
+        await world.create(CERTIFICATES, ca)
+        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("everywhere", spec))
+        await world.create(CERTIFICATES, make_certificate("web", "everywhere", kind="ClusterIssuer"))
+        await world.settle()
+        assert await world.is_ready("web")
+
+
+async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) -> None:
+    await scene.issue("first", secret_name="shared")
+    scene.world.clock.advance(timedelta(seconds=1))
+    second = await scene.issue("second", secret_name="shared")
+    assert message(second, "Ready") == (
+        'Secret "shared" is already used by Certificate "first"; give this Certificate another spec.secretName'
+    )
+    assert issuing(second) is None
+    await scene.world.client.delete(CERTIFICATES, "first", "default")
+    await scene.world.settle()
+    assert await scene.world.is_ready("second")
+
+
+async def test_a_key_is_kept_with_rotation_policy_never(scene: Scene) -> None:
+    await scene.issue(private_key=PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never"))
+    before = (await scene.world.secret("web")).data
+    await scene.world.advance(timedelta(days=60))
+    after = (await scene.world.secret("web")).data
+    assert after["tls.key"] == before["tls.key"]
+    assert after["tls.crt"] != before["tls.crt"]
+
+
+async def test_a_key_that_must_be_kept_but_does_not_fit_blocks_with_a_sentence(scene: Scene) -> None:
+    await scene.issue(private_key=PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never"))
+    await scene.change_spec("web", privateKey={"algorithm": "ECDSA", "size": 384, "rotationPolicy": "Never"})
+    blocked = await scene.world.certificate("web")
+    assert "rotationPolicy" in message(blocked, "Issuing")
+    await scene.change_spec("web", privateKey={"rotationPolicy": "Always"})
+    assert await scene.world.is_ready("web")
+
+
+async def test_a_spec_that_x509_cannot_hold_blocks_with_a_sentence(scene: Scene) -> None:
+    blocked = await scene.issue(usages=("encipher only",))
+    assert "No signing request can be made from this spec" in message(blocked, "Issuing")
+    assert 'mean nothing without "key agreement"' in message(blocked, "Issuing")
+    await scene.change_spec("web", usages=["server auth"])
+    assert await scene.world.is_ready("web")
+
+
+async def test_what_a_deleted_certificate_leaves_behind_is_deleted(scene: Scene) -> None:
+    await scene.issue()
+    await scene.issue("waiting", issuer="nobody")
+    assert len(await scene.next_keys()) == 1
+    for name in ("web", "waiting"):
+        await scene.world.client.delete(CERTIFICATES, name, "default")
+    await scene.world.settle()
+    assert await scene.requests("waiting") == []
+    assert await scene.next_keys() == []
+    assert (await scene.world.secret("web")).data["tls.crt"]
+
+
+async def test_somebody_elses_request_of_that_name_is_left_alone(scene: Scene) -> None:
+    await scene.issue("other")
+    theirs = (await scene.requests("other"))[0]
+    meta = ObjectMeta(name="web-1", namespace="default")
+    await scene.world.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=theirs.spec))
+    certificate = await scene.issue()
+    assert await scene.world.is_ready("web")
+    assert {r.metadata.name for r in await scene.requests()} == {
+        "web-1",
+        f"web-1-{certificate.metadata.uid[:8]}",
+    }
+
+
+async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(scene: Scene) -> None:
+    made = make_certificate("web", "ca")
+    meta = ObjectMeta(
+        name="web",
+        namespace="default",
+        labels={"team": "blue"},
+        annotations={"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+    )
+    await scene.world.create(CERTIFICATES, Certificate(metadata=meta, spec=made.spec))
+    await scene.world.settle()
+    request = (await scene.requests())[0]
+    assert request.metadata.labels == {"team": "blue"}
+    assert request.metadata.annotations.keys() == {
+        "note",
+        "cert-manager.io/certificate-name",
+        "cert-manager.io/certificate-revision",
+        "cert-manager.io/private-key-secret-name",
+    }

@@ -1,0 +1,230 @@
+"""CertificateRequests: approval, denial, signing, failure; and the waiting after a failure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from certwright.controllers.certificates.rules import Backoff
+from certwright.resources import conditions
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import Condition, ObjectMeta
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
+from support.world import START, World, make_world
+
+BY_HAND = "*,-certificaterequests-approver"
+
+
+async def mark(world: World, name: str, kind: str, reason: str = "test", **status: Any) -> None:
+    """Set a condition of a request as an approver or an external issuer does."""
+    request = await world.get(CERTIFICATE_REQUESTS, name)
+    new = Condition(type=kind, status="True", reason=reason, message=f"it is {kind}")
+    if kind == "Failed":
+        new = Condition(type="Ready", status="False", reason="Failed", message="the issuer said no")
+    held = conditions.with_condition(request.status.conditions, new, world.clock.now())
+    await world.client.patch(
+        CERTIFICATE_REQUESTS,
+        name,
+        "default",
+        {"status": {"conditions": held, **status}},
+        subresource="status",
+    )
+    await world.settle()
+
+
+def condition(obj: Certificate | CertificateRequest, kind: str) -> tuple[str, str, str] | None:
+    """Status, reason and message of a condition."""
+    found = conditions.find(obj.status.conditions, kind)
+    return (found.status, found.reason, found.message) if found else None
+
+
+async def external(world: World) -> None:
+    """A Certificate `web` whose issuer is somebody else's controller."""
+    made = make_certificate(
+        "web", "x", issuer_ref=IssuerReference(name="x", kind="Thing", group="example.com")
+    )
+    await world.create(CERTIFICATES, made)
+    await world.settle()
+
+
+async def test_without_an_approver_a_request_waits_for_somebody() -> None:
+    async with make_world(enabled=BY_HAND) as world:
+        scene = Scene(world)
+        await world.create(ISSUERS, make_issuer("root"))
+        await scene.issue(issuer="root")
+        assert (await scene.requests())[0].status.conditions == ()
+        waiting = [e for e in await world.events() if e.reason == "WaitingForApproval"]
+        assert [e.count for e in waiting] == [1]
+        await mark(world, "web-1", "Approved")
+        assert await world.is_ready("web")
+
+
+async def test_a_denied_request_is_a_failure_with_its_reason() -> None:
+    async with make_world(enabled=BY_HAND) as world:
+        scene = Scene(world)
+        await world.create(ISSUERS, make_issuer("root"))
+        await scene.issue(issuer="root")
+        await mark(world, "web-1", "Denied")
+        certificate = await world.certificate("web")
+        assert condition(certificate, "Issuing") == (
+            "False",
+            "Denied",
+            "The certificate request has failed to complete and will be retried: it is Denied",
+        )
+        request = (await scene.requests())[0]
+        assert condition(request, "Ready") == (
+            "False",
+            "Denied",
+            "The CertificateRequest was denied by an approval controller",
+        )
+        assert request.status.failure_time == START
+        assert certificate.status.failed_issuance_attempts == 1
+        assert await scene.next_keys() == []
+
+
+async def test_a_request_to_another_group_is_approved_and_left_to_its_issuer(world: World) -> None:
+    await external(world)
+    request = (await Scene(world).requests())[0]
+    assert [c.type for c in request.status.conditions] == ["Approved"]
+
+
+async def test_failures_are_retried_after_one_two_and_four_hours_and_at_last_every_32(world: World) -> None:
+    await external(world)
+    attempts: list[timedelta] = []
+    last: datetime = START
+    for failures in range(1, 9):
+        await mark(world, "web-1", "Failed")
+        certificate = await world.certificate("web")
+        assert certificate.status.failed_issuance_attempts == failures
+        assert certificate.status.last_failure_time == world.clock.now()
+        old = (await Scene(world).requests())[0].metadata.uid
+        last = world.clock.now()
+        while (await Scene(world).requests())[0].metadata.uid == old:
+            await world.advance(timedelta(minutes=30))
+        attempts.append(world.clock.now() - last)
+    assert attempts == [timedelta(hours=h) for h in (1, 2, 4, 8, 16, 32, 32, 32)]
+
+
+async def test_a_restart_does_not_shorten_the_wait(world: World) -> None:
+    await external(world)
+    await mark(world, "web-1", "Failed")
+    world.recording.writes.clear()
+    await world.start_controllers()
+    await world.advance(timedelta(minutes=59))
+    assert world.recording.object_writes() == []
+    await world.advance(timedelta(minutes=1))
+    assert world.recording.object_writes() != []
+
+
+async def test_a_changed_spec_ends_the_wait(world: World) -> None:
+    await external(world)
+    await mark(world, "web-1", "Failed")
+    await world.create(ISSUERS, make_issuer("root"))
+    await Scene(world).change_spec("web", issuerRef={"name": "root", "kind": None, "group": None})
+    certificate = await world.certificate("web")
+    assert await world.is_ready("web")
+    assert (certificate.status.last_failure_time, certificate.status.failed_issuance_attempts) == (None, None)
+
+
+async def test_a_manual_renewal_starts_at_once_in_spite_of_the_wait(world: World) -> None:
+    await external(world)
+    await mark(world, "web-1", "Failed")
+    old = (await Scene(world).requests())[0].metadata.uid
+    issuing = Condition(
+        type="Issuing",
+        status="True",
+        reason="ManuallyTriggered",
+        message="Certificate re-issuance manually triggered",
+        last_transition_time=world.clock.now(),
+    )
+    held = (*(await world.certificate("web")).status.conditions, issuing)
+    held = tuple({c.type: c for c in held}.values())
+    await world.client.patch(
+        CERTIFICATES, "web", "default", {"status": {"conditions": held}}, subresource="status"
+    )
+    await world.settle()
+    assert (await Scene(world).requests())[0].metadata.uid != old
+    await mark(world, "web-1", "Failed")
+    assert (await world.certificate("web")).status.failed_issuance_attempts == 2
+
+
+async def test_a_certificate_for_another_key_is_refused(scene: Scene) -> None:
+    other = await scene.issue("other")
+    pem = (await scene.requests("other"))[0].status.certificate
+    assert other.status.revision == 1
+    await external(scene.world)
+    await mark(scene.world, "web-1", "Ready", reason="Issued", certificate=pem)
+    certificate = await scene.world.certificate("web")
+    assert condition(certificate, "Issuing") == (
+        "False",
+        "InvalidCertificate",
+        "The certificate request has failed to complete and will be retried: the issuer returned a certificate "
+        "for another key",
+    )
+
+
+async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(scene: Scene) -> None:
+    await scene.issue()
+    csr = (await scene.requests())[0].spec.request
+    spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=csr)
+    meta = ObjectMeta(name="mine", namespace="default")
+    await scene.world.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
+    await scene.world.settle()
+    request = await scene.world.get(CERTIFICATE_REQUESTS, "mine")
+    assert condition(request, "Ready") == ("True", "Issued", "Certificate fetched from issuer successfully")
+    assert request.status.ca
+    reasons = {e.reason for e in await scene.world.events() if e.involved_object.name == "mine"}
+    assert reasons == {"cert-manager.io", "CertificateIssued"}
+
+
+async def test_a_request_that_is_none_is_invalid(scene: Scene) -> None:
+    spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=b"rubbish")
+    meta = ObjectMeta(name="mine", namespace="default")
+    await scene.world.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
+    await scene.world.settle()
+    request = await scene.world.get(CERTIFICATE_REQUESTS, "mine")
+    assert condition(request, "Ready")[:2] == ("False", "Failed")  # type: ignore[index]
+    assert conditions.is_true(request.status.conditions, "InvalidRequest")
+    assert request.status.failure_time is not None
+
+
+async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(world: World) -> None:
+    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
+    await world.settle()
+    ready = condition_of_issuer(await world.get(ISSUERS, "ca"))
+    assert ready[:2] == ("False", "ErrGetKeyPair")
+    assert [e.reason for e in await world.events()] == ["ErrInitIssuer"]
+    await world.create(ISSUERS, make_issuer("root", SELF_SIGNED))
+    await world.create(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
+    await world.settle()
+    assert condition_of_issuer(await world.get(ISSUERS, "ca")) == (
+        "True",
+        "KeyPairVerified",
+        "Signing CA verified",
+    )
+    await world.client.delete(CERTIFICATES, "ca", "default")
+    await world.client.delete(SECRETS, "ca", "default")
+    await world.settle()
+    assert condition_of_issuer(await world.get(ISSUERS, "ca"))[0] == "False"
+
+
+def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
+    """Status, reason and message of Ready."""
+    found = conditions.find(issuer.status.conditions, "Ready")
+    assert found is not None
+    return (found.status, found.reason, found.message)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum"),
+    [(timedelta(hours=-1), timedelta(hours=1)), (timedelta(hours=2), timedelta(hours=1))],
+)
+def test_a_backoff_that_makes_no_sense_is_refused(minimum: timedelta, maximum: timedelta) -> None:
+    with pytest.raises(ValueError, match="backoff"):
+        Backoff(minimum=minimum, maximum=maximum)

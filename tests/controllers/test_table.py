@@ -1,0 +1,85 @@
+"""`--controllers`, and the lists that must name the same steps."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from certwright.controllers import table
+from certwright.controllers.certificates import trigger
+from certwright.controllers.table import TABLE, parse_enabled
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = {row.name for row in TABLE if row.default}
+STEPS = [row.module for row in TABLE if row.module.startswith("controllers.certificates.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("*", DEFAULT),
+        ("", set()),
+        ("*,-certificaterequests-approver", DEFAULT - {"certificaterequests-approver"}),
+        ("-certificaterequests-approver,*", DEFAULT - {"certificaterequests-approver"}),
+        ("issuers, orders", {"issuers", "orders"}),
+        ("*,gateway-shim", DEFAULT | {"gateway-shim"}),
+        ("-issuers", set()),
+    ],
+)
+def test_a_list_stands_for_these_controllers(text: str, names: set[str]) -> None:
+    assert parse_enabled(text) == names
+
+
+@pytest.mark.parametrize("text", ["issuer", "*,-approver", "- issuers", "**"])
+def test_an_unknown_controller_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a controller"):
+        parse_enabled(text)
+
+
+def test_a_kind_of_issuer_can_be_left_out() -> None:
+    assert table.signer_kinds(parse_enabled("*,-certificaterequests-issuer-ca")) == {
+        "selfsigned",
+        "acme",
+        "vault",
+        "venafi",
+    }
+
+
+def test_each_row_leads_to_a_module() -> None:
+    for row in TABLE:
+        if row.module:
+            importlib.import_module(f"certwright.{row.module}")
+
+
+def headed() -> set[str]:
+    """The modules that open with the four lines of a step."""
+    source = ROOT / "src" / "certwright"
+    found = set()
+    for path in (source / "controllers").rglob("*.py"):
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if re.search(r"^Wakes on:", text, re.M):
+            found.add(path.relative_to(source).with_suffix("").as_posix().replace("/", "."))
+    return found
+
+
+def test_steps_are_named_alike_in_the_table_the_headers_and_the_import_contract() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    listed = {
+        name.removeprefix("certwright.")
+        for name in contracts["importlinter:contract:steps"]["modules"].split()
+    }
+    there = {name for name in listed if (ROOT / "src/certwright" / (name.replace(".", "/") + ".py")).exists()}
+    assert set(STEPS) <= headed()
+    assert headed() == there
+
+
+def test_the_card_of_the_steps_shows_them_in_the_order_of_the_table() -> None:
+    card = importlib.import_module(trigger.__name__.rpartition(".")[0]).__doc__ or ""
+    rows = re.findall(r"^\| ([a-z]+) +\|", card, re.M)
+    assert rows[1:] == [module.rpartition(".")[2] for module in STEPS]
