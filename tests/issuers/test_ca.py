@@ -1,0 +1,187 @@
+"""The `ca` issuer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+
+from certwright.issuers.ca import CA
+from certwright.issuers.contract import Checked, Failed, Pending, Signed
+from certwright.pki.certificates import read_certificate, read_chain
+from certwright.pki.csr import CsrPlan
+from certwright.pki.keys import KeyPlan, encode_private_key, generate
+from conformance.check_issuer import Setup
+from issuers.authority import Authority, new_root
+
+MakeSetup = Callable[[dict[str, bytes] | None], Setup]
+
+
+async def check(setup: Setup) -> Checked:
+    return await setup.issuer.check(setup.view, setup.tools)
+
+
+async def test_a_good_pair_is_verified_in_cert_managers_words(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    checked = await check(setup)
+    assert (checked.ready, checked.reason, checked.message) == (
+        True,
+        "KeyPairVerified",
+        "Signing CA verified",
+    )
+    assert checked.secrets == ("ca-pair",)
+    # It looks again when the CA expires.
+    assert checked.retry_after == root.facts.not_after - setup.now
+
+
+async def test_a_missing_secret_is_named(ca_setup: MakeSetup) -> None:
+    setup = ca_setup(None)
+    checked = await check(setup)
+    assert not checked.ready
+    assert checked.reason == "ErrGetKeyPair"
+    assert checked.message == 'Error getting keypair for CA issuer: secret "ca-pair" not found'
+    outcome = await setup.sign(setup.request())
+    assert outcome == Pending(
+        "SecretMissing", "Referenced secret default/ca-pair not found", secrets=("ca-pair",)
+    )
+
+
+@pytest.mark.parametrize("key", ["tls.crt", "tls.key"])
+async def test_missing_data_is_named(key: str, ca_setup: MakeSetup, root: Authority) -> None:
+    secret = root.secret()
+    del secret[key]
+    setup = ca_setup(secret)
+    checked = await check(setup)
+    assert checked.reason == "ErrGetKeyPair"
+    assert checked.message == f'Error getting keypair for CA issuer: no data for "{key}" in secret "ca-pair"'
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Pending)
+    assert outcome.reason == "SecretInvalidData"
+    assert outcome.message.startswith("Failed to parse signing CA keypair from secret default/ca-pair: ")
+
+
+async def test_a_pair_that_is_no_ca_is_refused(ca_setup: MakeSetup) -> None:
+    checked = await check(ca_setup(new_root("leaf", is_ca=False).secret()))
+    assert checked.reason == "ErrInvalidKeyPair"
+    assert checked.message == "Error getting keypair for CA issuer: certificate is not a CA"
+
+
+async def test_an_expired_ca_says_so_and_its_requests_wait(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    assert (await check(setup)).ready
+    setup.now = root.facts.not_after
+    checked = await check(setup)
+    assert checked.reason == "ErrInvalidKeyPair"
+    assert 'the CA certificate in secret "ca-pair" expired at 2026-12-01T00:00:00Z' in checked.message
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Pending)
+    assert "expired" in outcome.message
+
+
+async def test_a_key_of_another_certificate_is_refused(ca_setup: MakeSetup, root: Authority) -> None:
+    secret = root.secret() | {"tls.key": encode_private_key(generate(KeyPlan.of("ECDSA")))}
+    checked = await check(ca_setup(secret))
+    assert checked.reason == "ErrInvalidKeyPair"
+    assert "is not the key of the certificate" in checked.message
+
+
+async def test_certificates_that_are_no_chain_are_refused(ca_setup: MakeSetup, root: Authority) -> None:
+    checked = await check(ca_setup(root.secret(new_root("Stranger"))))
+    assert checked.reason == "ErrGetKeyPair"
+    assert "not one chain" in checked.message
+
+
+async def test_a_root_signs_with_its_addresses_and_is_the_ca(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Signed)
+    assert outcome.ca_pem == root.pem
+    assert outcome.warnings == ()
+    (leaf,) = read_chain(outcome.chain_pem)
+    points = leaf.parsed.extensions.get_extension_for_class(x509.CRLDistributionPoints).value
+    assert "http://crl.example/a.crl" in str(points)
+    access = leaf.parsed.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
+    assert [a.access_location.value for a in access] == ["http://ocsp.example", "http://ca.example/ca.crt"]
+
+
+async def test_an_intermediate_with_its_chain_comes_with_the_leaf(
+    ca_setup: MakeSetup, root: Authority, intermediate: Authority
+) -> None:
+    lowest = intermediate.issue("Lowest")
+    setup = ca_setup(lowest.secret(intermediate, root))
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Signed)
+    assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Lowest", "Intermediate"]
+    assert outcome.ca_pem == root.pem
+
+
+async def test_a_root_that_is_kept_in_ca_crt_becomes_the_ca(
+    ca_setup: MakeSetup, root: Authority, intermediate: Authority
+) -> None:
+    setup = ca_setup(intermediate.secret(ca=root))
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Signed)
+    assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Intermediate"]
+    assert outcome.ca_pem == root.pem
+
+
+async def test_without_a_root_the_highest_certificate_is_the_ca(
+    ca_setup: MakeSetup, intermediate: Authority
+) -> None:
+    for secret in (intermediate.secret(), intermediate.secret(ca=new_root("Stranger"))):
+        setup = ca_setup(secret)
+        outcome = await setup.sign(setup.request())
+        assert isinstance(outcome, Signed)
+        assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Intermediate"]
+        assert outcome.ca_pem == intermediate.pem
+
+
+async def test_a_new_pair_in_the_secret_is_used_at_once(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    assert isinstance(await setup.sign(setup.request()), Signed)
+    other = new_root("Other")
+    setup.secrets["ca-pair"] = other.secret()
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Signed)
+    assert read_certificate(outcome.chain_pem).issuer_text == "CN=Other"
+    assert outcome.ca_pem == other.pem
+
+
+async def test_parsed_pairs_are_kept_but_not_without_end(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    for number in range(300):
+        await setup.issuer.check(replace(setup.view, uid=f"uid-{number}"), setup.tools)
+    assert isinstance(setup.issuer, CA)
+    assert len(setup.issuer._pairs) == 256
+    assert "uid-299" in setup.issuer._pairs
+    assert "uid-0" not in setup.issuer._pairs
+
+
+async def test_a_ca_is_signed_where_one_is_asked_for(ca_setup: MakeSetup, root: Authority) -> None:
+    setup = ca_setup(root.secret())
+    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
+    assert isinstance(outcome, Signed)
+    facts = read_certificate(outcome.chain_pem)
+    assert facts.may_sign
+    assert facts.not_after == setup.now.replace(microsecond=0) + timedelta(hours=24)
+
+
+async def test_a_cluster_issuers_secret_is_named_without_a_namespace(ca_setup: MakeSetup) -> None:
+    setup = ca_setup(None)
+    setup.view = replace(setup.view, kind="ClusterIssuer", namespace="")
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Pending)
+    assert outcome.message == "Referenced secret ca-pair not found"
+
+
+async def test_a_bad_request_fails_with_the_reason_signing_error(
+    ca_setup: MakeSetup, root: Authority
+) -> None:
+    setup = ca_setup(root.secret())
+    outcome = await setup.sign(setup.request_with(b"nonsense"))
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "SigningError"
+    assert outcome.message.startswith("Error signing certificate: not a certificate signing request")
