@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import trustme
 
+from certwright.apiserver.asgi import serve_https
 from certwright.apiserver.server import ApiServer
-from certwright.client import discovery
+from certwright.client import discovery, kubeconfig
 from certwright.client.informer import Informer
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
+from certwright.client.transport import close_stream
 from certwright.kit.clock import TestClock
-from certwright.kit.exchange import Identity
+from certwright.kit.exchange import Handler, Identity, Request, Response
 from certwright.resources.certificate import Certificate, CertificateSpec, CertificateStatus
 from certwright.resources.core import ConfigMap
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.errors import AlreadyExists, Conflict, NotFound
+from certwright.resources.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, ObjectMeta
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
@@ -26,6 +31,58 @@ from certwright.store.memory import MemoryStore
 from client.peers import run_all
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+
+
+class Wire:
+    """A transport with a plug: `cut` breaks what is open and refuses what comes, until `mend`."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._inner = LocalTransport(handler, ADMIN)
+        self._broken = asyncio.Event()
+        self.requests = 0
+        self.lists = 0
+
+    def cut(self) -> None:
+        self._broken.set()
+
+    def mend(self) -> None:
+        self._broken = asyncio.Event()
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        self.requests += 1
+        self.lists += method == "GET" and "watch=" not in target
+        if self._broken.is_set():
+            raise Unreachable("the wire is cut")
+        answer = await self._inner.request(method, target, headers=headers, body=body)
+        if answer.stream is not None:
+            answer.stream = self._breakable(answer.stream, self._broken)
+        return answer
+
+    async def _breakable(self, stream: AsyncIterator[bytes], broken: asyncio.Event) -> AsyncIterator[bytes]:
+        fuse = asyncio.ensure_future(broken.wait())
+        try:
+            while True:
+                chunk = asyncio.ensure_future(_next(stream))
+                await asyncio.wait({chunk, fuse}, return_when=asyncio.FIRST_COMPLETED)
+                if fuse.done():
+                    chunk.cancel()
+                    await asyncio.gather(chunk, return_exceptions=True)
+                    raise Unreachable("the wire was cut")
+                if (content := await chunk) is None:
+                    return
+                yield content
+        finally:
+            fuse.cancel()
+            await close_stream(stream)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(stream, None)
 
 
 @dataclass
@@ -49,7 +106,10 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     clock = TestClock()
-    server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
+    # A window of a few dozen events, so that being away for longer means 410.
+    server = ApiServer(
+        MemoryStore(window_bytes=20_000), clock, authenticator=lambda _: None, bookmark_every_s=None
+    )
     await server.start(custom_resource_definitions())
     yield Scene(server, Client(LocalTransport(server.handle, ADMIN), user_agent="test"), clock)
     await server.close()
@@ -171,3 +231,81 @@ async def test_words_of_our_own_server(scene: Scene) -> None:
         assert (await discovery.resolve(scene.client, word)).kind.startswith(kind)
     kinds = {kind.kind for kind in await discovery.all_resources(scene.client)}
     assert {"Certificate", "Order", "Lease", "Secret", "Event"} <= kinds
+
+
+@pytest.mark.parametrize("writes", [3, 300], ids=["resumes", "lists again"])
+async def test_nothing_is_lost_while_the_server_is_away(
+    scene: Scene, tasks: list[asyncio.Task[None]], writes: int
+) -> None:
+    for name in ("stays", "goes", "changes"):
+        await scene.client.create(CONFIG_MAPS, config_map(name))
+    wire = Wire(scene.server.handle)
+    informer = Informer(Client(wire, user_agent="test"), CONFIG_MAPS, scene.clock)
+    told: dict[str, ConfigMap | None] = {}
+
+    def hear(old: ConfigMap | None, new: ConfigMap | None) -> None:
+        obj = new or old
+        assert obj is not None
+        told[obj.metadata.name] = new
+
+    informer.add_handler(hear)
+    tasks.append(asyncio.ensure_future(informer.run()))
+    await informer.synced.wait()
+    await run_all()
+
+    wire.cut()
+    await run_all()
+    await scene.client.delete(CONFIG_MAPS, "goes", "default")
+    for number in range(writes):
+        await scene.client.patch(CONFIG_MAPS, "changes", "default", {"data": {"n": str(number)}})
+    for _ in range(10):
+        scene.clock.advance(timedelta(seconds=30))
+        await run_all()
+    # A list, a watch, and one more try each time.
+    assert wire.requests <= 12
+    wire.mend()
+    scene.clock.advance(timedelta(seconds=30))
+    await run_all()
+
+    wanted = {c.metadata.name: c for c in (await scene.client.list(CONFIG_MAPS, "default")).items}
+    assert {c.metadata.name: c for c in informer.cache.values() if c.metadata.name in wanted} == wanted
+    assert {name: obj for name, obj in told.items() if name in wanted} == wanted
+    assert told["goes"] is None
+    assert (wire.lists == 1) == (writes == 3)
+
+
+async def test_the_same_over_tls(scene: Scene, tasks: list[asyncio.Task[None]], tmp_path: Path) -> None:
+    ca = trustme.CA()
+    leaf = ca.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    leaf.private_key_pem.write_to_path(tmp_path / "tls.key")
+
+    async def handle(request: Request) -> Response:
+        if request.headers.get("authorization") == "Bearer s3cret":
+            request.user = ADMIN
+        return await scene.server.handle(request)
+
+    face = await serve_https(
+        handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=tmp_path / "tls.crt",
+        keyfile=tmp_path / "tls.key",
+        client_ca_file=None,
+    )
+    address = f"https://127.0.0.1:{face.port}"
+    kubeconfig.write(tmp_path / "kubeconfig", address, ca.cert_pem.bytes(), "s3cret")
+    transport = kubeconfig.connect(kubeconfig.load(tmp_path / "kubeconfig"))
+    informer = Informer(Client(transport, user_agent="test"), CONFIG_MAPS, scene.clock)
+    changed = asyncio.Event()
+    informer.add_handler(lambda old, new: changed.set())
+    tasks.append(asyncio.ensure_future(informer.run()))
+    await informer.synced.wait()
+    changed.clear()
+    made = await Client(transport, user_agent="test").create(CONFIG_MAPS, config_map("a", k="v"))
+    await asyncio.wait_for(changed.wait(), 5)
+    assert informer.cache.get(ObjectKey("default", "a")) == made
+    await face.close()
+    with pytest.raises(Unreachable, match="nobody listens at"):
+        await Client(transport, user_agent="test").get(CONFIG_MAPS, "a", "default")
+    await transport.close()

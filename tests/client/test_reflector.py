@@ -220,3 +220,13 @@ def test_a_history_that_has_gone_back_is_taken_as_listed() -> None:
     load = script.answer(page("25", "", "a"))
     assert isinstance(load, Load)
     assert not load.rewound
+
+
+def test_the_first_410_after_an_outage_is_not_waited_for() -> None:
+    script = Script()
+    script.listed()
+    for _ in range(6):
+        script.fails(Unreachable("connection refused"))
+        script.answer()
+        script.answer()
+    assert script.answer(Expired("too old")) == ListPage("", 500)

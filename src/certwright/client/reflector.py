@@ -109,6 +109,7 @@ class _Reflector:
         self._now = now
         self._jitter = jitter
         self._page = page
+        self._expired = 0
         self.failures = 0
         self.revision = ""
         self.highest = 0
@@ -157,7 +158,8 @@ class _Reflector:
         yield OpenWatch(self.revision)
         opened, nothing = self._now(), True
         while isinstance(events := (yield ReadWatch()), list):
-            self.failures, nothing = 0, False
+            self.failures = self._expired = 0
+            nothing = False
             yield from self._apply(events)
         assert not isinstance(events, RawPage)
         if events is None and nothing:
@@ -175,6 +177,13 @@ class _Reflector:
         # applied, so that nothing is lost when the step fails.
         if events:
             self.seen(identify(events[-1].object).resource_version)
+
+    def expired_again(self) -> bool:
+        """Count a 410; whether it is one of several in a row. The first is everyday business after an outage,
+        and shows that the server is back; one that says it every time must not be hammered."""
+        self.failures = self._expired
+        self._expired += 1
+        return self._expired > 1
 
     def must_list(self, error: Exception) -> bool:
         """Whether to list again after this failure of a watch."""
@@ -203,8 +212,5 @@ def follow(
             if error is None:
                 continue
             relists = reflector.must_list(error)
-            # The first 410 is everyday business; a server that says it again and again must not be hammered.
-            if not (isinstance(error, Expired) and reflector.failures == 0):
+            if not isinstance(error, Expired) or reflector.expired_again():
                 yield reflector.pause(error)
-            else:
-                reflector.failures = 1
