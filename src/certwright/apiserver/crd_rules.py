@@ -126,7 +126,7 @@ def _version_errors(path: str, version: Json) -> list[FieldError]:
         errors.append(invalid(f"{path}.name", version["name"], problem))
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
-        errors.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+        errors.append(required(f"{path}.schema.openAPIV3Schema"))
     else:
         errors += structural_errors(f"{path}.schema.openAPIV3Schema", schema)
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
@@ -143,6 +143,8 @@ def _column_errors(path: str, column: Json) -> list[FieldError]:
         errors.append(invalid(f"{path}.type", column["type"], f"must be one of {types}"))
     if column.get("format") and column["format"] not in _COLUMN_FORMATS:
         errors.append(invalid(f"{path}.format", column["format"], f"must be one of {formats}"))
+    if not column["jsonPath"]:
+        return [*errors, required(f"{path}.jsonPath")]
     try:
         compile_path(column["jsonPath"])
     except ValueError as error:
@@ -172,7 +174,7 @@ def _selectable_problem(path: str, schema: Mapping[str, Any]) -> str | None:
     for key in keys:
         properties = schema.get("properties", {})
         if key not in properties:
-            return f"is an invalid path: does not refer to a valid field: {key}"
+            return "is an invalid path: does not refer to a valid field"
         schema = properties[key]
     if schema.get("type") in ("string", "boolean", "integer"):
         return None

@@ -7,6 +7,7 @@ Source: Kubernetes documentation, "Specifying a structural schema"; apiextension
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from certwright.apiserver.schema_check import compile_check
@@ -99,12 +100,23 @@ def _extension_errors(path: str, schema: Schema) -> list[FieldError]:
             "x-kubernetes-preserve-unknown-fields"
         )
         errors.append(required(f"{path}.properties", text))
-    if (kind := schema.get(MAP_TYPE)) is not None and kind not in ("atomic", "granular"):
-        errors.append(not_supported(f"{path}.{MAP_TYPE}", kind, ("atomic", "granular")))
+    errors += _map_type_errors(path, schema)
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         errors.append(forbidden(f"{path}.uniqueItems", text))
     return errors
+
+
+def _map_type_errors(path: str, schema: Schema) -> list[FieldError]:
+    kind = schema.get(MAP_TYPE)
+    if kind is None:
+        return []
+    if kind not in ("atomic", "granular"):
+        return [not_supported(f"{path}.{MAP_TYPE}", kind, ("atomic", "granular"))]
+    if schema.get("type") != "object":
+        text = "must be object if x-kubernetes-map-type is specified"
+        return [invalid(f"{path}.type", schema.get("type", ""), text)]
+    return []
 
 
 def _list_errors(path: str, schema: Schema) -> list[FieldError]:
@@ -117,7 +129,19 @@ def _list_errors(path: str, schema: Schema) -> list[FieldError]:
     if schema.get("type") != "array":
         text = "must be array if x-kubernetes-list-type is specified"
         return [invalid(f"{path}.type", schema.get("type", ""), text)]
-    return _list_map_errors(path, schema, keys) if kind == "map" else []
+    if kind == "map":
+        return _list_map_errors(path, schema, keys)
+    return _list_set_errors(path, schema) if kind == "set" else []
+
+
+def _list_set_errors(path: str, schema: Schema) -> list[FieldError]:
+    items = schema.get("items") or {}
+    text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+    if items.get("type") == "object" and items.get(MAP_TYPE) != "atomic":
+        return [invalid(f"{path}.items.{MAP_TYPE}", items.get(MAP_TYPE), text)]
+    if items.get("type") == "array" and items.get(LIST_TYPE) not in (None, "atomic"):
+        return [invalid(f"{path}.items.{LIST_TYPE}", items[LIST_TYPE], text)]
+    return []
 
 
 def _list_map_errors(path: str, schema: Schema, keys: list[str]) -> list[FieldError]:
@@ -174,9 +198,7 @@ def _additional_errors(path: str, schema: Schema, level: str) -> list[FieldError
         errors.append(forbidden(where, "must not be used at the root"))
     if schema.get("properties"):
         errors.append(forbidden(where, "additionalProperties and properties are mutual exclusive"))
-    if extra is False:
-        errors.append(forbidden(where, "additionalProperties cannot be set to false"))
-    elif isinstance(extra, Mapping):
+    if isinstance(extra, Mapping):
         errors += _node(where, extra, "field")
     return errors
 
@@ -188,7 +210,10 @@ def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:
         if key in properties and properties[key].get("type") != "string":
             where = f"{path}.properties[{key}].type"
             errors.append(invalid(where, properties[key].get("type", ""), "must be string"))
-    meta = properties.get("metadata", {})
+    meta = properties.get("metadata", {"type": "object"})
+    if meta.get("type") != "object":
+        where = f"{path}.properties[metadata].type"
+        errors.append(invalid(where, meta.get("type", ""), "must be object"))
     allowed = {"type", "description", "properties"}
     if meta.keys() - allowed or meta.get("properties", {}).keys() - {"name", "generateName"}:
         text = (
@@ -247,11 +272,12 @@ def _default_errors(path: str, schema: Schema) -> list[FieldError]:
 
 
 def _one_default(path: str, schema: Schema) -> list[FieldError]:
-    value, unknown = schema["default"], list[str]()
+    # A copy: the walk prunes.
+    value, unknown = deepcopy(schema["default"]), list[str]()
     if (walk := compile_walk(schema)) is not None:
         walk(value, None, unknown)
     if unknown:
-        return [invalid(path, value, f"must not contain unknown fields: {', '.join(sorted(unknown))}")]
+        return [invalid(path, schema["default"], "must not have unknown fields")]
     found: list[FieldError] = []
     if (check := compile_check(schema)) is not None:
         check(value, None, found)

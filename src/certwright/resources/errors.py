@@ -251,7 +251,8 @@ class FieldError:
 def _show(value: object) -> str:
     if isinstance(value, str):
         return msgspec.json.encode(value).decode()
-    return msgspec.json.encode(value).decode() if not isinstance(value, (int, float)) else f"{value}"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value}" if is_number else msgspec.json.encode(value).decode()
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
