@@ -1,4 +1,4 @@
-"""The process may be killed between any two writes: the next start comes to the same end, with one signature."""
+"""The process may be killed between any two writes: the next start comes to the same end, signing once."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_a_new_certificate_takes_seven_writes_and_three_events(scene: Scen
     web = {
         (e.type, e.reason, e.message)
         for e in await scene.world.events()
-        if e.involved_object and e.involved_object.name.startswith("web")
+        if e.involved_object.name.startswith("web")
     }
     assert web == {
         ("Normal", "Issuing", "Issuing certificate as Secret does not exist"),
@@ -227,7 +227,8 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
     scene.world.clock.advance(timedelta(seconds=1))
     second = await scene.issue("second", secret_name="shared")
     assert message(second, "Ready") == (
-        'Secret "shared" is already used by Certificate "first"; give this Certificate another spec.secretName'
+        'Secret "shared" is already used by Certificate "first"; give this Certificate another '
+        "spec.secretName"
     )
     assert issuing(second) is None
     await scene.world.client.delete(CERTIFICATES, "first", "default")
