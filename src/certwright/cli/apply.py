@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import click
 
-from certwright.cli import sources
 from certwright.cli.access import session
 from certwright.cli.applying import Applied, Applier, Refused, refuse_at
 from certwright.cli.errors import AlreadyTold, tell_error
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
+from certwright.cli.sources import Manifests
 from certwright.resources.manifests import DocumentError
 
 
@@ -19,7 +17,7 @@ from certwright.resources.manifests import DocumentError
 @click.option("--dry-run", is_flag=True, help="Have the server check everything and change nothing.")
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, files: tuple[str, ...], dry_run: bool) -> None:
+async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool) -> None:
     """Create or change the objects that files describe, and say of each what was done.
 
     Fields that were in the file the last time and are not in it now are taken away; fields that others have
@@ -41,29 +39,28 @@ async def command(*, server: ServerOptions, files: tuple[str, ...], dry_run: boo
             only_namespace=server.namespace,
             dry_run=dry_run,
         )
-        _, failures = await apply_all(applier, files, tail=" (dry run)" if dry_run else "")
+        _, failures = await apply_all(applier, manifests, tail=" (dry run)" if dry_run else "")
     if failures:
         raise AlreadyTold
 
 
-async def apply_all(applier: Applier, files: Iterable[str], *, tail: str = "") -> tuple[list[Applied], int]:
+async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
     """Apply every document, print what became of it, and return what was applied and how many were not."""
     applied: list[Applied] = []
     failures = 0
-    seen = False
-    for document in sources.read(files):
-        seen = True
+    for document in manifests.documents:
         if isinstance(document, DocumentError):
             tell_error(str(document))
             failures += 1
             continue
         try:
             applied.append(await applier.apply(document))
-            click.echo(f"{applied[-1]}{tail}")
+            click.echo(f"{applied[-1]}{applier.place(applied[-1])}{tail}")
         except Refused as refusal:
             failures += 1
             for sentence in refuse_at(document, refusal):
                 tell_error(sentence)
-    if not seen:
-        tell_error(f"there is nothing to apply in {', '.join(files)}")
-    return applied, failures + (not seen)
+    if not manifests.documents:
+        tell_error(f"there is nothing to apply in {', '.join(manifests.names)}")
+        failures = 1
+    return applied, failures

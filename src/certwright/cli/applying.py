@@ -103,6 +103,11 @@ class Applier:
         self._defined_kinds |= kind.kind == "CustomResourceDefinition"
         return applied
 
+    def place(self, applied: Applied) -> str:
+        """` (namespace shop)` for what went to another namespace than the usual one."""
+        usual = applied.namespace in ("", self._default_namespace)
+        return "" if usual else f" (namespace {applied.namespace})"
+
     async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, wanted: Json) -> Applied:
         for attempt in range(_CREATE_ATTEMPTS):
             try:

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from certwright.cli import sources
 from certwright.cli.access import Session, session
 from certwright.cli.applying import reference, what, where
 from certwright.cli.errors import AlreadyTold, tell_error
@@ -21,6 +20,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
+from certwright.cli.sources import Manifests
 from certwright.cli.targets import resolve
 from certwright.client import discovery
 from certwright.resources import errors
@@ -54,7 +54,7 @@ async def command(
     *,
     server: ServerOptions,
     words: tuple[str, ...],
-    files: tuple[str, ...],
+    manifests: Manifests | None,
     selector: str,
     everything: bool,
     all_namespaces: bool,
@@ -72,13 +72,13 @@ async def command(
       certwright delete -f examples/quickstart.yaml
       certwright delete certificates -l app=shop
     """
-    if bool(words) == bool(files):
+    if bool(words) == bool(manifests):
         raise click.UsageError("say what to delete: either KIND NAME…, or -f FILE")
     deleter = _Deleter(wait_s=timeout if wait else None, ignore_not_found=ignore_not_found)
     async with session(server) as here:
         deleter.here = here
-        if files:
-            await deleter.delete_files(files)
+        if manifests:
+            await deleter.delete_all(manifests)
         else:
             await deleter.delete_words(words, selector, everything=everything, everywhere=all_namespaces)
     if deleter.failed:
@@ -110,9 +110,9 @@ class _Deleter:
             for namespace, name in chosen:
                 await self._delete(target.kind, namespace, name)
 
-    async def delete_files(self, files: tuple[str, ...]) -> None:
+    async def delete_all(self, manifests: Manifests) -> None:
         """Delete what the documents describe, last one first: what uses another goes before it."""
-        for document in reversed(list(sources.read(files))):
+        for document in reversed(manifests.documents):
             if isinstance(document, Document):
                 await self._delete_document(document)
             else:

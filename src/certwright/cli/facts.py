@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from certwright.cli.story import OUR_GROUP, Around, issuer_ref, revision_of
+from certwright.cli.story import OUR_GROUP, Around, certificate_revision, issuer_ref
+from certwright.client.cache import revision_of
 from certwright.client.rest import Client
 from certwright.resources import errors, table
 from certwright.resources.kinds import AnyKind, Kind
@@ -62,7 +63,7 @@ async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: st
 def current_request(certificate: Json, requests: list[Json]) -> Json | None:
     """The request for the highest revision among those that belong to the certificate."""
     own = [request for request in requests if _belongs(request, certificate)]
-    return max(own, key=revision_of, default=None)
+    return max(own, key=certificate_revision, default=None)
 
 
 def _belongs(request: Json, certificate: Json) -> bool:
@@ -85,11 +86,7 @@ async def events_of(client: Client, obj: Json) -> list[Json]:
     return sorted(listing.items, key=last_seen)
 
 
-def last_seen(event: Json) -> str:
-    """When it happened last, as the API's own text (which sorts)."""
-    return str(
-        event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event["metadata"].get("creationTimestamp")
-        or ""
-    )
+def last_seen(event: Json) -> tuple[str, int]:
+    """What sorts events by when they were seen last: the API's own text, then the order of writing."""
+    created = event["metadata"].get("creationTimestamp")
+    return str(event.get("lastTimestamp") or event.get("eventTime") or created or ""), revision_of(event)

@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from certwright.cli.sources import Manifests
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,16 +88,27 @@ def selector_option(command: F) -> F:
 
 
 def file_option(*, required: bool) -> Callable[[F], F]:
-    """Add `-f/--filename`, which may be repeated, as `files: tuple[str, ...]`."""
+    """Add `-f/--filename`, which may be repeated, as `manifests: Manifests`, None where it is not given."""
     return click.option(
         "-f",
         "--filename",
-        "files",
+        "manifests",
+        callback=read_manifests,
         metavar="FILE",
         multiple=True,
         required=required,
         help="A YAML or JSON file, a folder of such files, or `-` for standard input; may be repeated.",
     )
+
+
+def read_manifests(
+    _context: click.Context, _option: click.Parameter, names: tuple[str, ...]
+) -> Manifests | None:
+    """Read the files while the command line is read: before any event loop, which would not see Ctrl-C
+    while it waits for standard input."""
+    from certwright.cli import sources  # the YAML reader, which --help has no use for
+
+    return sources.read(names) if names else None
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

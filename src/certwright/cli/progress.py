@@ -72,7 +72,8 @@ class Live:
         ready = sum(story.ready for story in stories.values())
         table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"{ready} of {count(len(stories), 'certificate')} ready"
-        table.add_column("CERTIFICATE", no_wrap=True)
+        longest = max((len(str(key)) for key in stories), default=0)
+        table.add_column("CERTIFICATE", no_wrap=True, min_width=min(longest, self._console.width // 2))
         table.add_column("STATE", overflow="ellipsis", no_wrap=True)
         for key, story in order[:room]:
             style = "green" if story.ready else "yellow"

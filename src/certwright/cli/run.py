@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from certwright.cli import daemon
 from certwright.cli.access import DEFAULT_DATA_DIR
-from certwright.cli.errors import AlreadyTold
+from certwright.cli.errors import AlreadyTold, Failed, tell_error
+from certwright.cli.options import read_manifests
 from certwright.kit import logs
+
+if TYPE_CHECKING:
+    from certwright.cli.sources import Manifests
 
 DEFAULT_EXPORT = Path("certwright-export")
 
 
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("manifests", nargs=-1, required=True, metavar="FILE…", callback=read_manifests)
 @click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
 @click.option(
     "--timeout",
@@ -51,7 +56,7 @@ DEFAULT_EXPORT = Path("certwright-export")
 )
 def command(
     *,
-    files: tuple[str, ...],
+    manifests: Manifests,
     once: bool,
     timeout_s: float,
     export: Path,
@@ -73,13 +78,17 @@ def command(
       certwright run examples/quickstart.yaml
       certwright run manifests/ --once --timeout 30 --export /etc/tls
     """
+    if not manifests.readable:
+        for document in manifests.documents:
+            tell_error(str(document))
+        raise Failed(f"there is nothing to apply in {', '.join(manifests.names)}")
     logs.set_up()
     # The server and all its libraries: not needed for --help.
     from certwright import app
     from certwright.cli.running import Runner, RunOptions
 
     options = RunOptions(
-        files=files, once=once, timeout_s=timeout_s, export=export, data_dir=data_dir, listen=listen
+        manifests=manifests, once=once, timeout_s=timeout_s, export=export, data_dir=data_dir, listen=listen
     )
     succeeded = app.run(Runner(options).run())
     daemon.leave(0 if succeeded else 1)

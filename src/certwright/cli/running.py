@@ -21,6 +21,7 @@ from certwright.cli.errors import Failed, tell_error
 from certwright.cli.mirror import Mirror
 from certwright.cli.overview import Overview
 from certwright.cli.serve import DEFAULT_LISTEN
+from certwright.cli.sources import Manifests
 from certwright.cli.story import OUR_GROUP
 from certwright.client.rest import Client
 from certwright.kit.clock import Clock, SystemClock
@@ -34,7 +35,7 @@ _TOGETHER_S = 0.05
 class RunOptions:
     """What the command line says."""
 
-    files: tuple[str, ...]
+    manifests: Manifests
     once: bool
     timeout_s: float
     export: Path
@@ -96,14 +97,14 @@ class Runner:
 
     async def _apply(self, client: Client) -> tuple[list[ObjectKey], int]:
         applier = Applier(client, default_namespace="default", make_namespaces=True)
-        applied, failures = await apply_all(applier, self._options.files)
+        applied, failures = await apply_all(applier, self._options.manifests)
         certificates = [
             ObjectKey(one.namespace, one.name)
             for one in applied
             if (one.kind.group, one.kind.kind) == (OUR_GROUP, "Certificate")
         ]
         if applied and not certificates:
-            click.echo(f"there is no Certificate in {', '.join(self._options.files)}")
+            click.echo(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
         return certificates, failures
 
     async def _until_ready(self, overview: Overview, wanted: list[ObjectKey], stop: daemon.Stop) -> bool:

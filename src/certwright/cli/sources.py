@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from certwright.resources import manifests
@@ -12,10 +13,23 @@ from certwright.resources.manifests import Document, DocumentError
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read(sources: Iterable[str]) -> Iterator[Document | DocumentError]:
-    """The documents of all sources in order; what cannot be read comes as a `DocumentError` in its place."""
-    for source in sources:
-        yield from _read_source(source)
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The documents of all sources in order; what cannot be read is a `DocumentError` in its place."""
+
+    names: tuple[str, ...]
+    documents: tuple[Document | DocumentError, ...]
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is any document that can be worked with."""
+        return any(isinstance(document, Document) for document in self.documents)
+
+
+def read(names: Iterable[str]) -> Manifests:
+    """Read files, folders, and standard input for `-`. Waits for standard input to end."""
+    names = tuple(names)
+    return Manifests(names, tuple(document for name in names for document in _read_source(name)))
 
 
 def _read_source(source: str) -> Iterator[Document | DocumentError]:

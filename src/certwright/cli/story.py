@@ -61,7 +61,7 @@ def name_of(obj: Json) -> str:
     return str((obj.get("metadata") or {}).get("name", ""))
 
 
-def revision_of(request: Json) -> int:
+def certificate_revision(request: Json) -> int:
     """The revision that a CertificateRequest is for (1, 2, …); 0 where it does not say."""
     text = ((request.get("metadata") or {}).get("annotations") or {}).get(_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() else 0
@@ -131,7 +131,7 @@ def _under_way(around: Around) -> Story:
     if blocked := _issuer_trouble(around):
         return blocked
     request = around.request
-    if request is None or revision_of(request) <= int(_status(around).get("revision") or 0):
+    if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
         made = "its request" if _status(around).get("nextPrivateKeySecretName") else "its private key"
         why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
         return Story(f"{made} is being made" + (f" ({why})" if why else ""))

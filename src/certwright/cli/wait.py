@@ -135,6 +135,7 @@ class _Waiter:
 
     def __init__(self, here: Session, goal: tuple[str, Test], timeout_s: float) -> None:
         self._client = here.client
+        self._usual = here.namespace
         self._words, self._test = goal
         self._timeout_s = timeout_s
 
@@ -147,15 +148,19 @@ class _Waiter:
             async with asyncio.timeout(self._timeout_s), aclosing(states):
                 async for state in states:
                     if self._test(state):
-                        click.echo(f"{reference(kind, name)} {self._words}")
+                        click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
                         return True
                     if state is None and absent_is_final:
                         tell_error(f'{kind.resource} "{name}" not found')
                         return False
         except TimeoutError:
             told = await self._why(kind, state)
-            tell_error(f"{reference(kind, name)}: not within {self._timeout_s:g} s{told}")
+            place = self._place(namespace)
+            tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{told}")
         return False
+
+    def _place(self, namespace: str) -> str:
+        return "" if namespace in ("", self._usual) else f" (namespace {namespace})"
 
     async def _why(self, kind: Kind[Json], state: Json | None) -> str:
         if kind.kind != "Certificate" or state is None:
