@@ -13,6 +13,7 @@ from certwright.pki import names, sans
 from certwright.pki.errors import BadName, PkiError
 from certwright.pki.names import Subject
 from certwright.pki.sans import AltNames, NameConstraints, NameSet, OtherName
+from certwright.resources.certificate_rules import SUBJECT_TYPES
 
 FULL = Subject(
     countries=("DE", "FR"),
@@ -34,6 +35,10 @@ def test_the_fields_come_in_the_order_that_go_gives_them() -> None:
     ]  # fmt: skip
     assert names.read_subject(name) == (FULL, "web")
     assert names.text_of(name).startswith("SERIALNUMBER=42,CN=web,POSTALCODE=10115,STREET=Straße 1\\, Hof,")
+
+
+def test_the_attribute_types_are_those_that_the_api_allows() -> None:
+    assert set(names.ATTRIBUTE_TYPES) == SUBJECT_TYPES
 
 
 def test_a_literal_subject_keeps_its_sequence() -> None:

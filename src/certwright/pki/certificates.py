@@ -19,6 +19,9 @@ from certwright.pki.facts import Extensions, Identity, extensions_of, identity_o
 MAX_CHAIN = 50
 """More certificates than that in one PEM are refused: no chain is so long, and each costs time."""
 
+# Some 2 kB each: enough for all that are being issued at one time, or looked at again and again.
+REMEMBERED = 2048
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFacts(Identity):
@@ -36,8 +39,13 @@ class CertificateFacts(Identity):
     is_ca: bool
     may_sign: bool
     subject_key_id: bytes
-    parsed: x509.Certificate = field(repr=False, compare=False)
     der: bytes = field(repr=False)
+
+    @property
+    def parsed(self) -> x509.Certificate:
+        """The certificate as `cryptography` knows it, for what is not stated here; parsed anew each time
+        (3 µs), since a parsed one keeps three times the memory of these facts."""
+        return x509.load_der_x509_certificate(self.der)
 
     @property
     def subject_text(self) -> str:
@@ -75,7 +83,7 @@ def read_certificate(pem: bytes) -> CertificateFacts:
     return _read(bytes(pem))[0]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=REMEMBERED)
 def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
     with border(BadCertificate, "not a certificate that can be read (expected is PEM)", detail=True):
         found = x509.load_pem_x509_certificates(pem)
@@ -99,7 +107,6 @@ def facts_of(parsed: x509.Certificate) -> CertificateFacts:
             is_ca=is_ca,
             may_sign=_may_sign(parsed, found, is_ca=is_ca),
             subject_key_id=key_id.digest if key_id is not None else b"",
-            parsed=parsed,
             der=parsed.public_bytes(serialization.Encoding.DER),
         )
 

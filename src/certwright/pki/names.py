@@ -44,7 +44,7 @@ _LISTS: dict[str, ObjectIdentifier] = {
 }
 """The list fields of `Subject` in the order in which they come in X.509; CN and serialNumber follow."""
 
-_TYPES: dict[str, ObjectIdentifier] = {
+ATTRIBUTE_TYPES: dict[str, ObjectIdentifier] = {
     # RFC 4514 §3 demands these nine …
     "CN": NameOID.COMMON_NAME,
     "L": NameOID.LOCALITY_NAME,
@@ -67,7 +67,9 @@ _TYPES: dict[str, ObjectIdentifier] = {
     "EMAILADDRESS": NameOID.EMAIL_ADDRESS,
     "ORGANIZATIONIDENTIFIER": NameOID.ORGANIZATION_IDENTIFIER,
 }
-_SHOWN: dict[ObjectIdentifier, str] = {oid: name for name, oid in _TYPES.items()}
+"""The attribute types that a literal subject may name; others are given by their numbers."""
+
+_SHOWN: dict[ObjectIdentifier, str] = {oid: name for name, oid in ATTRIBUTE_TYPES.items()}
 
 # X.680 §41.4, the characters of PrintableString.
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*", re.ASCII)
@@ -108,7 +110,7 @@ def _type(attribute: rfc4514.Attribute) -> ObjectIdentifier:
     if attribute.hex_value is not None:
         raise BadName(f"{attribute.type}: a value in hexadecimal form (#…) is not supported in a subject")
     # RFC 4512 §1.4: descriptors are case-insensitive.
-    known = _TYPES.get(attribute.type.upper())
+    known = ATTRIBUTE_TYPES.get(attribute.type.upper())
     if known is not None:
         return known
     if not attribute.type[0].isdigit():

@@ -57,7 +57,7 @@ def sign(
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
-    csr = _checked(csr_pem, usages, is_ca=is_ca)
+    csr = _checked(csr_pem, usages, is_ca=is_ca).parsed
     end = min(_end(begin, duration), ca_cert.not_after)
     extensions = [*_extensions(csr, usages, addresses, is_ca=is_ca), (_authority(ca_cert), False)]
     return _issue(csr, extensions, (begin, end), ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
@@ -77,20 +77,21 @@ def self_sign(
 
     Everything else as in `sign`. Raises also `CannotSign` where `key` is not the request's.
     """
-    csr = _checked(csr_pem, usages, is_ca=is_ca)
-    if public_key_der(key) != csr.public_key_der:
+    facts = _checked(csr_pem, usages, is_ca=is_ca)
+    if public_key_der(key) != facts.public_key_der:
         raise CannotSign("the request was not made with this private key")
+    csr = facts.parsed
     begin = now.replace(microsecond=0)
     # RFC 5280 §4.2.1.1: "where a CA distributes its public key in the form of a "self-signed" certificate,
     # the authority key identifier MAY be omitted." So it is.
     extensions = _extensions(csr, usages, addresses, is_ca=is_ca)
     dates = (begin, _end(begin, duration))
     # The request's signature already tells which hash was asked for (`spec.signatureAlgorithm`).
-    return _issue(csr, extensions, dates, csr.parsed.subject, key, _hash_of(csr, key))
+    return _issue(csr, extensions, dates, csr.subject, key, _hash_of(csr, key))
 
 
-def _hash_of(csr: CsrFacts, key: PrivateKey) -> Hash | None:
-    asked = csr.parsed.signature_hash_algorithm
+def _hash_of(csr: x509.CertificateSigningRequest, key: PrivateKey) -> Hash | None:
+    asked = csr.signature_hash_algorithm
     return asked if isinstance(asked, Hash) else signature_hash(key)
 
 
@@ -138,7 +139,7 @@ def _end(begin: datetime, duration: timedelta) -> datetime:
 
 
 def _extensions(
-    csr: CsrFacts, usages: Iterable[str], addresses: Addresses, *, is_ca: bool
+    csr: x509.CertificateSigningRequest, usages: Iterable[str], addresses: Addresses, *, is_ca: bool
 ) -> list[_Extension]:
     # RFC 5280 §4.2.1.9 demands BasicConstraints, critical, in CA certificates; like cert-manager we write it
     # into all, so that no reader need guess.
@@ -147,11 +148,11 @@ def _extensions(
     found += [(key_usage, True)] if key_usage is not None else []
     found += [(extended, False)] if extended is not None else []
     # §4.2.1.2, method (1): "the 160-bit SHA-1 hash of the value of the BIT STRING subjectPublicKey".
-    found.append((x509.SubjectKeyIdentifier.from_public_key(csr.parsed.public_key()), False))
-    for extension in csr.parsed.extensions:
+    found.append((x509.SubjectKeyIdentifier.from_public_key(csr.public_key()), False))
+    for extension in csr.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
             # §4.1.2.6: critical where there is no other name, and §4.2.1.6: not critical where there is.
-            found.append((extension.value, not csr.parsed.subject.rdns))
+            found.append((extension.value, not csr.subject.rdns))
         elif isinstance(extension.value, x509.NameConstraints):
             found.append((extension.value, extension.critical))
     return found + _address_extensions(addresses)
@@ -184,7 +185,7 @@ def _authority(ca: CertificateFacts) -> x509.AuthorityKeyIdentifier:
 
 
 def _issue(
-    csr: CsrFacts,
+    csr: x509.CertificateSigningRequest,
     extensions: list[_Extension],
     dates: tuple[datetime, datetime],
     issuer: x509.Name,
@@ -194,8 +195,8 @@ def _issue(
     with border(CannotSign, "the certificate cannot be encoded", detail=True):
         builder = x509.CertificateBuilder(
             issuer_name=issuer,
-            subject_name=csr.parsed.subject,
-            public_key=csr.parsed.public_key(),
+            subject_name=csr.subject,
+            public_key=csr.public_key(),
             # §4.1.2.2: "CAs MUST force the serialNumber to be a non-negative integer", of at most 20 octets;
             # this is a random one of 159 bits.
             serial_number=x509.random_serial_number(),
