@@ -70,7 +70,8 @@ def _decode_slowly(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
 
 def to_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
     """`obj` as a dict of JSON values, with `apiVersion` and `kind`."""
-    body = dict(obj) if isinstance(obj, dict) else msgspec.to_builtins(obj)
+    # Through JSON, because `to_builtins` leaves tuples, which are not equal to the lists of other dicts.
+    body = dict(obj) if isinstance(obj, dict) else msgspec.json.decode(msgspec.json.encode(obj))
     return {"apiVersion": kind.api_version, "kind": kind.kind} | body
 
 

@@ -5,8 +5,6 @@ Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; solvers a
 
 from __future__ import annotations
 
-import msgspec
-
 from certwright.resources import checks
 from certwright.resources.errors import FieldError, forbidden, invalid, required
 from certwright.resources.issuer import (
@@ -29,11 +27,8 @@ from certwright.resources.solver_rules import validate_solver
 
 def configured_types(spec: IssuerSpec) -> tuple[str, ...]:
     """The names of the issuer types that `spec` configures, as they are called in YAML."""
-    return tuple(
-        item.encode_name
-        for item in msgspec.structs.fields(IssuerSpec)
-        if getattr(spec, item.name) is not None
-    )
+    given = (spec.acme, spec.ca, spec.vault, spec.self_signed, spec.venafi)
+    return tuple(name for name, part in zip(ISSUER_TYPES, given, strict=True) if part is not None)
 
 
 def validate(spec: IssuerSpec) -> list[FieldError]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-import msgspec
-
 from certwright.resources import checks
 from certwright.resources.errors import FieldError, forbidden, not_supported, required
 from certwright.resources.naming import check_labels
@@ -36,17 +34,18 @@ from certwright.resources.solver import (
     WebhookDNS,
 )
 
-_PROVIDERS: Final = (
-    "akamai",
-    "cloud_dns",
-    "cloudflare",
-    "route53",
-    "azure_dns",
-    "digitalocean",
-    "acme_dns",
-    "rfc2136",
-    "webhook",
-)
+_PROVIDERS: Final = {
+    "akamai": "akamai",
+    "cloud_dns": "cloudDNS",
+    "cloudflare": "cloudflare",
+    "route53": "route53",
+    "azure_dns": "azureDNS",
+    "digitalocean": "digitalocean",
+    "acme_dns": "acmeDNS",
+    "rfc2136": "rfc2136",
+    "webhook": "webhook",
+}
+"""The fields of `DNS01Solver` of which one must be there, and what they are called in YAML."""
 
 
 def validate_solver(solver: Solver, path: str) -> list[FieldError]:
@@ -97,14 +96,10 @@ def _dns01(solver: DNS01Solver, path: str) -> list[FieldError]:
     errors = checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
     given = [name for name in _PROVIDERS if getattr(solver, name) is not None]
     if len(given) != 1:
-        shown = ", ".join(_wire_names()[name] for name in _PROVIDERS)
+        shown = ", ".join(_PROVIDERS.values())
         make = forbidden if given else required
         return [*errors, make(path, f"give exactly one of {shown}")]
-    return errors + _provider(getattr(solver, given[0]), f"{path}.{_wire_names()[given[0]]}")
-
-
-def _wire_names() -> dict[str, str]:
-    return {item.name: item.encode_name for item in msgspec.structs.fields(DNS01Solver)}
+    return errors + _provider(getattr(solver, given[0]), f"{path}.{_PROVIDERS[given[0]]}")
 
 
 def _provider(provider: object, path: str) -> list[FieldError]:
