@@ -107,7 +107,7 @@ class CA:
             return _sign(pair, request, _addresses(spec), now)
 
         try:
-            # With an ECDSA key that takes 150 µs, and less than handing it to a thread; RSA up to 30 ms.
+            # With an ECDSA key that takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             slow = isinstance(pair.key, rsa.RSAPrivateKey)
             leaf = await tools.workshop.run(work) if slow else work()
         except (PkiError, ValueError) as error:

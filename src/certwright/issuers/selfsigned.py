@@ -65,7 +65,7 @@ class SelfSigned:
             return _sign(request, found, spec, now)
 
         try:
-            # With an ECDSA key that takes 150 µs, and less than handing it to a thread; RSA up to 30 ms.
+            # With an ECDSA key that takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             pem = await tools.workshop.run(work) if isinstance(found, rsa.RSAPrivateKey) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
