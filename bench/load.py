@@ -16,6 +16,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 COLLECTION = "/api/v1/namespaces/default/secrets"
@@ -31,8 +32,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
 
     def data_received(self, data: bytes) -> None:
         """Collect until head and body are there."""

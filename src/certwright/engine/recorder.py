@@ -84,6 +84,7 @@ class Recorder:
         self._written: OrderedDict[_What, _Written] = OrderedDict()
         self._tasks: TaskSet | None = None
         self.dropped = 0
+        self._stamp = 0
 
     def event(self, kind: AnyKind, obj: Object, type: Type, reason: str, message: str) -> None:
         """Record that something happened to `obj`: `reason` is one CamelCase word, `message` a sentence.
@@ -159,9 +160,16 @@ class Recorder:
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
 
+    def _next_stamp(self, when: datetime) -> int:
+        """Nanoseconds since 1970, never the same twice: lists are in order of names, so events of one second
+        are shown in the order in which they happened (client-go names its events in the same way)."""
+        stamp = int(when.timestamp() * 1_000_000) * 1_000 + secrets.randbelow(1_000)
+        self._stamp = max(stamp, self._stamp + 1)
+        return self._stamp
+
     def _event(self, sighting: _Sighting) -> Event:
         what, when = sighting.what, sighting.when.replace(microsecond=0)
-        suffix = secrets.token_hex(8)
+        suffix = f"{self._next_stamp(sighting.when):016x}"
         name = f"{bounded_name(what.name, limit=_NAME_BYTES - 1 - len(suffix))}.{suffix}"
         return Event(
             metadata=ObjectMeta(name=name, namespace=_namespace(what)),
