@@ -53,7 +53,8 @@ def sign(
     either. `notAfter` is `duration` later, but never after the CA's own: a certificate that outlives its CA
     fails all the same, only later and at a time that nobody watches. No path length is set.
 
-    Raises `BadCsr`, `BadUsage`, `BadName`, `CannotSign`. Takes 200 µs with an ECDSA key, half of that to read and verify the request.
+    Raises `BadCsr`, `BadUsage`, `BadName`, `CannotSign`. Takes 200 µs with an ECDSA key, half of
+    it to read and verify the request.
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
