@@ -29,7 +29,6 @@ from certwright.kit.clock import SystemClock
 from certwright.kit.exchange import Request, Response
 from certwright.pki import keys
 from certwright.resources import codec, conditions
-from certwright.resources.certificate import Certificate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
@@ -108,7 +107,7 @@ async def ready(bench: Bench, wanted: Callable[[str], bool], number: int, begin:
         version = listing.resource_version
         async for batch in bench.client.watch(CERTIFICATES, "default", resource_version=version):
             for event in batch:
-                if isinstance(event.object, Certificate) and wanted(event.object.metadata.name):
+                if wanted(event.object.metadata.name):
                     if conditions.is_true(event.object.status.conditions, "Ready"):
                         names.add(event.object.metadata.name)
                     if len(names) >= number:
