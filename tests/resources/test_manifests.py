@@ -342,3 +342,28 @@ def test_yaml_is_written_as_kubectl_writes_it() -> None:
 def test_only_json_values_can_be_written() -> None:
     with pytest.raises(TypeError, match="bytes"):
         write_yaml({"a": b"x"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.binary()
+    | st.text("ab:-[]{}&*!|>'\"#,? \n\t%@\u00e9\ufeff\x00\u2028012.<").map(lambda text: text.encode())
+)
+def test_no_bytes_make_the_reader_raise(raw: bytes) -> None:
+    for found in read_documents(raw, source="f"):
+        assert isinstance(found, DocumentError) or "kind" in found.content
+
+
+def test_words_after_json_are_a_broken_document() -> None:
+    first, second = read_documents('{"apiVersion": "v1", "kind": "T"} 0', source="f")
+    assert isinstance(first, Document)
+    assert isinstance(second, DocumentError)
+    assert "single value" in second.message
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(MAX_DEPTH - 1, True), (MAX_DEPTH, False)])
+def test_json_and_yaml_may_be_nested_equally_deep(depth: int, fits: bool) -> None:
+    deep = "[" * depth + "]" * depth
+    for text in (f'{{"apiVersion": "v1", "kind": "T", "v": {deep}}}', f"{HEAD}v: {deep}\n"):
+        (found,) = read_documents(text, source="f")
+        assert isinstance(found, Document) == fits, found

@@ -183,7 +183,7 @@ _json: Final = json.JSONDecoder(
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
+    level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
         level = [
             child
