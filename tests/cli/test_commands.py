@@ -100,6 +100,12 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
         assert re.search(wanted, line), line
 
 
+def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
+    outcome = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace("name: c", "name: no"))
+    assert outcome.status == 1
+    assert "metadata.name: false is not a text; put quotes round it" in outcome.err
+
+
 def test_a_folder_is_read_file_by_file(cli: Cli, namespace: str, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(CONFIG_MAP)
     (tmp_path / "a.json").write_text(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cli.calls import EXAMPLES, Process
+from cli.calls import EXAMPLES, Cli, Process
 from support.real import require
 
 Start = Callable[..., Process]
@@ -168,3 +170,65 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
     assert (done.status, done.err) == (0, "")
     assert ended(controllers, signal.SIGTERM) < 2
     assert ended(server, signal.SIGTERM) < 2
+
+
+def test_all_examples_run_as_they_are(start: Start, tmp_path: Path) -> None:
+    openssl = require("openssl")
+    outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0").rest(timeout_s=60)
+    assert (outcome.status, outcome.err) == (0, "")
+    exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "certwright-export").glob("*/*")}
+    assert exported >= {"default/web", "default/alice", "default/ed25519", "default/rsa-3072", "shop/web"}
+    command = [openssl, "verify", "-CAfile", "ca.crt", "-untrusted", "tls.crt", "tls.crt"]
+    folder = tmp_path / "certwright-export" / "shop" / "web"
+    assert (
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        == "tls.crt: OK\n"
+    )
+    assert (folder / "tls.crt").read_text().count("BEGIN CERTIFICATE") == 2
+
+
+def test_the_tour_in_python_runs_as_it_is(cli: Cli, daemon: Path) -> None:
+    assert cli("apply", "-f", str(EXAMPLES / "quickstart.yaml")).status == 0
+    environment = {**os.environ, "KUBECONFIG": str(daemon)}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "tour.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("tour.example.test, signed by CN=Example CA") == 2
+
+
+def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon: Path) -> None:
+    manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: longer-name}\ndata: {a: '1'}\n"
+    cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
+    watch = start("get", "cm", "-w", "-n", namespace, "--kubeconfig", str(daemon))
+    assert watch.line().split() == ["NAME", "DATA", "AGE"]
+    assert watch.line().split()[:2] == ["longer-name", "1"]
+    cli(
+        "apply",
+        "-f",
+        "-",
+        "-n",
+        namespace,
+        stdin=manifest.replace("longer-name", "x").replace("{a: ", "{b: '2', a: "),
+    )
+    assert watch.line().startswith("x             2      ")
+    watch.kill(signal.SIGINT)
+    assert watch.rest().status == 130
+
+
+def test_what_was_issued_outlives_a_kill(start: Start, tmp_path: Path) -> None:
+    process = start("serve", "--listen", "127.0.0.1:0")
+    process.line()
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    assert start("wait", "certs", "--all", "--for=condition=Ready").rest().status == 0
+    before = start("get", "secret", "web-tls", "-o", "yaml").rest().out
+    process.kill(signal.SIGKILL)
+    process.rest()
+    again = start("serve", "--listen", "127.0.0.1:0")
+    again.line()
+    assert start("get", "secret", "web-tls", "-o", "yaml").rest().out == before
+    assert ended(again) < 2

@@ -11,7 +11,7 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               mirror (a live copy of what belongs to certificates), export (Secrets as files),
               overview and progress (how certificates come on), running (the life of run),
               daemon (the signals that end a long-running command, and the end itself),
-              tables, words, sections (how things are printed),
+              tables, words, sections, insides (how things are printed),
               and one module per command: apply, controllers, crds, delete, describe, get, inspect, renew,
               run, serve, status, version, wait
 """

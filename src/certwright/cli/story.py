@@ -139,7 +139,10 @@ def _under_way(around: Around) -> Story:
     if denied := condition(request, "Denied").get("message"):
         return Story(f"{name} was denied: {sentence(str(denied))}", "ask whoever approves requests")
     if not is_true(request, "Approved"):
-        return Story(f"{name} waits for approval", f"`cmctl approve {name_of(request)}` approves it by hand")
+        return Story(
+            f"{name} waits for approval",
+            f"if nothing approves it by itself, `cmctl approve {name_of(request)}` does",
+        )
     ready = condition(request, "Ready")
     if not ready:
         return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
