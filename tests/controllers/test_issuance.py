@@ -305,3 +305,51 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
         "cert-manager.io/certificate-revision",
         "cert-manager.io/private-key-secret-name",
     }
+
+
+async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) -> None:
+    meta = ObjectMeta(name="web", namespace="default")
+    await scene.world.create(SECRETS, Secret(metadata=meta, data={"mine": b"3"}, immutable=True))
+    await scene.issue()
+    assert "immutable" in message(await scene.world.certificate("web"), "Issuing")
+    await scene.world.client.delete(SECRETS, "web", "default")
+    await scene.world.settle()
+    assert await scene.world.is_ready("web")
+
+
+async def test_a_forced_issuance_does_not_take_the_secret_of_another_certificate(scene: Scene) -> None:
+    await scene.issue("first", secret_name="shared")
+    scene.world.clock.advance(timedelta(seconds=1))
+    await scene.issue("second", secret_name="shared")
+    before = await scene.world.secret("shared")
+    forced = [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}]
+    await scene.world.client.patch(
+        CERTIFICATES, "second", "default", {"status": {"conditions": forced}}, subresource="status"
+    )
+    await scene.world.settle()
+    assert await scene.world.secret("shared") == before
+    assert "already used" in message(await scene.world.certificate("second"), "Issuing")
+
+
+async def test_a_certificate_that_nobody_renewed_is_said_to_have_expired(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.start_controllers(enabled="certificates-readiness")
+    await scene.world.advance(timedelta(days=91))
+    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "Expired")
+    assert ready.message == "Certificate expired on Wed, 01 Apr 2026 00:00:00 UTC"
+
+
+async def test_a_ca_in_its_last_second_is_not_asked_again_and_again(scene: Scene) -> None:
+    ca = await scene.world.certificate("ca")
+    assert ca.status.not_after is not None
+    await scene.world.start_controllers(enabled="*,-certificates-trigger")
+    await scene.world.advance_to(ca.status.not_after - timedelta(milliseconds=500))
+    await scene.world.start_controllers(enabled="*,-certificates-readiness")
+    await scene.world.stop_controllers()
+    # The CA itself is not renewed here, so that it expires.
+    await scene.world.client.delete(CERTIFICATES, "ca", "default")
+    await scene.world.start_controllers()
+    await scene.issue()
+    assert (await scene.world.certificate("web")).status.revision in (None, 1)

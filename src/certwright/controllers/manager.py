@@ -115,8 +115,12 @@ class Controllers:
         """Whether nothing is ready to be done; what waits for its time does not count."""
         return self.synced and all(controller.idle for controller in self._controllers)
 
+    async def flush(self) -> None:
+        """Return when the Events recorded so far have been written."""
+        await self._recorder.flush()
+
     async def close(self) -> None:
-        """Stop. What is under way is dropped; the next start does it again."""
+        """Stop. What is under way is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
         await self._recorder.close()
 

@@ -13,9 +13,9 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 from __future__ import annotations
 
 from certwright.controllers.certificates import target
-from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands
-from certwright.controllers.certificates.rules import Verdict
+from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
@@ -49,6 +49,9 @@ class Issuing:
             return False
         if target.holds(snapshot, request):
             return False
+        # Also where a client has started the issuance: another Certificate's Secret is never overwritten.
+        if (taken := secret_belongs_to_another(snapshot)) is not None:
+            raise Blocked(taken.reason, taken.message)
         content = target.wanted_content(snapshot, request, hands.encode_key)
         if snapshot.secret is None:
             await hands.create_secret(target.new_secret(snapshot.certificate, content))

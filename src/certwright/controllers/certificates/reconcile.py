@@ -22,7 +22,7 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.errors import NotFound
+from certwright.resources.errors import Forbidden, Invalid, NotFound
 from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.table import CERTIFICATES
 
@@ -118,6 +118,10 @@ class CertificateReconciler:
                     return None
         except Blocked as blocked:
             await self._say(blocked, seen)
+        except (Invalid, Forbidden) as refused:
+            # Not to be cured by trying again soon; whoever owns the Certificate should read why.
+            await self._say(Blocked(refused.reason, refused.message), seen)
+            raise
         return seen
 
     async def _say(self, blocked: Blocked, snapshot: Snapshot) -> None:

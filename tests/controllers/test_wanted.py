@@ -1,0 +1,161 @@
+"""A spec in the words of X.509: nothing is forgotten, and what was made from a spec matches it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.pki import keys, usages
+from certwright.pki.csr import CsrPlan, build_csr, read_csr
+from certwright.resources import certificate as api
+from certwright.resources.certificate import CertificateSpec, PrivateKeySpec
+from certwright.resources.request import CertificateRequestSpec
+from controllers.scene import make_certificate
+
+ECDSA_KEY = keys.generate(keys.KeyPlan(keys.KeyAlgorithm.ECDSA))
+
+# Where each field of a spec goes. A new field must be put into one of these.
+IN_THE_CSR = {
+    "subject",
+    "literal_subject",
+    "common_name",
+    "dns_names",
+    "ip_addresses",
+    "uris",
+    "other_names",
+    "email_addresses",
+    "is_ca",
+    "usages",
+    "signature_algorithm",
+    "encode_usages_in_request",
+    "name_constraints",
+}
+IN_THE_REQUEST = {"duration", "issuer_ref"}
+IN_THE_KEY = {"private_key"}
+IN_THE_SECRET = {"secret_name", "secret_template", "keystores", "additional_output_formats"}
+ABOUT_TIME_AND_HISTORY = {"renew_before", "renew_before_percentage", "renewal", "revision_history_limit"}
+
+
+def test_every_field_of_a_spec_has_its_place() -> None:
+    placed = IN_THE_CSR | IN_THE_REQUEST | IN_THE_KEY | IN_THE_SECRET | ABOUT_TIME_AND_HISTORY
+    assert {field.name for field in msgspec.structs.fields(CertificateSpec)} == placed
+
+
+def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
+    renamed = {"encode_usages_in_request": "encode_usages"}
+    assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("algorithm", api.KEY_ALGORITHMS)
+def test_every_key_algorithm_has_a_plan(algorithm: str) -> None:
+    spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
+    assert wanted.key_plan(spec).algorithm == algorithm
+
+
+def test_every_usage_is_known_to_both_sides() -> None:
+    assert set(api.KEY_USAGES) == set(usages.USAGES)
+    assert api.DEFAULT_USAGES == usages.DEFAULT_USAGES
+
+
+def test_every_signature_algorithm_goes_with_its_key() -> None:
+    made = {name: keys.generate(keys.KeyPlan(keys.KeyAlgorithm(name))) for name in api.KEY_ALGORITHMS}
+    for name, algorithm in api.SIGNATURE_ALGORITHMS.items():
+        keys.request_hash(made[algorithm], name)
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "differing"),
+    [
+        (("ECDSA", 256), ("ECDSA", 0), ()),
+        (("ECDSA", 256), ("ECDSA", 384), ("spec.privateKey.size",)),
+        (("ECDSA", 256), ("Ed25519", 0), ("spec.privateKey.algorithm",)),
+        (("Ed25519", 0), ("Ed25519", 999), ()),
+    ],
+)
+def test_a_key_is_compared_with_the_spec(
+    have: tuple[str, int], want: tuple[str, int], differing: tuple[str, ...]
+) -> None:
+    key = KeyFacts.of(keys.generate(keys.KeyPlan.of(*have)))
+    spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=want[0], size=want[1])).spec
+    assert wanted.key_differences(key, spec) == differing
+
+
+SPECS: dict[str, dict[str, Any]] = {
+    "every kind of name": {
+        "common_name": "web",
+        "dns_names": ("b.example.com", "a.example.com", "*.example.com", "straße.example"),
+        "ip_addresses": ("10.0.0.1", "2001:DB8::1", "::ffff:10.0.0.2"),
+        "uris": ("spiffe://example.com/web",),
+        "email_addresses": ("a@example.com",),
+        "other_names": (api.OtherName(oid="1.3.6.1.4.1.311.20.2.3", utf8_value="user@example.com"),),
+    },
+    "a whole subject": {
+        "subject": api.X509Subject(
+            organizations=("Example, Inc.", "Other"),
+            countries=("DE",),
+            organizational_units=("it",),
+            localities=("Köln",),
+            provinces=("NRW",),
+            street_addresses=("Weg 1",),
+            postal_codes=("50667",),
+            serial_number="42",
+        )
+    },
+    "a literal subject": {"literal_subject": "CN=web,OU=it,DC=example,DC=com", "dns_names": ()},
+    "a CA with constraints": {
+        "is_ca": True,
+        "usages": ("cert sign", "crl sign"),
+        "name_constraints": api.NameConstraints(
+            critical=True,
+            permitted=api.NameConstraintItem(dns_domains=("example.com",), ip_ranges=("10.0.0.0/8",)),
+        ),
+    },
+    "two names for one usage": {"usages": ("signing", "s/mime", "server auth")},
+    "usages left out of the request": {"encode_usages_in_request": False, "usages": ("any",)},
+    "doubled names": {"dns_names": ("a.example.com", "a.example.com")},
+}
+
+
+@pytest.mark.parametrize("fields", SPECS.values(), ids=SPECS.keys())
+def test_a_request_made_from_a_spec_matches_it(fields: dict[str, Any]) -> None:
+    spec = make_certificate("web", "ca", **fields).spec
+    csr = build_csr(wanted.csr_plan(spec), ECDSA_KEY)
+    request = CertificateRequestSpec(
+        issuer_ref=spec.issuer_ref, request=csr, is_ca=spec.is_ca, usages=spec.usages, duration=spec.duration
+    )
+    assert wanted.request_differences(request, read_csr(csr), spec) == ()
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "names": ({"dns_names": ("other.example.com",)}, "spec.dnsNames"),
+    "addresses": ({"ip_addresses": ("10.0.0.1",)}, "spec.ipAddresses"),
+    "common name": ({"common_name": "other"}, "spec.commonName"),
+    "subject": ({"subject": api.X509Subject(organizations=("x",))}, "spec.subject.organizations"),
+    "usages": ({"usages": ("client auth",)}, "spec.usages"),
+    "lifetime": ({"duration": "1h"}, "spec.duration"),
+    "CA or not": ({"is_ca": True}, "spec.isCA"),
+}
+
+
+@pytest.mark.parametrize(("fields", "named"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_field_is_named(fields: dict[str, Any], named: str) -> None:
+    old = make_certificate("web", "ca").spec
+    csr = build_csr(wanted.csr_plan(old), ECDSA_KEY)
+    request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
+    changed = make_certificate("web", "ca", **fields).spec
+    assert named in wanted.request_differences(request, read_csr(csr), changed)
+
+
+def test_a_key_that_was_written_is_not_read_again() -> None:
+    facts = Facts()
+    key = KeyFacts.of(ECDSA_KEY)
+    assert facts.key(facts.encode(key, "PKCS1")) is key
+    assert isinstance(facts.key(b"rubbish"), str)
+
+
+def test_no_private_key_shows_in_what_is_printed() -> None:
+    assert "PrivateKey" not in repr(KeyFacts.of(ECDSA_KEY))
