@@ -70,6 +70,10 @@ def _is_base64(value: str) -> bool:
     return True
 
 
+def _decoded_size(value: str) -> int:
+    return len(value) // 4 * 3 - value.count("=", -2)
+
+
 def _unwrap(data: Any) -> None:
     # Go's decoder skips line breaks, so that the output of `base64` can be pasted.
     if isinstance(data, dict):
@@ -108,7 +112,7 @@ def _prepare_secret_update(new: Json, old: Json) -> None:
 def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
     data: Json = new.get("data") or {}
     errors = _key_errors("data", data) or _base64_errors("data", data)
-    if sum(len(value) for value in data.values()) * 3 // 4 > MAX_DATA_BYTES:
+    if sum(_decoded_size(value) for value in data.values()) > MAX_DATA_BYTES:
         errors.append(too_long("data", MAX_DATA_BYTES))
     errors += [required(f"data[{key}]") for key in REQUIRED_KEYS.get(new["type"], ()) if key not in data]
     if new["type"] == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
@@ -137,7 +141,7 @@ def _validate_config_map(new: Json, old: Json | None) -> list[FieldError]:
     ]
     errors += _base64_errors("binaryData", binary)
     size = sum(len(value.encode()) for value in data.values())
-    size += sum(len(value) for value in binary.values()) * 3 // 4
+    size += sum(_decoded_size(value) for value in binary.values())
     if size > MAX_DATA_BYTES:
         errors.append(too_long("", MAX_DATA_BYTES))
     return errors + (_frozen_errors(new, old, "data", "binaryData") if old is not None else [])

@@ -16,7 +16,7 @@ from certwright.resources.errors import FieldError
 
 Json = dict[str, Any]
 
-ALL_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
