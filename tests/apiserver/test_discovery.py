@@ -1,0 +1,162 @@
+"""Discovery, in both forms."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.apiserver import discovery
+from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.registry import Registry, version_rank
+from certwright.kit.clock import TestClock
+from certwright.resources.crds import custom_resource_definitions
+
+Json = dict[str, Any]
+AGGREGATED = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = make_registry(TestClock())
+    kind = made.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
+    assert kind is not None
+    for crd in copy.deepcopy(custom_resource_definitions()):
+        kind.strategy.prepare_create(crd)
+        made.put_crd(crd)
+    return made
+
+
+def ask(registry: Registry, path: str, accept: str = "application/json, */*") -> Json:
+    response = discovery.respond(registry, path, accept)
+    assert response is not None
+    assert response.status == 200
+    decoded: Json = msgspec.json.decode(response.body)
+    return decoded
+
+
+def test_the_groups_are_listed_one_by_one(registry: Registry) -> None:
+    assert ask(registry, "/api")["versions"] == ["v1"]
+    groups = ask(registry, "/apis")["groups"]
+    assert {group["name"]: group["preferredVersion"]["groupVersion"] for group in groups} == {
+        "coordination.k8s.io": "coordination.k8s.io/v1",
+        "apiextensions.k8s.io": "apiextensions.k8s.io/v1",
+        "cert-manager.io": "cert-manager.io/v1",
+        "acme.cert-manager.io": "acme.cert-manager.io/v1",
+    }
+    assert ask(registry, "/apis/cert-manager.io")["kind"] == "APIGroup"
+
+
+def test_a_version_lists_its_resources_and_their_status(registry: Registry) -> None:
+    resources = {r["name"]: r for r in ask(registry, "/apis/cert-manager.io/v1")["resources"]}
+    assert resources["certificates"] == {
+        "name": "certificates",
+        "singularName": "certificate",
+        "namespaced": True,
+        "kind": "Certificate",
+        "verbs": ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+        "shortNames": ["cert", "certs"],
+        "categories": ["cert-manager"],
+    }
+    assert resources["certificates/status"] == {
+        "name": "certificates/status",
+        "singularName": "",
+        "namespaced": True,
+        "kind": "Certificate",
+        "verbs": ["get", "patch", "update"],
+    }
+    core = {r["name"]: r.get("shortNames") for r in ask(registry, "/api/v1")["resources"]}
+    assert core == {
+        "configmaps": ["cm"],
+        "events": ["ev"],
+        "namespaces": ["ns"],
+        "namespaces/status": None,
+        "secrets": None,
+        "serviceaccounts": ["sa"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [
+        (AGGREGATED, "v2"),
+        ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "v2beta1"),
+        ("application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io,application/json", "v2"),
+    ],
+)
+def test_everything_is_told_at_once_to_those_who_ask_for_it(
+    registry: Registry, accept: str, version: str
+) -> None:
+    response = discovery.respond(registry, "/apis", accept)
+    assert response is not None
+    wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    assert response.headers["content-type"] == wanted
+    assert response.headers["vary"] == "Accept"
+    content = msgspec.json.decode(response.body)
+    assert content["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+    groups = {group["metadata"]["name"]: group["versions"] for group in content["items"]}
+    [resource] = [r for r in groups["cert-manager.io"][0]["resources"] if r["resource"] == "issuers"]
+    kind = {"group": "cert-manager.io", "version": "v1", "kind": "Issuer"}
+    assert resource == {
+        "resource": "issuers",
+        "responseKind": kind,
+        "scope": "Namespaced",
+        "singularResource": "issuer",
+        "verbs": ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+        "shortNames": ["iss"],
+        "categories": ["cert-manager"],
+        "subresources": [
+            {"subresource": "status", "responseKind": kind, "verbs": ["get", "patch", "update"]}
+        ],
+    }
+    assert groups["cert-manager.io"][0]["freshness"] == "Current"
+
+
+def test_the_core_group_has_no_name_in_the_aggregated_form(registry: Registry) -> None:
+    [group] = ask(registry, "/api", AGGREGATED)["items"]
+    assert group["metadata"] == {}
+
+
+def test_who_has_the_newest_state_is_told_so(registry: Registry) -> None:
+    first = discovery.respond(registry, "/apis", AGGREGATED)
+    assert first is not None
+    etag = first.headers["etag"]
+    again = discovery.respond(registry, "/apis", AGGREGATED, etag)
+    assert again is not None
+    assert (again.status, again.body) == (304, b"")
+    registry.drop_crd("issuers.cert-manager.io")
+    changed = discovery.respond(registry, "/apis", AGGREGATED, etag)
+    assert changed is not None
+    assert changed.status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/apix", "/api/v2", "/apis/none", "/apis/cert-manager.io/v2", "/apis/a/b/c", "/openapi/v3"]
+)
+def test_other_paths_are_not_answered(registry: Registry, path: str) -> None:
+    assert discovery.respond(registry, path, "application/json") is None
+
+
+def test_the_version_looks_like_one_of_kubernetes(registry: Registry) -> None:
+    version = ask(registry, "/version")
+    assert version["major"] == "1"
+    assert version["gitVersion"].startswith(f"v1.{version['minor']}.0+certwright-")
+
+
+def test_versions_are_ordered_by_maturity() -> None:
+    versions = ["foo10", "v1alpha1", "v1beta2", "v10", "v2", "v1beta10", "foo1", "v11alpha2"]
+    assert sorted(versions, key=version_rank) == [
+        "v10",
+        "v2",
+        "v1beta10",
+        "v1beta2",
+        "v11alpha2",
+        "v1alpha1",
+        "foo1",
+        "foo10",
+    ]

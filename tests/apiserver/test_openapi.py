@@ -1,0 +1,154 @@
+"""OpenAPI documents."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.openapi import OpenApi
+from certwright.apiserver.registry import Registry
+from certwright.kit.clock import TestClock
+from certwright.kit.exchange import Response
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.errors import NotAcceptable
+
+Json = dict[str, Any]
+PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = make_registry(TestClock())
+    kind = made.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
+    assert kind is not None
+    for crd in copy.deepcopy(custom_resource_definitions()):
+        kind.strategy.prepare_create(crd)
+        made.put_crd(crd)
+    return made
+
+
+@pytest.fixture
+def api(registry: Registry) -> OpenApi:
+    return OpenApi(registry)
+
+
+def answer(api: OpenApi, path: str, **more: str) -> Response:
+    response = api.respond(path, **more)
+    assert response is not None
+    return response
+
+
+def document(api: OpenApi, path: str) -> Json:
+    decoded: Json = msgspec.json.decode(answer(api, path).body)
+    return decoded
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for item in node.values():
+            yield from references(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from references(item)
+
+
+def test_the_index_names_each_group_and_version_with_a_hash(api: OpenApi) -> None:
+    paths = document(api, "/openapi/v3")["paths"]
+    assert sorted(paths) == [
+        "api/v1",
+        "apis/acme.cert-manager.io/v1",
+        "apis/apiextensions.k8s.io/v1",
+        "apis/cert-manager.io/v1",
+        "apis/coordination.k8s.io/v1",
+    ]
+    assert paths["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
+
+
+def test_a_hash_changes_with_its_group_only(api: OpenApi, registry: Registry) -> None:
+    before = document(api, "/openapi/v3")["paths"]
+    registry.drop_crd("issuers.cert-manager.io")
+    after = document(api, "/openapi/v3")["paths"]
+    assert [name for name in before if before[name] != after[name]] == ["apis/cert-manager.io/v1"]
+
+
+@pytest.mark.parametrize("path", ["api/v1", "apis/cert-manager.io/v1", "apis/apiextensions.k8s.io/v1"])
+def test_a_document_holds_all_that_it_refers_to(api: OpenApi, path: str) -> None:
+    content = document(api, f"/openapi/v3/{path}")
+    schemas = {f"#/components/schemas/{name}" for name in content["components"]["schemas"]}
+    assert set(references(content)) <= schemas
+
+
+def test_kubectl_finds_out_that_patches_take_field_validation(api: OpenApi) -> None:
+    content = document(api, "/openapi/v3/apis/cert-manager.io/v1")
+    item = content["paths"]["/apis/cert-manager.io/v1/namespaces/{namespace}/certificates/{name}"]
+    assert item["patch"]["x-kubernetes-group-version-kind"] == {
+        "group": "cert-manager.io",
+        "version": "v1",
+        "kind": "Certificate",
+    }
+    assert {"fieldValidation", "dryRun"} <= {parameter["name"] for parameter in item["patch"]["parameters"]}
+    assert "application/merge-patch+json" in item["patch"]["requestBody"]["content"]
+    assert "application/strategic-merge-patch+json" not in item["patch"]["requestBody"]["content"]
+
+
+def test_strategic_patches_are_said_to_work_for_core_kinds(api: OpenApi) -> None:
+    item = document(api, "/openapi/v3/api/v1")["paths"]["/api/v1/namespaces/{namespace}/secrets/{name}"]
+    assert "application/strategic-merge-patch+json" in item["patch"]["requestBody"]["content"]
+
+
+def test_every_field_of_our_kinds_and_the_core_kinds_is_explained(api: OpenApi) -> None:
+    def unexplained(schema: Json, path: str) -> Iterator[str]:
+        for name, prop in schema.get("properties", {}).items():
+            if not prop.get("description"):
+                yield f"{path}.{name}"
+            yield from unexplained(prop, f"{path}.{name}")
+            yield from unexplained(prop.get("items", {}), f"{path}.{name}[]")
+
+    for path in ("api/v1", "apis/cert-manager.io/v1", "apis/coordination.k8s.io/v1"):
+        schemas = document(api, f"/openapi/v3/{path}")["components"]["schemas"]
+        assert [field for name, schema in schemas.items() for field in unexplained(schema, name)] == []
+
+
+def test_a_schema_keeps_what_the_definition_says_and_gets_the_frame(api: OpenApi) -> None:
+    schemas = document(api, "/openapi/v3/apis/cert-manager.io/v1")["components"]["schemas"]
+    certificate = schemas["io.cert-manager.v1.Certificate"]
+    assert {"apiVersion", "kind", "metadata", "spec", "status"} == certificate["properties"].keys()
+    assert "secretName" in certificate["properties"]["spec"]["required"]
+    assert "io.k8s.api.core.v1.Secret" in document(api, "/openapi/v3/api/v1")["components"]["schemas"]
+
+
+def test_the_second_version_holds_all_kinds_and_nothing_newer(api: OpenApi) -> None:
+    content = document(api, "/openapi/v2")
+    assert content["swagger"] == "2.0"
+    assert {"io.cert-manager.v1.Issuer", "io.k8s.api.core.v1.Secret"} <= content["definitions"].keys()
+    assert set(references(content)) <= {f"#/definitions/{name}" for name in content["definitions"]}
+    text = answer(api, "/openapi/v2").body
+    for word in (b'"nullable":', b'"oneOf":', b'"anyOf":'):
+        assert word not in text
+
+
+def test_who_takes_only_protobuf_is_told_what_there_is(api: OpenApi) -> None:
+    with pytest.raises(NotAcceptable, match="application/json"):
+        api.respond("/openapi/v2", PROTOBUF)
+    assert answer(api, "/openapi/v2", accept=f"{PROTOBUF}, application/json").status == 200
+
+
+def test_an_unchanged_document_is_not_sent_again(api: OpenApi) -> None:
+    first = answer(api, "/openapi/v3/api/v1", query="hash=ABC")
+    assert first.headers["cache-control"] == "public, immutable"
+    again = answer(api, "/openapi/v3/api/v1", if_none_match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/openapi", "/openapi/v3/api/v2", "/openapi/v3/apis/none/v1", "/openapi/v4"]
+)
+def test_other_paths_are_not_answered(api: OpenApi, path: str) -> None:
+    assert api.respond(path) is None
