@@ -97,12 +97,16 @@ class ResourceDefinition:
     list_prefix: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        put: Callable[[str, object], None] = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen class sets its derived fields so
-        put("list_kind", self.list_kind or f"{self.kind}List")
-        put("served_versions", self.served_versions or (self.version,))
-        put("bucket", f"{self.group}/{self.plural}" if self.group else self.plural)
-        put("prefix", self._opening(self.kind))
-        put("list_prefix", self._opening(self.list_kind))
+        derived = {
+            "list_kind": self.list_kind or f"{self.kind}List",
+            "served_versions": self.served_versions or (self.version,),
+            "bucket": f"{self.group}/{self.plural}" if self.group else self.plural,
+            "prefix": self._opening(self.kind),
+            "list_prefix": self._opening(self.list_kind or f"{self.kind}List"),
+        }
+        # A frozen class sets its derived fields so.
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def _opening(self, kind: str) -> bytes:
         return f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
