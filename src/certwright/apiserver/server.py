@@ -65,7 +65,7 @@ class ApiServer:
         self._garbage = GarbageCollector(self._backend)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
-        self._termination = Termination(self._backend, self._tasks, closed=self._watches.close)
+        self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._backend.dependents = self._garbage
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]

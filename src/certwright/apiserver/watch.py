@@ -26,6 +26,7 @@ from certwright.store.contract import Compacted, Event, FutureRevision, Page, Ro
 
 _MIN_TIMEOUT_S = 1800.0
 """A watch without `timeoutSeconds` lives between one and two of these, so that not all come back at once."""
+_LAST_WORDS_S = 0.1
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -207,7 +208,7 @@ class WatchStream:
             self._taking = False
 
     def end(self) -> None:
-        """End the stream: its consumer sees the end after what it has not taken yet."""
+        """End the stream, also for a consumer that waits; what it has not taken yet is dropped."""
         self._watch.close()
         self._forget(self)
 
@@ -254,6 +255,10 @@ class Watches:
 
     def _forget(self, stream: WatchStream) -> None:
         self._open.pop(stream, None)
+
+    def close_soon(self, bucket: str) -> None:
+        """End the watches of a resource that is no longer served, once they have heard of its last events."""
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self.close, bucket)
 
     def close(self, bucket: str | None = None) -> None:
         """End all watches (of one bucket)."""
@@ -313,7 +318,7 @@ class _Run:
         deadline = time() + self.options.timeout_s
         every = self.bookmark_every_s if self.options.bookmarks else None
         bookmark_at = time() + every if every is not None else deadline
-        marked = self.watch.position
+        marked = self.options.after or 0
         while (now := time()) < deadline:
             batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
             if batch is None:

@@ -1,0 +1,54 @@
+"""Servers for tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from apiserver.callers import ADMIN, Api, StartApi
+from certwright.apiserver.server import ApiServer
+from certwright.kit import ids
+from certwright.kit.clock import TestClock
+from certwright.kit.exchange import Identity
+from certwright.resources.crds import custom_resource_definitions
+from certwright.store.memory import MemoryStore
+
+
+@pytest.fixture
+async def start_api() -> AsyncIterator[StartApi]:
+    """Starts servers that are closed after the test."""
+    started: list[Api] = []
+
+    async def start(
+        *,
+        store: MemoryStore | None = None,
+        bookmark_every_s: float | None = None,
+        name_suffix: Callable[[], str] = ids.random_suffix,
+        authenticator: Any = lambda _: None,
+        user: Identity | None = ADMIN,
+    ) -> Api:
+        store, clock = store or MemoryStore(), TestClock()
+        server = ApiServer(
+            store,
+            clock,
+            authenticator=authenticator,
+            bookmark_every_s=bookmark_every_s,
+            name_suffix=name_suffix,
+        )
+        await server.start(custom_resource_definitions())
+        started.append(Api(server, clock, store, user))
+        return started[-1]
+
+    yield start
+    for api in started:
+        await api.server.close()
+        await api.store.close()
+
+
+@pytest.fixture
+async def api(start_api: StartApi) -> Api:
+    """A running server."""
+    found: Api = await start_api()
+    return found

@@ -1,0 +1,336 @@
+"""GET: one object, lists, selectors, pages, revisions, representations, paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiserver.callers import (
+    CERTIFICATES,
+    CONFIG_MAPS,
+    CRDS,
+    MERGE,
+    PARTIAL,
+    SECRETS,
+    TABLE,
+    THINGS,
+    Api,
+    Json,
+    StartApi,
+    thing_crd,
+)
+from certwright.apiserver.reads import CHUNK
+from certwright.store.memory import MemoryStore
+
+
+def names(listing: Json) -> list[str]:
+    return [item["metadata"]["name"] for item in listing["items"]]
+
+
+async def test_a_missing_object_is_not_found(api: Api) -> None:
+    answer = await api.call("GET", f"{CERTIFICATES}/web")
+    assert answer.status == 404
+    assert answer.json == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": 'certificates.cert-manager.io "web" not found',
+        "reason": "NotFound",
+        "details": {"name": "web", "group": "cert-manager.io", "kind": "certificates"},
+        "code": 404,
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/api/v1/pods",
+        "/apis/cert-manager.io/v2/certificates",
+        "/apis/cert-manager.io/v1/namespaces/default/clusterissuers",
+        "/api/v1/secrets/a",
+        f"{SECRETS}/a/status",
+        f"{SECRETS}/a/b/c/d",
+        f"{SECRETS}//a",
+    ],
+)
+async def test_a_path_that_names_nothing_is_not_found(api: Api, path: str) -> None:
+    response = await api.raw("GET", path)
+    assert (response.status, response.body) == (404, b"404 page not found\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"{SECRETS}/a"),
+        ("PUT", SECRETS),
+        ("PATCH", SECRETS),
+        ("DELETE", "/api/v1/namespaces"),
+        ("TRACE", SECRETS),
+    ],
+)
+async def test_a_verb_that_the_path_does_not_take(api: Api, method: str, path: str) -> None:
+    answer = await api.call(method, path)
+    assert (answer.status, answer.json["reason"]) == (405, "MethodNotAllowed")
+
+
+async def test_percent_encoded_names_are_names(api: Api) -> None:
+    await api.secret("a.b")
+    assert (await api.ok("GET", f"{SECRETS}/a%2eb"))["metadata"]["name"] == "a.b"
+
+
+async def test_lists_are_ordered_and_of_one_revision(api: Api) -> None:
+    for name in ("b", "a", "c"):
+        await api.secret(name)
+    await api.secret("z", namespace="kube-system")
+    listing = await api.ok("GET", "/api/v1/secrets")
+    assert (listing["kind"], listing["apiVersion"]) == ("SecretList", "v1")
+    assert listing["metadata"] == {"resourceVersion": str(api.store.revision)}
+    assert names(listing) == ["a", "b", "c", "z"]
+    assert names(await api.ok("GET", SECRETS)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("app=web", ["a", "b"]),
+        ("app==web,tier=1", ["a"]),
+        ("app!=web", ["c", "d"]),
+        ("app in (web, db)", ["a", "b", "c"]),
+        ("app notin (web)", ["c", "d"]),
+        ("tier", ["a", "c"]),
+        ("!tier", ["b", "d"]),
+        ("tier>1", ["c"]),
+        ("tier<2", ["a"]),
+        ("app=", []),
+    ],
+)
+async def test_labels_select(api: Api, selector: str, found: list[str]) -> None:
+    labels = {"a": {"app": "web", "tier": "1"}, "b": {"app": "web"}, "c": {"app": "db", "tier": "3"}, "d": {}}
+    for name, given in labels.items():
+        await api.secret(name, labels=given)
+    target = selector.replace("!", "%21").replace(" ", "%20").replace(",", "%2C")
+    assert names(await api.ok("GET", f"{SECRETS}?labelSelector={target}")) == found
+
+
+@pytest.mark.parametrize("selector", ["=x", "a in x", "a=b=c", "a,", "a in (b", "a<b", "-=x", "a=_"])
+async def test_a_label_selector_that_is_none(api: Api, selector: str) -> None:
+    answer = await api.call("GET", f"{SECRETS}?labelSelector={selector.replace(' ', '%20')}")
+    assert answer.status == 400
+    assert "unable to parse requirement" in answer.message
+
+
+async def test_fields_select(api: Api) -> None:
+    await api.secret("a")
+    await api.ok("POST", SECRETS, {"metadata": {"name": "b"}, "type": "test.dev/x"})
+    await api.secret("a", namespace="kube-system")
+
+    async def selected(path: str, selector: str) -> list[str]:
+        return names(await api.ok("GET", f"{path}?fieldSelector={selector.replace('=', '%3D')}"))
+
+    assert await selected(SECRETS, "metadata.name=a") == ["a"]
+    assert await selected(SECRETS, "metadata.name=nothing") == []
+    assert await selected(SECRETS, "metadata.name!=a") == ["b"]
+    assert await selected("/api/v1/secrets", "metadata.name=a") == ["a", "a"]
+    assert await selected("/api/v1/secrets", "metadata.namespace=kube-system") == ["a"]
+    assert await selected(SECRETS, "type=test.dev/x") == ["b"]
+    answer = await api.call("GET", f"{SECRETS}?fieldSelector=data%3Dx")
+    assert (answer.status, answer.message) == (400, "field label not supported: data")
+
+
+async def test_selectable_fields_of_a_definition_select(api: Api) -> None:
+    await api.ok("POST", CRDS, thing_crd())
+    for owner in ("eve", "bob"):
+        await api.ok("POST", THINGS, {"metadata": {"name": owner}, "spec": {"size": 1, "owner": owner}})
+    assert names(await api.ok("GET", f"{THINGS}?fieldSelector=spec.owner%3Deve")) == ["eve"]
+    assert (await api.call("GET", f"{THINGS}?fieldSelector=spec.size%3D1")).status == 400
+
+
+async def test_pages_are_of_one_revision(api: Api) -> None:
+    for name in "abcde":
+        await api.secret(name)
+    first = await api.ok("GET", f"{SECRETS}?limit=2")
+    assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
+    await api.ok("DELETE", f"{SECRETS}/c")
+    await api.secret("bb")
+    second = await api.ok("GET", f"{SECRETS}?limit=2&continue={first['metadata']['continue']}")
+    assert names(second) == ["c", "d"]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    last = await api.ok("GET", f"{SECRETS}?limit=2&continue={second['metadata']['continue']}")
+    assert names(last) == ["e"]
+    assert "continue" not in last["metadata"]
+
+
+async def test_pages_of_a_selection_are_full(api: Api) -> None:
+    for number in range(20):
+        await api.secret(f"s{number:02}", labels={"third": "yes" if number % 3 == 0 else "no"})
+    found: list[str] = []
+    token = ""
+    while True:
+        page = await api.ok("GET", f"{SECRETS}?limit=2&labelSelector=third%3Dyes&continue={token}")
+        found += names(page)
+        token = page["metadata"].get("continue", "")
+        assert len(page["items"]) == 2 or not token
+        if not token:
+            break
+    assert found == [f"s{number:02}" for number in range(0, 20, 3)]
+
+
+async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None:
+    api = await start_api(store=MemoryStore(window_bytes=2000))
+    for name in "abc":
+        await api.secret(name)
+    first = await api.ok("GET", f"{SECRETS}?limit=2")
+    for number in range(20):
+        patch = {"metadata": {"labels": {"n": str(number)}}}
+        await api.ok("PATCH", f"{SECRETS}/a", patch, content_type=MERGE)
+    old = await api.call("GET", f"{SECRETS}?limit=2&continue={first['metadata']['continue']}")
+    assert (old.status, old.json["reason"]) == (410, "Expired")
+    assert "The provided continue parameter is too old" in old.message
+    rest = await api.ok("GET", f"{SECRETS}?limit=2&continue={old.json['metadata']['continue']}")
+    assert names(rest) == ["c"]
+    exact = await api.call("GET", f"{SECRETS}?resourceVersion=1&resourceVersionMatch=Exact")
+    assert (exact.status, exact.message) == (410, "The resourceVersion for the provided list is too old.")
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("resourceVersion=0", 200),
+        ("resourceVersion=5", 200),
+        ("resourceVersion=5&resourceVersionMatch=NotOlderThan", 200),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan", 200),
+        ("resourceVersion=99999", 504),
+        ("resourceVersion=99999&resourceVersionMatch=Exact", 504),
+        ("resourceVersion=x", 422),
+        ("resourceVersionMatch=Exact", 422),
+        ("resourceVersion=0&resourceVersionMatch=Exact", 422),
+        ("resourceVersion=5&resourceVersionMatch=Roughly", 422),
+        ("continue=nonsense", 400),
+        ("continue=e30", 400),
+        ("limit=x", 400),
+        ("limit=-1", 200),
+    ],
+)
+async def test_forms_of_resource_versions(api: Api, query: str, status: int) -> None:
+    assert (await api.call("GET", f"{SECRETS}?{query}")).status == status
+
+
+async def test_a_list_as_it_was(api: Api) -> None:
+    await api.secret("a")
+    then = api.store.revision
+    await api.secret("b")
+    listing = await api.ok("GET", f"{SECRETS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (names(listing), listing["metadata"]["resourceVersion"]) == (["a"], str(then))
+
+
+async def test_a_revision_that_is_not_reached(api: Api) -> None:
+    await api.secret("a")
+    answer = await api.call("GET", f"{SECRETS}/a?resourceVersion=99999")
+    assert (answer.status, answer.json["reason"]) == (504, "Timeout")
+    assert answer.message == f"Too large resource version: 99999, current: {api.store.revision}"
+    assert answer.json["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert (await api.call("GET", f"{SECRETS}/a?resourceVersion=0")).status == 200
+
+
+async def test_long_lists_are_streamed_whole(api: Api) -> None:
+    for number in range(CHUNK + 7):
+        await api.ok(
+            "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number:04}", "labels": {"odd": str(number % 2)}}}
+        )
+    response = await api.raw("GET", CONFIG_MAPS)
+    assert response.stream is not None
+    listing = (await api.call("GET", CONFIG_MAPS)).json
+    assert names(listing) == [f"c{number:04}" for number in range(CHUNK + 7)]
+    odd = (await api.call("GET", f"{CONFIG_MAPS}?labelSelector=odd%3D1")).json
+    assert len(odd["items"]) == (CHUNK + 7) // 2
+    none = (await api.call("GET", f"{CONFIG_MAPS}?labelSelector=odd%3D2")).json
+    assert none["items"] == []
+
+
+async def test_a_table_has_the_printer_columns(api: Api) -> None:
+    await api.certificate("web")
+    for target in (CERTIFICATES, f"{CERTIFICATES}/web"):
+        table = await api.ok("GET", target, accept=f"{TABLE},application/json")
+        assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        assert columns[:3] == ["Name", "Ready", "Secret"]
+        (row,) = table["rows"]
+        assert row["cells"][0] == "web"
+        assert row["object"]["kind"] == "PartialObjectMetadata"
+    whole = await api.ok("GET", f"{CERTIFICATES}?includeObject=Object", accept=TABLE)
+    assert whole["rows"][0]["object"]["kind"] == "Certificate"
+
+
+async def test_metadata_only(api: Api) -> None:
+    await api.secret("a", labels={"x": "y"})
+    one = await api.ok("GET", f"{SECRETS}/a", accept=PARTIAL)
+    assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert set(one) == {"kind", "apiVersion", "metadata"}
+    many = await api.ok("GET", SECRETS, accept=PARTIAL.replace("Metadata", "MetadataList", 1))
+    assert many["kind"] == "PartialObjectMetadataList"
+    assert many["items"] == [one]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("", 200),
+        ("*/*", 200),
+        ("application/json, */*", 200),
+        ("application/vnd.kubernetes.protobuf,application/json", 200),
+        ("application/vnd.kubernetes.protobuf", 406),
+        ("application/yaml", 406),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io", 406),
+        ("application/json;q=0", 406),
+        ("text/html;q=0.9, application/json;q=0.8", 200),
+    ],
+)
+async def test_representations(api: Api, accept: str, status: int) -> None:
+    answer = await api.call("GET", SECRETS, accept=accept)
+    assert answer.status == status
+    if status == 406:
+        assert answer.message.startswith("only the following media types are accepted: application/json")
+
+
+async def test_head_and_health(api: Api) -> None:
+    for path in ("/healthz", "/livez", "/livez/ping", "/readyz"):
+        response = await api.raw("HEAD", path)
+        assert (response.status, response.body) == (200, b"ok")
+    await api.server.close()
+    assert (await api.raw("GET", "/readyz")).status == 503
+    assert (await api.raw("GET", "/livez")).status == 200
+
+
+async def test_discovery_knows_what_is_served(api: Api) -> None:
+    groups = [group["name"] for group in (await api.ok("GET", "/apis"))["groups"]]
+    assert {"cert-manager.io", "acme.cert-manager.io", "apiextensions.k8s.io"} <= set(groups)
+    resources = (await api.ok("GET", "/apis/cert-manager.io/v1"))["resources"]
+    assert {"certificates", "certificates/status"} <= {resource["name"] for resource in resources}
+    assert "gitVersion" in await api.ok("GET", "/version")
+
+
+async def test_an_unforeseen_failure_tells_the_log_only(
+    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the secret is hunter2")
+
+    monkeypatch.setattr(api.store, "get", broken)
+    answer = await api.call("GET", f"{SECRETS}/a?x=secret")
+    assert (answer.status, answer.json["reason"]) == (500, "InternalError")
+    assert "hunter2" not in answer.message
+    assert "hunter2" in caplog.text
+    assert "x=secret" not in caplog.text
+
+
+async def test_a_start_brings_stored_definitions_into_line(start_api: StartApi) -> None:
+    store = MemoryStore()
+    api = await start_api(store=store)
+    await api.ok("POST", CRDS, thing_crd())
+    await api.ok("POST", THINGS, {"metadata": {"name": "a"}, "spec": {"size": 1}})
+    await api.server.close()
+    before = store.revision
+    again = await start_api(store=store)
+    assert store.revision == before, "a restart writes nothing"
+    assert names(await again.ok("GET", THINGS)) == ["a"]

@@ -1,0 +1,194 @@
+"""Streams of events."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from apiserver.callers import (
+    CERTIFICATES,
+    CONFIG_MAPS,
+    MERGE,
+    PARTIAL,
+    SECRETS,
+    TABLE,
+    Api,
+    StartApi,
+)
+from certwright.apiserver.reads import CHUNK
+from certwright.store.memory import MemoryStore
+
+INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+
+async def test_a_watch_tells_what_happens_after_its_revision(api: Api) -> None:
+    await api.secret("old")
+    watch = await api.watch(f"{SECRETS}?resourceVersion={api.store.revision}")
+    made = await api.secret("a")
+    patched = await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
+    await api.ok("DELETE", f"{SECRETS}/a")
+    await api.secret("elsewhere", namespace="kube-system")
+    await api.secret("b")
+    assert await watch.next() == {"type": "ADDED", "object": made}
+    assert await watch.next() == {"type": "MODIFIED", "object": patched}
+    gone = await watch.next()
+    assert gone["type"] == "DELETED"
+    assert gone["object"]["data"] == made["data"]
+    before = int(patched["metadata"]["resourceVersion"])
+    assert gone["object"]["metadata"]["resourceVersion"] == str(before + 1)
+    assert await watch.names(1) == [("ADDED", "b")]
+
+
+async def test_a_watch_resumes_without_gap(api: Api) -> None:
+    start = api.store.revision
+    made = [await api.secret(name) for name in "abc"]
+    watch = await api.watch(f"{SECRETS}?resourceVersion={made[0]['metadata']['resourceVersion']}")
+    assert await watch.names(2) == [("ADDED", "b"), ("ADDED", "c")]
+    all_of_them = await api.watch(f"{SECRETS}?resourceVersion={start}")
+    assert [name for _, name in await all_of_them.names(3)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("query", ["", "resourceVersion=0"])
+async def test_without_revision_what_is_there_comes_first(api: Api, query: str) -> None:
+    await api.secret("a")
+    await api.secret("b")
+    watch = await api.watch(f"{SECRETS}?{query}")
+    await api.secret("c")
+    assert await watch.names(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+
+
+async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
+    await api.certificate("a")
+    watch = await api.watch(f"{CERTIFICATES}?{INITIAL}")
+    assert await watch.names(1) == [("ADDED", "a")]
+    mark = await watch.next()
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["kind"] == "Certificate"
+    assert mark["object"]["metadata"] == {
+        "resourceVersion": str(api.store.revision),
+        "annotations": {"k8s.io/initial-events-end": "true"},
+    }
+    await api.certificate("b")
+    assert await watch.names(1) == [("ADDED", "b")]
+
+
+async def test_initial_events_of_many_objects(api: Api) -> None:
+    for number in range(CHUNK + 5):
+        await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": f"c{number:04}"}})
+    watch = await api.watch(f"{CONFIG_MAPS}?{INITIAL}")
+    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "later"}})
+    seen = [name for _, name in await watch.names(CHUNK + 7)]
+    assert seen == [*(f"c{number:04}" for number in range(CHUNK + 5)), "", "later"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sendInitialEvents=true",
+        "resourceVersionMatch=NotOlderThan",
+        "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "resourceVersion=x",
+    ],
+)
+async def test_parameters_that_do_not_go_together(api: Api, query: str) -> None:
+    assert (await api.call("GET", f"{SECRETS}?watch=1&{query}")).status == 422
+
+
+async def test_an_object_that_no_longer_matches_is_deleted_for_its_watcher(api: Api) -> None:
+    watch = await api.watch(f"{SECRETS}?labelSelector=app%3Dweb&resourceVersion={api.store.revision}")
+    await api.secret("a")
+    await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"app": "web"}}}, content_type=MERGE)
+    await api.ok("PATCH", f"{SECRETS}/a", {"data": {"more": "eA=="}}, content_type=MERGE)
+    out = await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"app": "db"}}}, content_type=MERGE)
+    await api.ok("DELETE", f"{SECRETS}/a")
+    await api.secret("b", labels={"app": "web"})
+    assert await watch.names(2) == [("ADDED", "a"), ("MODIFIED", "a")]
+    gone = await watch.next()
+    assert gone["type"] == "DELETED"
+    assert gone["object"]["metadata"]["resourceVersion"] == out["metadata"]["resourceVersion"]
+    assert gone["object"]["metadata"]["labels"] == {"app": "web"}
+    await api.ok("DELETE", f"{SECRETS}/b")
+    assert await watch.names(2) == [("ADDED", "b"), ("DELETED", "b")]
+
+
+async def test_one_object_is_watched_by_name(api: Api) -> None:
+    revision = api.store.revision
+    by_field = await api.watch(f"{SECRETS}?fieldSelector=metadata.name%3Db&resourceVersion={revision}")
+    by_path = await api.watch(f"{SECRETS}/b?resourceVersion={revision}")
+    for name in "abc":
+        await api.secret(name)
+    await api.ok("DELETE", f"{SECRETS}/b")
+    for watch in (by_field, by_path):
+        assert await watch.names(2) == [("ADDED", "b"), ("DELETED", "b")]
+
+
+async def test_events_come_as_tables_and_as_metadata(api: Api) -> None:
+    tables = await api.watch(f"{CERTIFICATES}?resourceVersion={api.store.revision}", accept=TABLE)
+    partial = await api.watch(f"{CERTIFICATES}?resourceVersion={api.store.revision}", accept=PARTIAL)
+    for name in "ab":
+        await api.certificate(name)
+    first, second = (await tables.next())["object"], (await tables.next())["object"]
+    assert first["columnDefinitions"][0]["name"] == "Name"
+    assert not second.get("columnDefinitions")
+    assert [row["cells"][0] for row in (*first["rows"], *second["rows"])] == ["a", "b"]
+    event = await partial.next()
+    assert set(event["object"]) == {"kind", "apiVersion", "metadata"}
+
+
+async def test_too_old_a_revision_is_gone(start_api: StartApi) -> None:
+    api = await start_api(store=MemoryStore(window_bytes=2000))
+    for number in range(20):
+        await api.secret(f"s{number}")
+    answer = await api.call("GET", f"{SECRETS}?watch=true&resourceVersion=1")
+    assert (answer.status, answer.json["reason"], answer.json["code"]) == (410, "Expired", 410)
+    assert answer.message.startswith("too old resource version: 1 (")
+    future = await api.call("GET", f"{SECRETS}?watch=true&resourceVersion=9999")
+    assert future.status == 504
+
+
+async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -> None:
+    api = await start_api(bookmark_every_s=0.01)
+    watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
+    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "other"}})
+    mark = await watch.next()
+    assert (mark["type"], mark["object"]["metadata"]) == (
+        "BOOKMARK",
+        {"resourceVersion": str(api.store.revision)},
+    )
+
+
+async def test_a_watch_ends_at_its_time_with_a_bookmark(api: Api) -> None:
+    watch = await api.watch(f"{SECRETS}?timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=5")
+    await api.secret("a")
+    assert [event["type"] for event in await watch.rest()] == ["ADDED", "BOOKMARK"]
+
+
+async def test_closing_the_server_ends_its_watches(api: Api) -> None:
+    watch = await api.watch(f"{SECRETS}?resourceVersion={api.store.revision}")
+    reading = asyncio.create_task(watch.rest())
+    await asyncio.sleep(0)
+    await api.server.close()
+    assert await asyncio.wait_for(reading, 1) == []
+
+
+async def test_a_closed_watch_lets_go_also_before_it_is_read(api: Api) -> None:
+    for read in (False, True):
+        watch = await api.watch(SECRETS)
+        if read:
+            await api.secret("a")
+            await watch.next()
+        await watch.close()
+        await watch.close()
+        with pytest.raises(StopAsyncIteration):
+            await watch.next()
+
+
+async def test_watchers_of_one_form_share_the_bytes(api: Api) -> None:
+    revision = api.store.revision
+    responses = [await api.raw("GET", f"{SECRETS}?watch=true&resourceVersion={revision}") for _ in range(2)]
+    await api.secret("a")
+    chunks = [await anext(response.stream) for response in responses if response.stream is not None]
+    assert chunks[0] is chunks[1]
+    for response in responses:
+        await response.stream.aclose()  # type: ignore[union-attr] # a watch is a stream that can be closed
