@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,13 +29,18 @@ from certwright.controllers.manager import Controllers
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Threads
 from certwright.resources.crds import custom_resource_definitions
-from certwright.store.contract import Damaged, Store, StoreError
+from certwright.resources.errors import ApiError
+from certwright.store.contract import Store, StoreError
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_SYNC_WITHIN_S = 60.0
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
@@ -126,6 +133,8 @@ class RunningServer:
     def __init__(self, api: ApiServer, address: str, kubeconfig_path: Path, closers: _Closers) -> None:
         self._api = api
         self._closers = closers
+        self._tasks = TaskSet()
+        closers.add(self._tasks.close)
         self.address = address
         self.kubeconfig = kubeconfig_path
         self.controllers: RunningControllers | None = None
@@ -134,12 +143,26 @@ class RunningServer:
         """A client inside this process, with the administrator's rights."""
         return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
 
+    def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something for as long as the daemon runs."""
+        self._tasks.start(work, name=name)
+
     async def wait_failed(self) -> BaseException:
         """Return when a part that must never end has ended, with the reason."""
-        if self.controllers is None:
-            await asyncio.Event().wait()
-        assert self.controllers is not None
-        return await self.controllers.wait_failed()
+        waits: list[Coroutine[Any, Any, BaseException]] = [self._own_failure()]
+        if self.controllers is not None:
+            waits.append(self.controllers.wait_failed())
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _own_failure(self) -> BaseException:
+        await self._tasks.failed.wait()
+        return self._tasks.error or RuntimeError("a background task ended")
 
     async def close(self) -> None:
         """Stop accepting requests, end watches, commit what is being written, let go of the data."""
@@ -147,7 +170,7 @@ class RunningServer:
 
 
 class _Closers:
-    """What has to be undone, last started first."""
+    """What has to be undone, last started first; one that fails does not keep the others from it."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Awaitable[None]]] = []
@@ -157,7 +180,11 @@ class _Closers:
 
     async def close(self) -> None:
         while self._undo:
-            await self._undo.pop()()
+            undo = self._undo.pop()
+            try:
+                await undo()
+            except Exception:
+                _log.exception("a part did not stop cleanly")
 
 
 async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> RunningServer:
@@ -178,29 +205,60 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
     _lock_data_dir(options.data_dir, closers)
     store = await _open_store(options)
     closers.add(store.close)
-    try:
+    with _writing(options.data_dir):
         identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
         token = _admin_token(options.data_dir)
-    except OSError as error:
-        raise StartError(_cannot_write(options.data_dir, error)) from error
     api = ApiServer(store, clock, authenticator=StaticTokens({token: ADMIN}))
+    closers.add(api.close)
     try:
         await api.start(custom_resource_definitions())
-    except StoreError as error:
+    except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
-    closers.add(api.close)
     face = await _listen(api, options, identity)
     closers.add(face.close)
     address = f"https://{_in_url(options.host)}:{face.port}"
     server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
-    rendered = kubeconfig.render(address, identity.ca_pem, token)
-    write_atomically(server.kubeconfig, rendered)
+    server.watch_over(_keep_serving(face, identity, options, clock), name="serving certificate")
     if options.controllers.controllers:
         local = LocalTransport(api.handle, CONTROLLER)
         server.controllers = await start_controllers(local, options.controllers, clock=clock)
         closers.add(server.controllers.close)
-        await server.controllers.wait_synced()
+        await _wait_synced(server.controllers)
+    with _writing(options.data_dir):
+        write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
     return server
+
+
+async def _wait_synced(controllers: RunningControllers) -> None:
+    try:
+        await asyncio.wait_for(controllers.wait_synced(), _SYNC_WITHIN_S)
+    except TimeoutError:
+        raise StartError(
+            f"the controllers could not read what the store holds within {_SYNC_WITHIN_S:.0f} s; "
+            "the log lines above say why"
+        ) from None
+
+
+async def _keep_serving(
+    face: asgi.HttpsFace, identity: serving.ServingIdentity, options: ServeOptions, clock: Clock
+) -> None:
+    """Renew the server's own certificate in time, without dropping a connection."""
+    while True:
+        await clock.sleep_until(max(identity.renew_at, clock.now() + timedelta(minutes=1)))
+        try:
+            identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
+            face.reload(identity.cert_path, identity.key_path)
+        except OSError as error:
+            _log.warning("the server's own certificate could not be renewed: %s; trying again", error)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with files below `path` into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StartError(_cannot_write(path, error)) from error
 
 
 def _lock_data_dir(data_dir: Path, closers: _Closers) -> None:
@@ -224,6 +282,8 @@ def _lock_data_dir(data_dir: Path, closers: _Closers) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> str:
     what = error.strerror or str(error)
+    if error.errno == errno.ENOSPC:
+        return f"the disk that holds {path} is full"
     return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
 
 
@@ -235,7 +295,7 @@ async def _open_store(options: ServeOptions) -> Store:
         raise StartError(f"--store {where}: this version has no etcd store yet; give a path, or memory")
     try:
         return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
-    except (StoreError, Damaged) as error:
+    except StoreError as error:
         raise StartError(str(error)) from error
 
 
