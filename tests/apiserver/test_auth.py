@@ -97,7 +97,8 @@ async def test_users_without_rights_may_only_look_at_what_is_served(start_api: S
     status = await api.call("PATCH", f"{CERTIFICATES}/web/status", {}, **as_eve)
     assert status.message == (
         'certificates.cert-manager.io "web" is forbidden: '
-        'User "eve" cannot patch resource "certificates/status" in API group "cert-manager.io" in the namespace "default"'
+        'User "eve" cannot patch resource "certificates/status" in API group "cert-manager.io" '
+        'in the namespace "default"'
     )
     assert status.json["details"] == {"name": "web", "group": "cert-manager.io", "kind": "certificates"}
     crds = await api.call("POST", CRDS, {}, **as_eve)

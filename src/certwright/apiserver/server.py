@@ -86,6 +86,11 @@ class ApiServer:
         """Whether the work behind the answers (garbage, terminating namespaces) is done."""
         return self._garbage.idle and self._termination.idle
 
+    @property
+    def open_watches(self) -> int:
+        """How many streams of events are open."""
+        return len(self._watches)
+
     async def start(self, crds: list[dict[str, Any]]) -> None:
         """Serve what the store holds; create or update `crds`; make the namespaces every cluster has.
 

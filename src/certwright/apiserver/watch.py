@@ -228,6 +228,9 @@ class Watches:
         self._cache = EventCache()
         self._open: dict[WatchStream, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     async def open(self, call: Call) -> Response:
         """GET with `watch`: the stream of events. Raises `Expired` when the revision is no longer kept."""
         backend, bucket, namespace = self._backend, call.definition.bucket, call.route.namespace or None

@@ -1,0 +1,472 @@
+"""The face: TLS, limits, disconnects, closing; and kubectl through it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi, certificate
+from certwright.apiserver import serving
+from certwright.apiserver.asgi import MAX_BODY, HttpsFace, serve_https
+from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens
+from support.real import require
+
+TOKENS = StaticTokens({"secret": ADMIN})
+
+
+@dataclass(slots=True)
+class Served:
+    """A server behind TLS, a session that trusts it, and its address."""
+
+    api: Api
+    face: HttpsFace
+    identity: serving.ServingIdentity
+    session: aiohttp.ClientSession
+    url: str
+
+
+@asynccontextmanager
+async def served(start_api: StartApi, folder: Path) -> AsyncIterator[Served]:
+    api = await start_api(authenticator=FirstOf(ClientCertificates(), TOKENS), user=None)
+    identity = serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    face = await serve_https(
+        api.server.handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=None,
+    )
+    context = ssl.create_default_context(cadata=identity.ca_pem.decode())
+    connector = aiohttp.TCPConnector(ssl=context)
+    headers = {"authorization": "Bearer secret"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        try:
+            yield Served(api, face, identity, session, f"https://127.0.0.1:{face.port}")
+        finally:
+            await face.close()
+
+
+async def test_requests_go_through_tls(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        async with it.session.post(it.url + CERTIFICATES, json=certificate("web")) as made:
+            assert made.status == 201
+        async with it.session.get(f"{it.url}{CERTIFICATES}/web?x=%20y") as got:
+            assert (await got.json())["metadata"]["name"] == "web"
+            assert got.headers["content-type"] == "application/json"
+        async with it.session.get(it.url + CERTIFICATES, headers={"authorization": "Bearer x"}) as refused:
+            assert refused.status == 401
+        async with it.session.head(it.url + "/livez/ping") as alive:
+            assert alive.status == 200
+
+
+async def test_bodies_are_limited(start_api: StartApi, tmp_path: Path) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY // 100_000 + 2):
+            yield b"x" * 100_000
+
+    async with served(start_api, tmp_path) as it:
+        for body in (io.BytesIO(b"x" * (MAX_BODY + 1)), endless()):
+            async with it.session.post(it.url + SECRETS, data=body) as answer:
+                assert answer.status == 413
+                assert (await answer.json())["reason"] == "RequestEntityTooLarge"
+        async with it.session.get(it.url + SECRETS) as after:
+            assert after.status == 200
+
+
+async def test_headers_are_limited(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        async with it.session.get(it.url + SECRETS, headers={"x-large": "x" * 70_000}) as answer:
+            assert answer.status == 400
+        async with it.session.get(it.url + SECRETS) as after:
+            assert after.status == 200
+
+
+async def test_large_answers_are_compressed_for_who_takes_it(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        body = {"metadata": {"name": "big"}, "data": {"x": "y" * 200_000}}
+        async with it.session.post(it.url + CONFIG_MAPS, json=body) as made:
+            assert made.status == 201
+        target = f"{it.url}{CONFIG_MAPS}/big"
+        async with it.session.get(target, auto_decompress=False, headers={"accept-encoding": "gzip"}) as got:
+            assert got.headers["content-encoding"] == "gzip"
+            assert json.loads(gzip.decompress(await got.read()))["data"] == body["data"]
+        async with it.session.get(target, headers={"accept-encoding": "identity"}) as plain:
+            assert "content-encoding" not in plain.headers
+
+
+async def test_a_long_list_arrives_whole(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.user = ADMIN
+        for number in range(700):
+            await it.api.ok(
+                "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
+            )
+        for encoding in ("gzip", "identity"):
+            async with it.session.get(it.url + CONFIG_MAPS, headers={"accept-encoding": encoding}) as got:
+                assert len((await got.json())["items"]) == 700
+
+
+async def test_a_watcher_that_goes_is_forgotten(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.user = ADMIN
+        target = f"{it.url}{SECRETS}?watch=true&resourceVersion={it.api.store.revision}"
+        async with it.session.get(target) as watch:
+            await it.api.secret("a")
+            assert json.loads(await watch.content.readline())["object"]["metadata"]["name"] == "a"
+            assert it.api.server.open_watches == 1
+            watch.close()
+        for _ in range(200):  # the end of a connection takes a moment to arrive
+            async with it.session.get(f"{it.url}/livez") as alive:
+                assert alive.status == 200
+            if not it.api.server.open_watches:
+                break
+        assert it.api.server.open_watches == 0
+
+
+async def test_closing_takes_less_than_two_seconds_with_open_watches(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        watches = [await it.session.get(f"{it.url}{SECRETS}?watch=true") for _ in range(3)]
+        began = time.monotonic()
+        await it.face.close()
+        assert time.monotonic() - began < 2
+        for watch in watches:
+            assert await watch.content.read() == b""
+
+
+async def test_a_port_in_use_is_an_os_error(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        with pytest.raises(OSError, match="in use"):
+            await serve_https(
+                it.api.server.handle,
+                host="127.0.0.1",
+                port=it.face.port,
+                certfile=it.identity.cert_path,
+                keyfile=it.identity.key_path,
+                client_ca_file=None,
+            )
+
+
+async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path: Path) -> None:
+    api = await start_api(authenticator=ClientCertificates(), user=None)
+    identity = serving.load_or_make(tmp_path, host="127.0.0.1", now=datetime.now(UTC))
+    key, pair = tmp_path / "client.key", tmp_path / "client.crt"
+    csr, ca = tmp_path / "csr", f"-CA {tmp_path}/ca.crt -CAkey {tmp_path}/ca.key -CAcreateserial"
+    _openssl(f"req -newkey rsa:2048 -nodes -keyout {key} -out {csr} -subj /O=system:masters/CN=admin")
+    _openssl(f"x509 -req -in {csr} -out {pair} -days 1 {ca}")
+    face = await serve_https(
+        api.server.handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=None,
+    )
+    context = ssl.create_default_context(cadata=identity.ca_pem.decode())
+    connector = aiohttp.TCPConnector(ssl=context)
+    headers = {"authorization": "Bearer secret"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        try:
+            yield Served(api, face, identity, session, f"https://127.0.0.1:{face.port}")
+        finally:
+            await face.close()
+
+
+async def test_requests_go_through_tls(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        async with it.session.post(it.url + CERTIFICATES, json=certificate("web")) as made:
+            assert made.status == 201
+        async with it.session.get(f"{it.url}{CERTIFICATES}/web?x=%20y") as got:
+            assert (await got.json())["metadata"]["name"] == "web"
+            assert got.headers["content-type"] == "application/json"
+        async with it.session.get(it.url + CERTIFICATES, headers={"authorization": "Bearer x"}) as refused:
+            assert refused.status == 401
+        async with it.session.head(it.url + "/livez/ping") as alive:
+            assert alive.status == 200
+
+
+async def test_bodies_are_limited(start_api: StartApi, tmp_path: Path) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY // 100_000 + 2):
+            yield b"x" * 100_000
+
+    async with served(start_api, tmp_path) as it:
+        for body in (io.BytesIO(b"x" * (MAX_BODY + 1)), endless()):
+            async with it.session.post(it.url + SECRETS, data=body) as answer:
+                assert answer.status == 413
+                assert (await answer.json())["reason"] == "RequestEntityTooLarge"
+        async with it.session.get(it.url + SECRETS) as after:
+            assert after.status == 200
+
+
+async def test_headers_are_limited(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        async with it.session.get(it.url + SECRETS, headers={"x-large": "x" * 70_000}) as answer:
+            assert answer.status == 400
+        async with it.session.get(it.url + SECRETS) as after:
+            assert after.status == 200
+
+
+async def test_large_answers_are_compressed_for_who_takes_it(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        body = {"metadata": {"name": "big"}, "data": {"x": "y" * 200_000}}
+        async with it.session.post(it.url + CONFIG_MAPS, json=body) as made:
+            assert made.status == 201
+        target = f"{it.url}{CONFIG_MAPS}/big"
+        async with it.session.get(target, auto_decompress=False, headers={"accept-encoding": "gzip"}) as got:
+            assert got.headers["content-encoding"] == "gzip"
+            assert json.loads(gzip.decompress(await got.read()))["data"] == body["data"]
+        async with it.session.get(target, headers={"accept-encoding": "identity"}) as plain:
+            assert "content-encoding" not in plain.headers
+
+
+async def test_a_long_list_arrives_whole(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.user = ADMIN
+        for number in range(700):
+            await it.api.ok(
+                "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
+            )
+        for encoding in ("gzip", "identity"):
+            async with it.session.get(it.url + CONFIG_MAPS, headers={"accept-encoding": encoding}) as got:
+                assert len((await got.json())["items"]) == 700
+
+
+async def test_a_watcher_that_goes_is_forgotten(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.user = ADMIN
+        target = f"{it.url}{SECRETS}?watch=true&resourceVersion={it.api.store.revision}"
+        async with it.session.get(target) as watch:
+            await it.api.secret("a")
+            assert json.loads(await watch.content.readline())["object"]["metadata"]["name"] == "a"
+            assert it.api.server.open_watches == 1
+            watch.close()
+        for _ in range(200):  # the end of a connection takes a moment to arrive
+            async with it.session.get(f"{it.url}/livez") as alive:
+                assert alive.status == 200
+            if not it.api.server.open_watches:
+                break
+        assert it.api.server.open_watches == 0
+
+
+async def test_closing_takes_less_than_two_seconds_with_open_watches(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        watches = [await it.session.get(f"{it.url}{SECRETS}?watch=true") for _ in range(3)]
+        began = time.monotonic()
+        await it.face.close()
+        assert time.monotonic() - began < 2
+        for watch in watches:
+            assert await watch.content.read() == b""
+
+
+async def test_a_port_in_use_is_an_os_error(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        with pytest.raises(OSError, match="in use"):
+            await serve_https(
+                it.api.server.handle,
+                host="127.0.0.1",
+                port=it.face.port,
+                certfile=it.identity.cert_path,
+                keyfile=it.identity.key_path,
+                client_ca_file=None,
+            )
+
+
+async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path: Path) -> None:
+    api = await start_api(authenticator=ClientCertificates(), user=None)
+    identity = serving.load_or_make(tmp_path, host="127.0.0.1", now=datetime.now(UTC))
+    key, pair = tmp_path / "client.key", tmp_path / "client.crt"
+    _openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(tmp_path / "csr"),
+             "-subj", "/O=system:masters/CN=admin")  # fmt: skip
+    _openssl("x509", "-req", "-in", str(tmp_path / "csr"), "-CA", str(tmp_path / "ca.crt"),
+             "-CAkey", str(tmp_path / "ca.key"), "-out", str(pair), "-days", "1", "-CAcreateserial")  # fmt: skip
+    face = await serve_https(
+        api.server.handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=tmp_path / "ca.crt",
+    )
+    statuses = []
+    for certificate_file in (pair, None):
+        context = ssl.create_default_context(cadata=identity.ca_pem.decode())
+        if certificate_file is not None:
+            context.load_cert_chain(certificate_file, key)
+        connector = aiohttp.TCPConnector(ssl=context)
+        session = aiohttp.ClientSession(connector=connector)
+        async with session, session.get(f"https://127.0.0.1:{face.port}{SECRETS}") as answer:
+            statuses.append(answer.status)
+    await face.close()
+    assert statuses == [200, 401]
+
+
+def _openssl(arguments: str) -> None:
+    subprocess.run([require("openssl"), *arguments.split()], check=True, capture_output=True)
+
+
+@dataclass(slots=True)
+class Kubectl:
+    """kubectl, pointed at a server."""
+
+    program: str
+    config: Path
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        cache = f"--cache-dir={self.config.parent / 'cache'}"
+        return [self.program, f"--kubeconfig={self.config}", cache, *arguments]
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            *self._command(arguments), stdin=pipe, stdout=pipe, stderr=pipe
+        )
+
+    async def fails(self, *arguments: str, stdin: str = "") -> str:
+        process = await self.start(*arguments)
+        _, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        assert process.returncode != 0
+        return errors.decode()
+
+    async def __call__(self, *arguments: str, stdin: str = "") -> str:
+        process = await self.start(*arguments)
+        output, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        assert process.returncode == 0, errors.decode()
+        return output.decode()
+
+
+@asynccontextmanager
+async def kubectl_on(it: Served, folder: Path) -> AsyncIterator[Kubectl]:
+    config = folder / "kubeconfig"
+    cluster = {"server": it.url, "certificate-authority": str(folder / "ca.crt")}
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    yield Kubectl(require("kubectl"), config)
+
+
+def manifest(**changes: Any) -> str:
+    body = certificate("web")
+    body["spec"].update(changes)
+    return json.dumps(body)
+
+
+@pytest.mark.real("kubectl")
+async def test_kubectl_does_its_daily_work(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
+        resources = await kubectl("api-resources")
+        assert "certificates" in resources
+        assert "configmaps" in resources
+        assert "created" in await kubectl("apply", "-f", "-", stdin=manifest())
+        assert "unchanged" in await kubectl("apply", "-f", "-", stdin=manifest())
+        assert "configured" in await kubectl("apply", "-f", "-", stdin=manifest(dnsNames=["b.example.com"]))
+        assert "web" in await kubectl("get", "certificates")
+        assert "b.example.com" in await kubectl("get", "cert", "web", "-o", "yaml")
+        assert "Dns Names" in (await kubectl("describe", "certificate", "web")).title()
+        await kubectl("label", "certificate", "web", "tier=front")
+        await kubectl("annotate", "certificate", "web", "note=hello")
+        assert "web" in await kubectl("get", "certificates", "-A", "-l", "tier=front", "-o", "name")
+        edited = json.loads(await kubectl("get", "certificate", "web", "-o", "json"))
+        edited["spec"]["secretName"] = "edited"
+        assert "replaced" in await kubectl("replace", "-f", "-", stdin=json.dumps(edited))
+        refused = await kubectl.fails("replace", "-f", "-", stdin=json.dumps(edited))
+        assert "the object has been modified" in refused
+        duration = '[{"op":"add","path":"/spec/duration","value":"2h"}]'
+        assert "patched" in await kubectl("patch", "certificate", "web", "--type=json", "-p", duration)
+        assert "deleted" in await kubectl("delete", "certificate", "web")
+        assert 'certificates.cert-manager.io "web" not found' in await kubectl.fails("get", "cert", "web")
+
+
+@pytest.mark.real("kubectl")
+async def test_kubectl_writes_core_kinds(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s"},
+            "stringData": {"password": "hunter2"},
+        }
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "1"}}
+        for body in (secret, config):
+            assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(body))
+            assert "AlreadyExists" in await kubectl.fails("create", "-f", "-", stdin=json.dumps(body))
+        config["data"] = {"x": "2"}
+        assert "configured" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
+        assert "unchanged" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
+        assert "hunter2" not in await kubectl("describe", "secret", "s")
+        await kubectl("label", "configmap", "c", "a=b")
+        assert "a=b" in await kubectl("get", "configmap", "c", "--show-labels")
+        await kubectl("patch", "configmap", "c", "-p", '{"data":{"y":"3"}}')
+        assert json.loads(await kubectl("get", "configmap", "c", "-o", "json"))["data"] == {
+            "x": "2",
+            "y": "3",
+        }
+        assert "secret/s" in await kubectl("get", "secrets,configmaps", "-o", "name")
+        await kubectl("delete", "secret/s", "configmap/c")
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(namespace))
+        assert "deleted" in await kubectl("delete", "namespace", "team")
+
+
+@pytest.mark.real("kubectl")
+async def test_kubectl_watches_and_waits(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
+        it.api.user = ADMIN
+        await it.api.certificate("web")
+        watching = await kubectl.start("get", "certificates", "-w", "--no-headers")
+        waiting = await kubectl.start("wait", "certificate/web", "--for=condition=Ready", "--timeout=20s")
+        assert watching.stdout is not None
+        assert (await asyncio.wait_for(watching.stdout.readline(), 20)).startswith(b"web")
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Ready",
+            "message": "done",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        patch = {"status": {"conditions": [ready]}}
+        await it.api.ok(
+            "PATCH", f"{CERTIFICATES}/web/status", patch, content_type="application/merge-patch+json"
+        )
+        output, errors = await asyncio.wait_for(waiting.communicate(), 20)
+        assert b"condition met" in output, errors
+        assert b"True" in await asyncio.wait_for(watching.stdout.readline(), 20)
+        watching.terminate()
+        await watching.wait()
+
+
+@pytest.mark.real("kubectl")
+async def test_kubectl_is_told_what_is_wrong(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
+        unknown = await kubectl.fails("apply", "-f", "-", stdin=manifest(colour="red"))
+        assert 'strict decoding error: unknown field "spec.colour"' in unknown
+        wrong = await kubectl.fails("apply", "-f", "-", stdin=manifest(secretName=7))
+        assert "spec.secretName" in wrong
+        assert "error: the server doesn't have a resource type" in await kubectl.fails("get", "nonsense")
