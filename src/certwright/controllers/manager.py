@@ -21,7 +21,7 @@ from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.readiness import Readiness
-from certwright.controllers.certificates.reconcile import CertificateReconciler
+from certwright.controllers.certificates.reconcile import CertificateReconciler, is_own_write
 from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
 from certwright.controllers.certificates.rules import Backoff
@@ -165,7 +165,14 @@ class Controllers:
             client=self._client,
             now=self._clock.now,
         )
-        add = self._controller("certificates", reconciler.reconcile).queue.add
+        self._wire_certificates(self._controller("certificates", reconciler.reconcile).queue)
+
+    def _wire_certificates(self, queue: WorkQueue[ObjectKey]) -> None:
+        caches = self._caches
+
+        def add(key: ObjectKey) -> None:
+            if not is_own_write(key):
+                queue.add(key)
 
         def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
             add(_key(old, new))
@@ -176,8 +183,7 @@ class Controllers:
                         add(rival.metadata.key)
 
         def secret_changed(old: Secret | None, new: Secret | None) -> None:
-            key = _key(old, new)
-            for certificate in caches.certificates_for(secret_value(*key)):
+            for certificate in caches.certificates_for(secret_value(*_key(old, new))):
                 add(certificate.metadata.key)
             _add_owner(add, old, new)
 

@@ -9,6 +9,7 @@ something must be waited for. So a kill between any two writes leaves what an or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
 
@@ -28,6 +29,18 @@ from certwright.resources.table import CERTIFICATES
 
 # A whole issuance takes seven rounds; more than this many means that two steps undo each other's work.
 _MAX_ROUNDS = 30
+
+
+_worked_on: ContextVar[ObjectKey | None] = ContextVar("certificate that is worked on", default=None)
+
+
+def is_own_write(key: ObjectKey) -> bool:
+    """Whether what is being told now was written by the running pass over that very Certificate.
+
+    Such news need not wake it again: each write is followed by a round that sees it. News from the watch
+    come in another task, and always count.
+    """
+    return _worked_on.get() == key
 
 
 class Decides(Protocol):
@@ -84,6 +97,13 @@ class CertificateReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass. Raises what the writes raise; the queue tries again."""
+        token = _worked_on.set(key)
+        try:
+            return await self._pass(key)
+        finally:
+            _worked_on.reset(token)
+
+    async def _pass(self, key: ObjectKey) -> Result:
         certificate = self._caches.certificates.cache.get(key)
         if await self._delete_orphans(key, certificate):
             certificate = self._caches.certificates.cache.get(key)

@@ -22,8 +22,8 @@ class Snapshot:
     """One Certificate and what belongs to it.
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
-    `status.nextPrivateKeySecretName` names, whoever's it is; `name_holders` are requests of others that have
-    a name which ours could want; `rivals` are other Certificates with the same `secretName`.
+    `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
+    `secretName`.
     """
 
     certificate: Certificate
