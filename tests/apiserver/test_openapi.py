@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from certwright.apiserver import openapi_proto
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.openapi import OpenApi
 from certwright.apiserver.registry import Registry
@@ -134,10 +136,89 @@ def test_the_second_version_holds_all_kinds_and_nothing_newer(api: OpenApi) -> N
         assert word not in text
 
 
-def test_who_takes_only_protobuf_is_told_what_there_is(api: OpenApi) -> None:
+def test_who_takes_only_protobuf_of_the_third_version_is_told_what_there_is(api: OpenApi) -> None:
     with pytest.raises(NotAcceptable, match="application/json"):
-        api.respond("/openapi/v2", PROTOBUF)
-    assert answer(api, "/openapi/v2", accept=f"{PROTOBUF}, application/json").status == 200
+        api.respond("/openapi/v3", PROTOBUF)
+    both = answer(api, "/openapi/v2", accept=f"{PROTOBUF}, application/json")
+    assert both.headers["content-type"] == "application/json"
+
+
+Fields = dict[int, list[Any]]
+
+
+def read_message(raw: bytes) -> Fields:
+    """The fields of a protobuf message: numbers, and bytes for what has a length."""
+    fields: Fields = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    while at < len(raw):
+        tag = varint()
+        if tag & 7 == 0:
+            fields.setdefault(tag >> 3, []).append(varint())
+        else:
+            length = varint() if tag & 7 == 2 else 8
+            fields.setdefault(tag >> 3, []).append(raw[at : at + length])
+            at += length
+    assert at == len(raw)
+    return fields
+
+
+def named(pairs: list[bytes]) -> dict[str, Fields]:
+    read = (read_message(pair) for pair in pairs)
+    return {pair[1][0].decode(): read_message(pair[2][0]) for pair in read}
+
+
+def test_kubectl_gets_the_second_version_in_protobuf(api: OpenApi) -> None:
+    response = answer(api, "/openapi/v2", accept=PROTOBUF)
+    assert response.headers["content-type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    content = read_message(response.body)
+    assert content[1] == [b"2.0"]
+    definitions = named(read_message(content[9][0])[1])
+    assert definitions.keys() == document(api, "/openapi/v2")["definitions"].keys()
+    secret = definitions["io.k8s.api.core.v1.Secret"]
+    properties = named(read_message(secret[25][0])[1])
+    assert read_message(properties["type"][22][0]) == {1: [b"string"]}
+    assert properties["metadata"][1] == [b"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]
+    kinds = named(secret[31])["x-kubernetes-group-version-kind"]
+    assert msgspec.json.decode(kinds[2][0]) == [{"group": "", "version": "v1", "kind": "Secret"}]
+
+
+def test_the_protobuf_form_holds_numbers_flags_and_lists() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {
+                "type": "integer",
+                "minimum": 1.5,
+                "maxLength": 300,
+                "enum": [1, "a"],
+                "exclusiveMinimum": True,
+            },
+            "m": {"type": "object", "additionalProperties": {"type": "string"}},
+            "free": {"type": "object", "additionalProperties": True},
+            "l": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+    content = read_message(openapi_proto.encode({"definitions": {"x": schema}}))
+    made = named(read_message(content[9][0])[1])["x"]
+    properties = named(read_message(made[25][0])[1])
+    assert properties["n"][9] == [struct.pack("<d", 1.5)]
+    assert (properties["n"][11], properties["n"][10]) == ([300], [1])
+    assert [read_message(item)[2] for item in properties["n"][20]] == [[b"1"], [b'"a"']]
+    assert read_message(properties["free"][21][0]) == {2: [1]}
+    assert 22 in read_message(read_message(properties["m"][21][0])[1][0])
+    assert 22 in read_message(read_message(properties["l"][23][0])[1][0])
 
 
 def test_an_unchanged_document_is_not_sent_again(api: OpenApi) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from certwright import __version__
 from certwright.apiserver import core_schemas as meta
-from certwright.apiserver import openapi_v2
+from certwright.apiserver import openapi_proto, openapi_v2
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.openapi_names import (
     DELETE_OPTIONS,
@@ -39,6 +39,7 @@ Json = dict[str, Any]
 
 _JSON = "application/json"
 _PREFIX = "/openapi/v3"
+_V2 = "/openapi/v2"
 
 
 class OpenApi:
@@ -52,24 +53,28 @@ class OpenApi:
     ) -> Response | None:
         """The answer to a GET of `path`, or None where it names no document.
 
-        Raises `NotAcceptable` for a client that takes no JSON: protobuf is not spoken here.
+        Raises `NotAcceptable` for a client that takes no JSON; of v2 there is a protobuf form too.
         """
         path = path.rstrip("/")
         make = self._maker(path)
         if make is None:
             return None
-        if accept and not _takes_json(accept):
-            raise NotAcceptable("only the following media types are accepted: application/json")
-        return self._answer(path, make, if_none_match, query)
+        if not accept or _takes(accept, (_JSON, "application/*", "*/*")):
+            return self._answer(path, _json(make), _JSON, if_none_match, query)
+        if path == _V2 and _takes(accept, openapi_proto.MEDIA_TYPES):
+            return self._answer(path, _protobuf(make), openapi_proto.MEDIA_TYPES[1], if_none_match, query)
+        raise NotAcceptable(f"only the following media types are accepted: {_JSON}")
 
     def _maker(self, path: str) -> Callable[[], Json] | None:
-        if path == "/openapi/v2":
+        if path == _V2:
             return lambda: openapi_v2.document(self._registry)
         return self._index if path == _PREFIX else self._group_version(path)
 
-    def _answer(self, path: str, make: Callable[[], Json], if_none_match: str, query: str) -> Response:
-        packed, etag = self._packed(path, make)
-        headers = {"content-type": _JSON, "etag": etag, "vary": "Accept"}
+    def _answer(
+        self, path: str, make: Callable[[], bytes], form: str, if_none_match: str, query: str
+    ) -> Response:
+        packed, etag = self._packed(path, make, form)
+        headers = {"content-type": form, "etag": etag, "vary": "Accept"}
         if query.startswith("hash="):
             # The address names the content, so it can be kept for ever.
             headers["cache-control"] = "public, immutable"
@@ -77,12 +82,13 @@ class OpenApi:
             return Response(304, headers)
         return Response(200, headers, zlib.decompress(packed))
 
-    def _packed(self, path: str, make: Callable[[], Json]) -> tuple[bytes, str]:
-        made = self._registry.made.get((path, "zlib"))
+    def _packed(self, path: str, make: Callable[[], bytes], form: str) -> tuple[bytes, str]:
+        key = (path, f"zlib:{form}")
+        made = self._registry.made.get(key)
         if made is None:
-            body = msgspec.json.encode(make())
+            body = make()
             made = (zlib.compress(body, 6), f'"{_digest(body)}"')
-            self._registry.made[path, "zlib"] = made
+            self._registry.made[key] = made
         return made
 
     def _index(self) -> Json:
@@ -118,9 +124,16 @@ def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32].upper()
 
 
-def _takes_json(accept: str) -> bool:
-    kinds = (item.partition(";")[0].strip() for item in accept.split(","))
-    return any(kind in (_JSON, "application/*", "*/*") for kind in kinds)
+def _json(make: Callable[[], Json]) -> Callable[[], bytes]:
+    return lambda: msgspec.json.encode(make())
+
+
+def _protobuf(make: Callable[[], Json]) -> Callable[[], bytes]:
+    return lambda: openapi_proto.encode(make())
+
+
+def _takes(accept: str, wanted: tuple[str, ...]) -> bool:
+    return any(item.partition(";")[0].strip() in wanted for item in accept.split(","))
 
 
 # --- one document -----------------------------------------------------------------------------------------
