@@ -137,7 +137,7 @@ _query = _message({"in": (2, _string), "name": (4, _string), "type": (6, _string
 
 
 def _parameters(number: int, values: list[Json]) -> bytes:
-    # A parameter is wrapped three times: it could be a reference, in the body, or elsewhere than in the query.
+    # Wrapped three times: a parameter could be a reference, in the body, or elsewhere than in the query.
     put = _wrapped(lambda n, value: _bytes(n, _bytes(2, _query(3, value))))
     return b"".join(put(number, value) for value in values)
 
