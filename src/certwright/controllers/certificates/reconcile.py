@@ -117,7 +117,7 @@ class CertificateReconciler:
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
-        """One round; the snapshot it ended with where there was nothing to act on, None where there was."""
+        """One round; the snapshot it ended with where there was nothing to write, None where there was."""
         draft = Draft(snapshot.certificate)
         seen = snapshot
         for step in self._deciders:
@@ -142,6 +142,9 @@ class CertificateReconciler:
             # Not to be cured by trying again soon; whoever owns the Certificate should read why.
             await self._say(Blocked(refused.reason, refused.message), seen)
             raise
+        else:
+            # What one step has written may be news to another before it.
+            return seen if written is snapshot.certificate else None
         return seen
 
     async def _say(self, blocked: Blocked, snapshot: Snapshot) -> None:
