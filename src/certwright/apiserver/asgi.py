@@ -33,6 +33,8 @@ MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request body, as Kubernetes has it."""
 MAX_HEADERS = 64 * 1024
 """Bytes of the request line and all header fields together."""
+HEADER_S = 30.0
+"""Seconds in which the request line and the header fields must have come."""
 GZIP_FROM = 128 * 1024
 """Answers of this size and above are compressed for clients that take gzip."""
 _KEEP_ALIVE_S = 120
@@ -213,6 +215,7 @@ class _Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which also hands over the client's certificate and limits the header."""
 
     _header_size = 0
+    _header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the certificate, once for the connection."""
@@ -221,10 +224,12 @@ class _Protocol(HttpToolsProtocol):
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         # Every request of the connection gets a copy of this.
         self.app_state = {**self.app_state, _CERTIFICATE: certificate}
+        self._expect_header()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Begin to count, and to wait."""
         self._header_size = 0
+        self._expect_header()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -236,6 +241,26 @@ class _Protocol(HttpToolsProtocol):
         """Count a field."""
         self._count(len(name) + len(value))
         super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request is whole but for its body."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _expect_header(self) -> None:
+        """Who connects, or begins a request, must come to the point."""
+        self._stop_timer()
+        self._header_timer = self.loop.call_later(HEADER_S, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
     def _count(self, size: int) -> None:
         self._header_size += size

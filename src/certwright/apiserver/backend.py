@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,6 +14,7 @@ from certwright.apiserver.registry import Registry
 from certwright.apiserver.routes import Route
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request
+from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     AlreadyExists,
     ApiError,
@@ -22,7 +24,7 @@ from certwright.resources.errors import (
     MethodNotAllowed,
     NotFound,
 )
-from certwright.store.contract import Key, Row, Store
+from certwright.store.contract import Encode, Key, Row, Store
 
 
 class Observer(Protocol):
@@ -55,6 +57,7 @@ class Backend:
     clock: Clock
     namespaces: Namespaces
     name_suffix: Callable[[], str]
+    tasks: TaskSet
     observers: list[Observer] = field(default_factory=list)
     dependents: Dependents = field(init=False)
 
@@ -62,15 +65,50 @@ class Backend:
         """The time now as Kubernetes writes it: UTC, whole seconds."""
         return self.clock.now().isoformat()[:19] + "Z"
 
-    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """Tell the observers of a committed creation or update."""
+    async def put(
+        self, definition: ResourceDefinition, key: Key, encode: Encode, *, previous: Row | None
+    ) -> Row:
+        """Write over `previous` (None: create), and tell the observers.
+
+        Raises what the store raises, `Exists` and `Changed` above all.
+        """
+        expect = previous.revision if previous is not None else 0
+        try:
+            row = await self.store.put(key, encode, expect=expect)
+        except asyncio.CancelledError:
+            self._look_after(definition, key, previous)
+            raise
+        self._wrote(definition, row, previous)
+        return row
+
+    async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
+        """Remove `row`, and tell the observers. Raises what the store raises: `Changed`, `Missing`."""
+        try:
+            gone = await self.store.delete(row.key, encode, expect=row.revision)
+        except asyncio.CancelledError:
+            self._look_after(definition, row.key, row)
+            raise
+        self._removed(definition, gone)
+        return gone
+
+    def _wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         for observer in self.observers:
             observer.wrote(definition, row, previous)
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """Tell the observers of a committed deletion."""
+    def _removed(self, definition: ResourceDefinition, row: Row) -> None:
         for observer in self.observers:
             observer.removed(definition, row)
+
+    def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
+        """A cancelled write may have happened: find out, so that no observer misses it."""
+        self.tasks.start(self._compare(definition, key, previous), name=f"look after {key.bucket} {key.name}")
+
+    async def _compare(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
+        row = await self.store.latest(key)
+        if row is None and previous is not None:
+            self._removed(definition, previous)
+        elif row is not None and (previous is None or row.revision != previous.revision):
+            self._wrote(definition, row, previous)
 
 
 @dataclass(slots=True)

@@ -159,16 +159,12 @@ async def remove(backend: Backend, definition: ResourceDefinition, row: Row) -> 
     """
     meta = objects.to_metadata(row)
     if not _holders(definition, meta):
-        gone = await backend.store.delete(row.key, objects.last_words(row), expect=row.revision)
-        backend.removed(definition, gone)
-        return gone, True
+        return await backend.delete(definition, row, objects.last_words(row)), True
     if "deletionTimestamp" in meta:
         return row, False
     obj = objects.to_object(definition, row)
     _mark(backend, definition, obj)
-    marked = await backend.store.put(row.key, objects.columns(obj), expect=row.revision)
-    backend.wrote(definition, marked, row)
-    return marked, False
+    return await backend.put(definition, row.key, objects.columns(obj), previous=row), False
 
 
 def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:

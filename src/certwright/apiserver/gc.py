@@ -149,8 +149,7 @@ class GarbageCollector:
         meta["ownerReferences"] = [owner for owner in meta["ownerReferences"] if owner["uid"] != uid]
         if not meta["ownerReferences"]:
             del meta["ownerReferences"]
-        written = await self._backend.store.put(row.key, objects.columns(obj), expect=row.revision)
-        self._backend.wrote(definition, written, row)
+        await self._backend.put(definition, row.key, objects.columns(obj), previous=row)
 
     async def orphan(self, uid: str) -> None:
         """Take the owner of that uid out of the owner references of all its dependents."""

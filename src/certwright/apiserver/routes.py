@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from certwright.resources.errors import BadRequest
+
+_MAX_PARAMETERS = 100
 NO_QUERY: Mapping[str, str] = {}
 
 
@@ -25,14 +28,19 @@ class Route(NamedTuple):
 
 
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:
-    """Path (decoded segment by segment later) and query; of a repeated parameter the first counts."""
+    """Path (decoded segment by segment later) and query; of a repeated parameter the first counts.
+
+    Raises `BadRequest`.
+    """
     path, mark, query = target.partition("?")
     if not mark or not query:
         return path, NO_QUERY
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=100):
-        found.setdefault(name, value)
-    return path, found
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    except ValueError as error:
+        raise BadRequest(f"the query cannot be read: {error}") from None
+    # Of equal names the first counts, so it must come last here.
+    return path, dict(reversed(pairs))
 
 
 def parse_path(path: str) -> Route | None:

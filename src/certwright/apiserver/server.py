@@ -61,7 +61,7 @@ class ApiServer:
         self._authenticator = authenticator
         self._tasks = TaskSet()
         self._openapi = OpenApi(registry)
-        self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix)
+        self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
         self._garbage = GarbageCollector(self._backend)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)

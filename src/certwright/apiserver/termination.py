@@ -118,15 +118,13 @@ class Termination:
         changed = _without_own_finalizer(obj)
         if not obj["metadata"].get("finalizers"):
             buckets = [resource.bucket for resource in self._contents(definition, key)]
-            gone = await backend.store.delete(key, objects.columns(obj), expect=row.revision)
-            backend.removed(definition, gone)
+            await backend.delete(definition, row, objects.columns(obj))
             if definition.is_crd:
                 for bucket in buckets:
                     self._closed(bucket)
             return True
         if changed:
-            written = await backend.store.put(key, objects.columns(obj), expect=row.revision)
-            backend.wrote(definition, written, row)
+            await backend.put(definition, key, objects.columns(obj), previous=row)
         return False
 
 

@@ -102,9 +102,9 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
-    definition.strategy.prepare_create(obj)
     if generated:
         _generate_name(backend, meta)
+    definition.strategy.prepare_create(obj)
     admission.mutate(definition, call.user, obj, None)
     if not generated:
         return await _store_new(backend, call, obj)
@@ -143,11 +143,9 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
             raise already_exists(definition, key.name)
         return _unstored(key, obj)
     try:
-        row = await backend.store.put(key, objects.columns(obj), expect=0)
+        return await backend.put(definition, key, objects.columns(obj), previous=None)
     except Exists:
         raise already_exists(definition, key.name) from None
-    backend.wrote(definition, row, None)
-    return row
 
 
 def _unstored(key: Key, obj: Json) -> Row:
@@ -278,9 +276,5 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
         if committed is not None and committed.revision == row.revision:
             return row
     if is_released(new):
-        gone = await backend.store.delete(row.key, objects.columns(new), expect=row.revision)
-        backend.removed(definition, gone)
-        return gone
-    written = await backend.store.put(row.key, objects.columns(new), expect=row.revision)
-    backend.wrote(definition, written, row)
-    return written
+        return await backend.delete(definition, row, objects.columns(new))
+    return await backend.put(definition, row.key, objects.columns(new), previous=row)
