@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
@@ -17,6 +19,7 @@ from apiserver.callers import (
     StartApi,
     thing_crd,
 )
+from certwright.store.contract import Encode, Key, Row
 from certwright.store.memory import MemoryStore
 
 
@@ -222,6 +225,37 @@ async def test_a_restart_finds_what_lost_its_owner_meanwhile(start_api: StartApi
     again = await start_api(store=store)
     await again.settle()
     assert not await exists(again, f"{SECRETS}/s")
+
+
+class SlowStore(MemoryStore):
+    """Answers deletions only when the test lets it, as a disk that is busy would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        gone = await super().delete(key, encode, expect=expect)
+        await self.go.wait()
+        return gone
+
+
+async def test_a_deletion_whose_caller_went_away_is_seen_to_its_end(start_api: StartApi) -> None:
+    store = SlowStore()
+    api = await start_api(store=store)
+    owner = await api.certificate("web")
+    await api.secret("s", ownerReferences=owned_by(owner))
+    await api.settle()
+    deleting = asyncio.create_task(api.call("DELETE", f"{CERTIFICATES}/web"))
+    await asyncio.sleep(0)
+    deleting.cancel()
+    store.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await deleting
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/s")
 
 
 async def test_a_config_map_is_not_a_secret(api: Api) -> None:

@@ -209,6 +209,9 @@ async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None
         ("continue=nonsense", 400),
         ("continue=e30", 400),
         ("limit=x", 400),
+        ("&".join(f"p{number}=x" for number in range(200)), 400),
+        ("labelSelector=%ff&fieldSelector=%zz", 400),
+        ("limit=2&limit=x", 200),
         ("limit=-1", 200),
     ],
 )

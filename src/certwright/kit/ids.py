@@ -20,8 +20,8 @@ def random_suffix(length: int = 5) -> str:
     """`length` characters of `ALPHABET`, from the operating system's random source."""
     picked = ""
     while len(picked) < length:
-        # One call for all, since it is on the way of every create. Bytes of 243 (9·27) and above are left out:
-        # they would make the first letters likelier than the others.
+        # One call for all, since it is on the way of every create. Bytes of 243 (9·27) and above are left
+        # out: they would make the first letters likelier than the others.
         picked += "".join(ALPHABET[byte % 27] for byte in os.urandom(length + 3) if byte < 243)
     return picked[:length]
 
