@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -12,6 +13,7 @@ from certwright.kit.exchange import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import conditions, errors
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
 from controllers.scene import Scene
 from support.world import CONTROLLER, World
 
@@ -122,3 +124,45 @@ async def test_an_unreliable_api_server_delays_but_changes_nothing(scene: Scene,
     await scene.world.advance(timedelta(minutes=30))
     await check_end(scene, revision=1)
     assert signatures(scene.world, "web-1") <= 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_crashes_errors_and_meddling_together_end_well(scene: Scene, seed: int) -> None:
+    world, dice = scene.world, random.Random(seed)
+    whole = world.recording.handler
+    await scene.issue()
+    for turn in range(6):
+        unreliable = Unreliable(whole, dice.randrange(10**6)).handle
+        world.recording.handler = Guillotine(unreliable, dice.randint(1, 6)).handle
+        await world.start_controllers()
+        await meddle(scene, dice, turn)
+        await world.advance(timedelta(seconds=dice.random() * 5))
+    world.recording.handler = whole
+    await world.start_controllers()
+    await world.advance(timedelta(minutes=30))
+    revision = (await world.certificate("web")).status.revision
+    assert revision is not None
+    await check_end(scene, revision=revision)
+
+
+async def meddle(scene: Scene, dice: random.Random, turn: int) -> None:
+    """Do what users do."""
+    client = scene.world.client
+    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+    match dice.randrange(4):
+        case 0:
+            for name in ("web", *(key.metadata.name for key in await scene.next_keys())):
+                with contextlib.suppress(errors.NotFound):
+                    await client.delete(SECRETS, name, "default")
+        case 1:
+            await client.patch(
+                CERTIFICATES, "web", "default", {"spec": {"dnsNames": [f"{turn}.example.com"]}}
+            )
+        case 2:
+            status = {"status": {"conditions": [issuing]}}
+            await client.patch(CERTIFICATES, "web", "default", status, subresource="status")
+        case 3:
+            for request in await scene.requests():
+                await client.delete(CERTIFICATE_REQUESTS, request.metadata.name, "default")
+                # So that something is left to compare the Secret with.
+                await scene.change_spec("web", duration=f"{1000 + turn}h")
