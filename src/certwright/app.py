@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _SYNC_WITHIN_S = 60.0
+_FLUSH_WITHIN_S = 0.5
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
@@ -95,7 +96,10 @@ class RunningControllers:
         return await self._controllers.wait_failed()
 
     async def close(self) -> None:
-        """Stop; what is under way is dropped and done again by the next start."""
+        """Stop; what is under way is dropped and done again by the next start. Events that wait to be
+        written are written first, as far as half a second allows."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._controllers.flush(), _FLUSH_WITHIN_S)
         await self._controllers.close()
         self._workshop.close()
         await self._transport.close()
