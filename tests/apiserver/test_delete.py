@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,

@@ -147,6 +147,21 @@ async def test_too_old_a_revision_is_gone(start_api: StartApi) -> None:
     assert future.status == 504
 
 
+async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -> None:
+    watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={api.store.revision}")
+    for number in range(45):
+        body = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 900_000}}
+        await api.ok("POST", CONFIG_MAPS, body)
+    (event,) = await watch.rest()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["kind"], event["object"]["code"], event["object"]["reason"]) == (
+        "Status",
+        410,
+        "Expired",
+    )
+    assert api.server.open_watches == 0
+
+
 async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -> None:
     api = await start_api(bookmark_every_s=0.01)
     watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
