@@ -11,6 +11,7 @@ from apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
     CRDS,
+    MERGE,
     SECRETS,
     THINGS,
     Api,
@@ -122,6 +123,18 @@ async def test_wrong_fields_are_named_all_at_once(api: Api) -> None:
     fields = {cause["field"] for cause in answer.json["details"]["causes"]}
     assert {"metadata.name", "metadata.labels", "spec.secretName"} <= fields
     assert answer.message.startswith('Certificate.cert-manager.io "Not_DNS" is invalid: [')
+
+
+@pytest.mark.parametrize("data", [7, ["x"], {"x": 7}, {"x": None}, "x"])
+async def test_wrong_types_in_core_kinds_are_named(api: Api, data: object) -> None:
+    for field in ("data", "stringData"):
+        answer = await api.call("POST", SECRETS, {"metadata": {"name": "a"}, field: data})
+        assert answer.status in (201, 422), answer.body
+        await api.secret("b")
+        patched = await api.call("PATCH", f"{SECRETS}/b", {field: data}, content_type=MERGE)
+        assert patched.status in (200, 422), patched.body
+        await api.call("DELETE", f"{SECRETS}/a")
+        await api.call("DELETE", f"{SECRETS}/b")
 
 
 async def test_our_own_rules_hold_for_every_writer(api: Api) -> None:

@@ -152,6 +152,7 @@ async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -
     for number in range(45):
         body = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 900_000}}
         await api.ok("POST", CONFIG_MAPS, body)
+        await asyncio.sleep(0)  # the store tells its watchers a moment after each commit
     (event,) = await watch.rest()
     assert event["type"] == "ERROR"
     assert (event["object"]["kind"], event["object"]["code"], event["object"]["reason"]) == (

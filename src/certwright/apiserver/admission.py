@@ -1,7 +1,7 @@
 """What must hold before anyone's write is accepted, and what the server itself writes into it.
 
-Order on every write: `mutate`, then `validate`. A generated name that was taken is validated again with the
-next one, never mutated again (KEP-4420).
+Order on every write: `check_shape`, the kind's own preparation, `mutate`, `validate`. A generated name that
+was taken is validated again with the next one, never mutated again (KEP-4420).
 """
 
 from __future__ import annotations
@@ -35,18 +35,25 @@ def _sign_requester(user: Identity, new: Json) -> None:
         spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 
 
-def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
-    """Raise `Invalid` with every field that is wrong."""
+def check_shape(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
+
+    All that comes later may rely on the types that the schema promises.
+    """
     metadata = new["metadata"]
     errors: list[FieldError] = check(metadata)
     errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
-    of_schema = definition.schema.validate(new)
-    # Deeper rules may rely on the types that the schema promises.
-    errors += of_schema or _deeper(definition, new, old)
-    if errors:
-        raise invalid_object(definition.group, definition.kind, metadata.get("name", ""), errors)
+    errors += definition.schema.validate(new)
+    _raise(definition, new, errors)
 
 
-def _deeper(definition: ResourceDefinition, new: Json, old: Json | None) -> list[FieldError]:
+def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` with every field that the kind's deeper rules forbid."""
     errors = definition.strategy.validate(new, old)
-    return errors + validate_kind(definition.kind, definition.group, new, old)
+    _raise(definition, new, errors + validate_kind(definition.kind, definition.group, new, old))
+
+
+def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:
+    if errors:
+        name = new["metadata"].get("name", "")
+        raise invalid_object(definition.group, definition.kind, name, errors)

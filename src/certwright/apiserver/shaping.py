@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from certwright.apiserver import bodies, metadata, objects
+from certwright.apiserver import admission, bodies, metadata, objects
 from certwright.apiserver.backend import Call, conflict
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
@@ -103,11 +103,13 @@ def shape_update(call: Call, new: Json, old: Json, refuse: Refuse) -> Json:
         raise invalid_object(definition.group, definition.kind, call.route.name, wrong)
     if call.route.subresource == "status":
         new = _only_status(new, old)
+        admission.check_shape(definition, new, old)
         definition.strategy.prepare_status(new, old)
     else:
         if definition.status_subresource:
             _restore(new, old, "status")
         metadata.carry_over(new["metadata"], meta)
+        admission.check_shape(definition, new, old)
         definition.strategy.prepare_update(new, old)
         if definition.has_generation and not _same_spec(definition, new, old):
             new["metadata"]["generation"] = meta.get("generation", 0) + 1

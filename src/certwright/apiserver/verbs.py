@@ -104,6 +104,7 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
     if generated:
         _generate_name(backend, meta)
+    admission.check_shape(definition, obj, None)
     definition.strategy.prepare_create(obj)
     admission.mutate(definition, call.user, obj, None)
     if not generated:
