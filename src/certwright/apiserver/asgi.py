@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from certwright.apiserver.forms import failure
 from certwright.apiserver.routes import is_true, split_target
 from certwright.kit.exchange import Handler, Request, Response
-from certwright.resources.errors import TooLarge
+from certwright.resources.errors import TooLarge, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +52,17 @@ class AsgiApp:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._streams: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             raise ValueError(f"only HTTP is served here, not {scope['type']}")
         request = _request(scope)
+        if self._closing:
+            # A watcher whose stream was ended asks again at once, on the connection that it still has.
+            await _send_whole(request, _stopping(), send)
+            return
         try:
             request.body = await _read_body(request, receive)
         except TooLarge as error:
@@ -99,7 +104,8 @@ class AsgiApp:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def end_streams(self) -> None:
-        """End all streams that are being sent."""
+        """End all streams that are being sent, and take no further request."""
+        self._closing = True
         for pump in list(self._streams):
             pump.cancel()
 
@@ -107,6 +113,12 @@ class AsgiApp:
 def make_asgi(handler: Handler) -> AsgiApp:
     """The ASGI application of a handler."""
     return AsgiApp(handler)
+
+
+def _stopping() -> Response:
+    response = failure(Unavailable("the server is stopping"))
+    response.headers["connection"] = "close"
+    return response
 
 
 class _Gone(Exception):
