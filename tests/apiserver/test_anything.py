@@ -46,8 +46,8 @@ COLLECTIONS = {
 # Names that mean something somewhere, so that the examples get deeper than the first check.
 _WORDS = """
 spec status metadata data stringData type name namespace labels annotations finalizers ownerReferences uid
-generateName resourceVersion secretName dnsNames issuerRef duration privateKey request conditions names versions
-schema openAPIV3Schema properties group scope ca acme selfSigned involvedObject secrets kind creationTimestamp
+generateName resourceVersion secretName dnsNames issuerRef duration privateKey request conditions names
+versions schema openAPIV3Schema properties group scope ca acme selfSigned involvedObject secrets kind creationTimestamp
 deletionTimestamp immutable leaseDurationSeconds renewTime plural items required
 """
 NAMES = st.sampled_from(_WORDS.split())
@@ -70,7 +70,7 @@ async def _served() -> ApiServer:
 
 async def _send(
     server: ApiServer, method: str, target: str, body: Any, media: str = "application/json"
-) -> int:
+) -> None:
     raw = msgspec.json.encode(body)
     request = Request(method, target, headers={"content-type": media}, body=raw, user=ADMIN)
     response = await server.handle(request)
