@@ -47,7 +47,8 @@ COLLECTIONS = {
 _WORDS = """
 spec status metadata data stringData type name namespace labels annotations finalizers ownerReferences uid
 generateName resourceVersion secretName dnsNames issuerRef duration privateKey request conditions names
-versions schema openAPIV3Schema properties group scope ca acme selfSigned involvedObject secrets kind creationTimestamp
+versions schema openAPIV3Schema properties group scope ca acme selfSigned involvedObject secrets kind
+creationTimestamp
 deletionTimestamp immutable leaseDurationSeconds renewTime plural items required
 """
 NAMES = st.sampled_from(_WORDS.split())
