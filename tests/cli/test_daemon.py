@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from certwright.pki.certificates import read_chain
 from cli.calls import EXAMPLES, Cli, Process
 from support.real import require
 
@@ -112,6 +113,17 @@ def test_run_once_issues_exports_and_ends(start: Start, tmp_path: Path) -> None:
     assert (again.status, again.err) == (0, "")
     assert "certificate.cert-manager.io/web unchanged" in again.out
     assert (web / "tls.crt").stat().st_ino == before
+
+
+def test_run_once_waits_for_what_a_changed_manifest_asks_for(start: Start, tmp_path: Path) -> None:
+    manifest = (EXAMPLES / "quickstart.yaml").read_text()
+    file = tmp_path / "x.yaml"
+    for name in ("www.example.test", "changed.example.test"):
+        file.write_text(manifest.replace("www.example.test", name))
+        outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0").rest()
+        assert (outcome.status, outcome.err) == (0, "")
+        pem = (tmp_path / "certwright-export" / "default" / "web" / "tls.crt").read_bytes()
+        assert read_chain(pem)[0].dns_names == ("web.example.test", name)
 
 
 def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from certwright.cli.errors import tell_warning
 from certwright.cli.hints import explain
 from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
 from certwright.client import discovery
+from certwright.client.cache import revision_of
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
 from certwright.kit.clock import Clock, SystemClock
@@ -20,6 +21,7 @@ from certwright.resources.kinds import Kind
 from certwright.resources.manifests import Document
 
 Json = dict[str, Any]
+Verb = Literal["created", "configured", "unchanged"]
 _CREATE_ATTEMPTS = 5
 _ESTABLISH_S = 5.0
 
@@ -39,7 +41,9 @@ class Applied:
     kind: Kind[Json]
     namespace: str
     name: str
-    verb: Literal["created", "configured", "unchanged"]
+    verb: Verb
+    revision: int
+    """The resourceVersion that it has now."""
 
     def __str__(self) -> str:
         """`certificate.cert-manager.io/web created`, as kubectl says it."""
@@ -116,19 +120,20 @@ class Applier:
                 live = None
             try:
                 if live is None:
-                    await self._create(kind, wanted)
-                    return Applied(kind, namespace, name, "created")
-                return Applied(kind, namespace, name, await self._change(kind, live, wanted))
+                    made = await self._create(kind, wanted)
+                    return Applied(kind, namespace, name, "created", revision_of(made))
+                verb, now = await self._change(kind, live, wanted)
+                return Applied(kind, namespace, name, verb, revision_of(now))
             except (errors.AlreadyExists, errors.Conflict):
                 # Somebody was faster; look again. A conflict that stays is the user's own resourceVersion.
                 if attempt == _CREATE_ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _create(self, kind: Kind[Json], wanted: Json) -> None:
-        await self._client.create(kind, with_last_applied(wanted), dry_run=self._dry_run, strict=True)
+    async def _create(self, kind: Kind[Json], wanted: Json) -> Json:
+        return await self._client.create(kind, with_last_applied(wanted), dry_run=self._dry_run, strict=True)
 
-    async def _change(self, kind: Kind[Json], live: Json, wanted: Json) -> Literal["configured", "unchanged"]:
+    async def _change(self, kind: Kind[Json], live: Json, wanted: Json) -> tuple[Verb, Json]:
         metadata = live["metadata"]
         last = last_applied(live)
         if last is None:
@@ -138,7 +143,7 @@ class Applier:
             )
         patch = three_way_patch(last or {}, with_last_applied(wanted), live)
         if not patch:
-            return "unchanged"
+            return "unchanged", live
         changed = await self._client.patch(
             kind,
             metadata["name"],
@@ -148,7 +153,7 @@ class Applier:
             strict=True,
         )
         same = changed["metadata"].get("resourceVersion") == metadata.get("resourceVersion")
-        return "unchanged" if same and not self._dry_run else "configured"
+        return "unchanged" if same and not self._dry_run else "configured", changed
 
     async def _kind(self, content: Json) -> Kind[Json]:
         api_version, kind = content.get("apiVersion"), content.get("kind")

@@ -63,6 +63,10 @@ class Exporter:
         self._written[folder] = set(data)
         return changed
 
+    def names(self, folder: Path) -> list[str]:
+        """The names of the files written to one certificate's folder."""
+        return sorted(self._written.get(folder, ()))
+
 
 def _replace(path: Path, content: bytes) -> bool:
     mode = PUBLIC if path.suffix == ".crt" else PRIVATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 from certwright.cli.errors import Failed, tell_warning
@@ -11,9 +12,13 @@ from certwright.cli.mirror import Mirror
 from certwright.cli.progress import Row
 from certwright.cli.story import Around, Story, condition, issuer_words, tell
 from certwright.cli.words import at, parse_time
+from certwright.client.cache import revision_of
+from certwright.client.rest import Client
 from certwright.kit.clock import Clock
 from certwright.resources.core import Secret
+from certwright.resources.errors import NotFound
 from certwright.resources.meta import ObjectKey
+from certwright.resources.table import SECRETS
 
 _CERTIFICATE_NAME = "cert-manager.io/certificate-name"
 
@@ -27,12 +32,17 @@ class Overview:
         self._clock = clock
         self._exporter = Exporter(export)
         self._exported: dict[ObjectKey, str] = {}
+        self._applied: dict[ObjectKey, int] = {}
+
+    def expect(self, key: ObjectKey, revision: int) -> None:
+        """What the mirror has of this certificate only counts from this resourceVersion on."""
+        self._applied[key] = revision
 
     def story(self, key: ObjectKey) -> Story:
         """Why the certificate is as it is; not ready while its latest change has not been looked at."""
         around = self.mirror.around(key)
-        if around is None:
-            return Story("it is not there (any more)")
+        if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
+            return Story("it is not there (any more)" if around is None else "it has just been changed")
         story = tell(around, self._clock.now())
         return Story("the change is not looked at yet") if story.ready and not _seen(around) else story
 
@@ -62,6 +72,21 @@ class Overview:
             if await self._export(key, secret):
                 changed.append(key)
         return changed
+
+    async def export_now(self, client: Client, keys: Iterable[ObjectKey]) -> None:
+        """Write the files of these certificates as their Secrets are on the server, whatever the mirror has
+        seen of them yet: Ready may be known before the Secret is. Raises `Failed`."""
+        for key in keys:
+            around = self.mirror.around(key)
+            if around is None:
+                continue
+            try:
+                secret = await client.get(SECRETS, around.certificate["spec"]["secretName"], key.namespace)
+            except NotFound:
+                continue
+            if _belongs(secret, key):
+                self._exported[key] = secret.metadata.resource_version
+                await self._export(key, secret)
 
     async def _export(self, key: ObjectKey, secret: Secret) -> bool:
         try:
@@ -99,8 +124,8 @@ class Overview:
         )
 
     def _files(self, key: ObjectKey) -> str:
-        folder, secret = self.folder(key), self.mirror.secret(key)
-        return f"{folder}/{{{','.join(sorted(secret.data))}}}" if folder and secret else ""
+        folder = self.folder(key)
+        return f"{folder}/{{{','.join(self._exporter.names(folder))}}}" if folder else ""
 
 
 def _belongs(secret: Secret, key: ObjectKey) -> bool:

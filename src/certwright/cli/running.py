@@ -55,11 +55,12 @@ class Runner:
         """Run to the end; whether everything went well. Raises `Failed`."""
         stop = daemon.Stop()
         async with self._server() as server, self._overview(server) as overview:
-            wanted, failures = await self._apply(server.client(USER_AGENT))
+            client = server.client(USER_AGENT)
+            wanted, failures = await self._apply(client, overview)
             all_ready = await self._until_ready(overview, wanted, stop)
             if stop.event.is_set():
                 return True
-            await overview.export_changes()
+            await overview.export_now(client, wanted)
             self._show_result(server, overview, wanted)
             if self._options.once:
                 return all_ready and not failures
@@ -95,14 +96,14 @@ class Runner:
         finally:
             await mirror.close()
 
-    async def _apply(self, client: Client) -> tuple[list[ObjectKey], int]:
+    async def _apply(self, client: Client, overview: Overview) -> tuple[list[ObjectKey], int]:
         applier = Applier(client, default_namespace="default", make_namespaces=True)
         applied, failures = await apply_all(applier, self._options.manifests)
-        certificates = [
-            ObjectKey(one.namespace, one.name)
-            for one in applied
-            if (one.kind.group, one.kind.kind) == (OUR_GROUP, "Certificate")
-        ]
+        certificates = []
+        for one in applied:
+            if (one.kind.group, one.kind.kind) == (OUR_GROUP, "Certificate"):
+                certificates.append(ObjectKey(one.namespace, one.name))
+                overview.expect(certificates[-1], one.revision)
         if applied and not certificates:
             click.echo(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
         return certificates, failures
