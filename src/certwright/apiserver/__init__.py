@@ -4,7 +4,7 @@ May import:   store, resources, pki, kit
 Never holds:  outgoing calls (webhooks, one day, in their own module), signing (it goes to issuers),
               scheduling (to engine)
 Modules:      server (the handler), routes, negotiation (which form), auth, backend (what verbs share) ·
-              reads, verbs (create, update, patch), deletes, shaping (of updates), patch, strategic, bodies,
+              reads, creates, verbs (update, patch), deletes, shaping (of updates), patch, strategic, bodies,
               metadata, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
               namespaces, gc, termination (what goes on behind) · asgi (the socket), serving (its own TLS
               identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,

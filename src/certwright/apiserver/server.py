@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from certwright.apiserver import deletes, discovery, forms, reads, verbs
+from certwright.apiserver import creates, deletes, discovery, forms, reads, verbs
 from certwright.apiserver.auth import MASTERS, Action, Authenticator, authenticate, authorise
 from certwright.apiserver.backend import Backend, Call, not_supported
 from certwright.apiserver.builtin import make_registry
@@ -74,7 +74,7 @@ class ApiServer:
             "get": reads.get,
             "list": reads.list_objects,
             "watch": lambda _, call: self._watches.open(call),
-            "create": verbs.create,
+            "create": creates.create,
             "update": verbs.update,
             "patch": verbs.patch,
             "delete": deletes.delete,
