@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -177,9 +178,17 @@ class Runner:
             return ["", "Next:", *(f"  {command}" for command in look)] if look else []
         steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", "kubectl get certificates -A", *look]
         if key:
-            steps.append(f"certwright status certificate {key.name} -n {key.namespace}")
+            steps.append(f"{_called_as()} status certificate {key.name} -n {key.namespace}")
         commands = (f"  {command}" for command in steps)
         return ["", "Next, in another terminal:", *commands, "", "Serving and renewing; Ctrl-C ends it."]
+
+
+def _called_as() -> str:
+    """How this program can be started again: by its name where the PATH leads to it, else as it was."""
+    started, found = Path(sys.argv[0]), shutil.which("certwright")
+    if found and Path(found).resolve() == started.resolve():
+        return "certwright"
+    return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
 
 
 async def _first(

@@ -181,6 +181,11 @@ class _Stream:
         return chunk
 
     async def aclose(self) -> None:
+        # A graceful end of TLS would outlive the session and leave its socket open when the loop ends; a
+        # watch that is given up has nothing left to say.
+        connection = self._answer.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
         self._answer.close()
 
 
