@@ -184,6 +184,16 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
     assert ended(server, signal.SIGTERM) < 2
 
 
+def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_path: Path) -> None:
+    server = start("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", "--controllers", "")
+    server.line()
+    watching = start("controllers", "--kubeconfig", "data/kubeconfig")
+    watching.line()
+    server.kill(signal.SIGINT)
+    ended = server.rest(timeout_s=2)
+    assert (ended.status, ended.err) == (0, "")
+
+
 def test_all_examples_run_as_they_are(start: Start, tmp_path: Path) -> None:
     openssl = require("openssl")
     outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0").rest(timeout_s=60)
