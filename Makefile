@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 
-.PHONY: help run test check fix bench lock docs clean
+.PHONY: help run test check fix bench lock docs clean oracle soak
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -34,6 +34,20 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts, the documenta
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/house
+
+# The reference API server and an etcd, built by Go: what tests/conformance compares ours with.
+TOOLS := $(or $(CERTWRIGHT_TOOLS),$(CURDIR)/.tools)/bin
+APIEXTENSIONS := k8s.io/apiextensions-apiserver@v0.35.0
+oracle: $(TOOLS)/etcd $(TOOLS)/apiextensions-apiserver  ## build the Kubernetes API server that ours is compared with (needs Go; minutes)
+$(TOOLS)/etcd: $(wildcard tests/go/etcd/*)
+	@echo "building etcd …"
+	@cd tests/go/etcd && go build -trimpath -o $@ .
+$(TOOLS)/apiextensions-apiserver:
+	@echo "building $(APIEXTENSIONS), which takes minutes the first time …"
+	@GOBIN=$(@D) go install -trimpath $(APIEXTENSIONS)
+
+soak: $(VENV)/.dev  ## compare with the reference for long: CERTWRIGHT_SOAK=500 sequences of requests (make oracle first)
+	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_generated.py $(ARGS)
 
 fix: $(VENV)/.dev  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
