@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from certwright.apiserver.server import ApiServer
-
 from bench.rig import median, memory_mb, table, until
 from certwright import app
+from certwright.apiserver.server import ApiServer
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.kit.clock import SystemClock

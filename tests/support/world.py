@@ -18,22 +18,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
+
 from certwright.apiserver.server import ApiServer
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.controllers.manager import Controllers
-from certwright.resources.certificate import Certificate
-from certwright.resources.core import Event, Secret
-from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
-from certwright.store.memory import MemoryStore
-
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.workshop import Inline
 from certwright.resources import codec, conditions
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Event, Secret
+from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
 from certwright.store.contract import Store
+from certwright.store.memory import MemoryStore
 
 T = TypeVar("T")
 
