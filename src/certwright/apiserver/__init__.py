@@ -10,5 +10,6 @@ Modules:      server (the handler), routes, negotiation (which form), auth, back
               identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,
               crd_rules, crd_structural, names, schema, schema_check, schema_errors, schema_formats,
               schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi, openapi_names,
-              openapi_proto, openapi_v2
+              openapi_proto, openapi_v2 ·
+              protobuf, protobuf_fields, protobuf_wire, protobuf_scalars, protobuf_decode, protobuf_encode
 """
