@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+from urllib.parse import quote
+
+import msgspec
 import pytest
 
 from apiserver.callers import (
@@ -24,6 +28,12 @@ from certwright.store.memory import MemoryStore
 
 def names(listing: Json) -> list[str]:
     return [item["metadata"]["name"] for item in listing["items"]]
+
+
+def _token(*, rv: int = 5, start: str = "a") -> str:
+    """A continue token."""
+    text = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": rv, "start": start})
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
 async def test_a_missing_object_is_not_found(api: Api) -> None:
@@ -113,11 +123,71 @@ async def test_labels_select(api: Api, selector: str, found: list[str]) -> None:
     assert names(await api.ok("GET", f"{SECRETS}?labelSelector={target}")) == found
 
 
-@pytest.mark.parametrize("selector", ["=x", "a in x", "a=b=c", "a,", "a in (b", "a<b", "-=x", "a=_"])
-async def test_a_label_selector_that_is_none(api: Api, selector: str) -> None:
-    answer = await api.call("GET", f"{SECRETS}?labelSelector={selector.replace(' ', '%20')}")
-    assert answer.status == 400
-    assert "unable to parse requirement" in answer.message
+_LABEL_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
+    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+        ("a=)", "unable to parse requirement: found ')', expected: identifier"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+        ("a in (b,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
+        ("a in =", "unable to parse requirement: found '=' expected: '('"),
+        ("a in (=", "unable to parse requirement: found '=', expected: ',', ')' or identifier"),
+        ("a,", "found '', expected: identifier after ','"),
+        (",a", "found ',', expected: !, identifier, or 'end of string'"),
+        ("=x", "found '=', expected: !, identifier, or 'end of string'"),
+        ("!a=b", "found '=', expected: ',' or 'end of string'"),
+        ("a=b=c", "found '=', expected: ',' or 'end of string'"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        (
+            "a>b",
+            'unable to parse requirement: values[0]: Invalid value: "b": '
+            "for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+        ("a=-b", f'unable to parse requirement: values[0][a]: Invalid value: "-b": {_LABEL_RULE}'),
+        (
+            "a in (-c,-b)",
+            f'unable to parse requirement: [values[0][a]: Invalid value: "-b": {_LABEL_RULE}, '
+            f'values[1][a]: Invalid value: "-c": {_LABEL_RULE}]',
+        ),
+        (
+            "-a",
+            'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of alphanumeric '
+            "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
+            "'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+            "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ),
+    ],
+)
+async def test_a_label_selector_that_is_none(api: Api, selector: str, message: str) -> None:
+    answer = await api.call("GET", f"{SECRETS}?labelSelector={quote(selector)}")
+    assert (answer.status, answer.message) == (400, message)
+
+
+@pytest.mark.parametrize(
+    ("path", "selector", "message"),
+    [
+        (CERTIFICATES, "a", "invalid selector: 'a'; can't understand 'a'"),
+        (CERTIFICATES, "a=b", "field label not supported: a"),
+        (SECRETS, "a=b", "field label not supported: a"),
+        (CONFIG_MAPS, "a=b", '"a" is not a known field selector: only "metadata.name", "metadata.namespace"'),
+        (SECRETS, "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
+        (SECRETS, "metadata.name=a\\q", "invalid field selector: invalid escape sequence: \\q"),
+        (SECRETS, "metadata.name=a\\", "invalid field selector: invalid escape sequence: \\"),
+    ],
+)
+async def test_a_field_selector_that_is_none(api: Api, path: str, selector: str, message: str) -> None:
+    answer = await api.call("GET", f"{path}?fieldSelector={quote(selector)}")
+    assert (answer.status, answer.message) == (400, message)
 
 
 async def test_fields_select(api: Api) -> None:
@@ -202,7 +272,10 @@ async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None
         ("resourceVersion=0&resourceVersionMatch=NotOlderThan", 200),
         ("resourceVersion=99999", 504),
         ("resourceVersion=99999&resourceVersionMatch=Exact", 504),
-        ("resourceVersion=x", 422),
+        ("resourceVersion=x", 400),
+        ("resourceVersion=99999999999999999999", 400),
+        ("resourceVersion=5&continue=e30", 400),
+        ("sendInitialEvents=true", 422),
         ("resourceVersionMatch=Exact", 422),
         ("resourceVersion=0&resourceVersionMatch=Exact", 422),
         ("resourceVersion=5&resourceVersionMatch=Roughly", 422),
@@ -219,6 +292,123 @@ async def test_forms_of_resource_versions(api: Api, query: str, status: int) -> 
     assert (await api.call("GET", f"{SECRETS}?{query}")).status == status
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (
+            "resourceVersion=x",
+            'invalid resource version: resourceVersion: Invalid value: "x": '
+            'strconv.ParseUint: parsing "x": invalid syntax',
+        ),
+        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("limit=", 'strconv.ParseInt: parsing "": invalid syntax'),
+        (
+            "limit=99999999999999999999",
+            'strconv.ParseInt: parsing "99999999999999999999": value out of range',
+        ),
+        (
+            "continue=!!",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+        ),
+        (
+            "continue=AAAAA",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 4",
+        ),
+        (
+            "continue=e30",
+            "invalid continue token: continue key is not valid: "
+            "server does not recognize this encoded version ",
+        ),
+        (
+            f"continue={_token(rv=0)}",
+            "invalid continue token: continue key is not valid: "
+            "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ),
+        (
+            f"continue={_token(start='')}",
+            "invalid continue token: continue key is not valid: "
+            "encoded start key empty (version meta.k8s.io/v1)",
+        ),
+        (
+            f"continue={_token(start='../kube-system/x')}",
+            "invalid continue token: continue key is not valid: ../kube-system/x",
+        ),
+        (
+            f"resourceVersion=3&continue={_token()}",
+            "specifying resource version is not allowed when using continue",
+        ),
+    ],
+)
+async def test_parameters_that_cannot_be_read(api: Api, query: str, message: str) -> None:
+    answer = await api.call("GET", f"{SECRETS}?{query}")
+    assert (answer.status, answer.json["reason"], answer.message) == (400, "BadRequest", message)
+
+
+async def test_all_that_is_wrong_with_a_list_is_told_at_once(api: Api) -> None:
+    answer = await api.call("GET", f"{SECRETS}?sendInitialEvents=true&resourceVersionMatch=Foo")
+    assert answer.message == (
+        'ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is '
+        'forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": '
+        'supported values: "Exact", "NotOlderThan", "", sendInitialEvents: Forbidden: sendInitialEvents is '
+        "forbidden for list]"
+    )
+
+
+async def test_an_unreadable_revision_is_worded_as_kubernetes_words_it(api: Api) -> None:
+    await api.secret("a")
+    for target in (f"{SECRETS}/a?resourceVersion=x", f"{SECRETS}?watch=1&resourceVersion=x"):
+        answer = await api.call("GET", target)
+        assert (answer.status, "reason" in answer.json) == (500, False)
+        assert answer.message == (
+            'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+        )
+
+
+async def test_a_full_page_goes_on_while_there_is_more_to_look_at(api: Api) -> None:
+    for name in "abc":
+        await api.secret(name, labels={"l": name})
+    page = await api.ok("GET", f"{SECRETS}?limit=1&labelSelector=l%3Db")
+    assert (names(page), "remainingItemCount" in page["metadata"]) == (["b"], False)
+    rest = await api.ok(
+        "GET", f"{SECRETS}?limit=1&labelSelector=l%3Db&continue={page['metadata']['continue']}"
+    )
+    assert (names(rest), "continue" in rest["metadata"]) == ([], False)
+    last = await api.ok("GET", f"{SECRETS}?limit=1&labelSelector=l%3Dc")
+    assert "continue" not in last["metadata"]
+    first = await api.ok("GET", f"{SECRETS}?limit=1")
+    assert first["metadata"]["remainingItemCount"] == 2
+
+
+async def test_a_page_of_all_namespaces_goes_on_in_the_next(api: Api) -> None:
+    for namespace in ("default", "kube-system"):
+        for name in "ab":
+            await api.secret(name, namespace)
+    found: list[tuple[str, str]] = []
+    token = ""
+    while True:
+        page = await api.ok("GET", f"/api/v1/secrets?limit=1&fieldSelector=type%3DOpaque&continue={token}")
+        found += [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in page["items"]]
+        token = page["metadata"].get("continue", "")
+        if not token:
+            break
+    assert found == [(namespace, name) for namespace in ("default", "kube-system") for name in "ab"]
+
+
+async def test_lists_of_custom_objects_always_say_how_to_go_on(api: Api) -> None:
+    assert (await api.ok("GET", CERTIFICATES))["metadata"]["continue"] == ""
+    assert "continue" not in (await api.ok("GET", SECRETS))["metadata"]
+
+
+async def test_a_table_that_is_to_include_what_nobody_knows(api: Api) -> None:
+    for target in (f"{SECRETS}?includeObject=Foo", f"{SECRETS}?watch=1&includeObject=Foo"):
+        answer = await api.call("GET", target, accept=TABLE)
+        assert (answer.status, answer.message) == (
+            400,
+            'Unable to convert to Table as requested: includeObject: Invalid value: "Foo": '
+            "must be 'Metadata', 'Object', 'None', or empty",
+        )
+
+
 async def test_a_list_as_it_was(api: Api) -> None:
     await api.secret("a")
     then = api.store.revision
@@ -231,7 +421,7 @@ async def test_a_revision_that_is_not_reached(api: Api) -> None:
     await api.secret("a")
     answer = await api.call("GET", f"{SECRETS}/a?resourceVersion=99999")
     assert (answer.status, answer.json["reason"]) == (504, "Timeout")
-    assert answer.message == f"Too large resource version: 99999, current: {api.store.revision}"
+    assert answer.message == f"Timeout: Too large resource version: 99999, current: {api.store.revision}"
     assert answer.json["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
     assert (await api.call("GET", f"{SECRETS}/a?resourceVersion=0")).status == 200
 

@@ -88,7 +88,7 @@ async def test_initial_events_of_many_objects(api: Api) -> None:
         "sendInitialEvents=true",
         "resourceVersionMatch=NotOlderThan",
         "sendInitialEvents=true&resourceVersionMatch=Exact",
-        "resourceVersion=x",
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x",
     ],
 )
 async def test_parameters_that_do_not_go_together(api: Api, query: str) -> None:
@@ -115,7 +115,7 @@ async def test_an_object_that_no_longer_matches_is_deleted_for_its_watcher(api: 
 async def test_one_object_is_watched_by_name(api: Api) -> None:
     revision = api.store.revision
     by_field = await api.watch(f"{SECRETS}?fieldSelector=metadata.name%3Db&resourceVersion={revision}")
-    by_path = await api.watch(f"{SECRETS}/b?resourceVersion={revision}")
+    by_path = await api.watch(f"/api/v1/watch/namespaces/default/secrets/b?resourceVersion={revision}")
     for name in "abc":
         await api.secret(name)
     await api.ok("DELETE", f"{SECRETS}/b")
@@ -140,11 +140,85 @@ async def test_too_old_a_revision_is_gone(start_api: StartApi) -> None:
     api = await start_api(store=MemoryStore(window_bytes=2000))
     for number in range(20):
         await api.secret(f"s{number}")
-    answer = await api.call("GET", f"{SECRETS}?watch=true&resourceVersion=1")
-    assert (answer.status, answer.json["reason"], answer.json["code"]) == (410, "Expired", 410)
-    assert answer.message.startswith("too old resource version: 1 (")
-    future = await api.call("GET", f"{SECRETS}?watch=true&resourceVersion=9999")
-    assert future.status == 504
+    watch = await api.watch(f"{SECRETS}?resourceVersion=1")
+    (event,) = await watch.rest()
+    assert (event["type"], event["object"]["reason"], event["object"]["code"]) == ("ERROR", "Expired", 410)
+    assert event["object"]["message"].startswith("too old resource version: 1 (")
+
+
+async def test_a_revision_that_lies_ahead_is_waited_for(start_api: StartApi) -> None:
+    api = await start_api(bookmark_every_s=0.01)
+    ahead = api.store.revision + 2
+    watch = await api.watch(f"{SECRETS}?resourceVersion={ahead}&allowWatchBookmarks=true")
+    for name in "abc":
+        await api.secret(name)
+    assert await watch.names(1) == [("ADDED", "c")]
+
+
+async def test_initial_events_of_a_revision_that_lies_ahead(api: Api) -> None:
+    watch = await api.watch(f"{SECRETS}?{INITIAL}&resourceVersion=9999")
+    (event,) = await watch.rest()
+    assert (event["type"], event["object"]["reason"], event["object"]["code"]) == ("ERROR", "Timeout", 504)
+    assert event["object"]["details"] == {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+
+
+async def test_the_parameter_on_one_object_means_nothing(api: Api) -> None:
+    await api.secret("a")
+    assert (await api.ok("GET", f"{SECRETS}/a?watch=true"))["kind"] == "Secret"
+
+
+async def test_paths_that_begin_with_watch(api: Api) -> None:
+    await api.secret("a")
+    await api.secret("a", "kube-system")
+    everywhere = await api.watch("/api/v1/watch/secrets?fieldSelector=type%3DOpaque")
+    assert await everywhere.names(2) == [("ADDED", "a"), ("ADDED", "a")]
+    await api.certificate("web")
+    custom = await api.watch(CERTIFICATES.replace("/v1/", "/v1/watch/"))
+    assert await custom.names(1) == [("ADDED", "web")]
+    one = "/api/v1/watch/namespaces/default/secrets/a"
+    refused = await api.call("GET", f"{one}?fieldSelector=metadata.name%3Db")
+    assert refused.message == "fieldSelector metadata.name doesn't match requested name"
+    assert (await api.call("DELETE", one)).status == 405
+    assert (await api.ok("GET", f"{SECRETS}/a"))["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize("include", ["", "None", "Metadata", "Object"])
+async def test_a_bookmark_as_a_table_has_a_row(api: Api, include: str) -> None:
+    watch = await api.watch(f"{CERTIFICATES}?{INITIAL}&includeObject={include}", accept=TABLE)
+    mark = (await watch.next())["object"]
+    revision = str(api.store.revision)
+    assert (mark["kind"], mark["metadata"]) == ("Table", {"resourceVersion": revision})
+    (row,) = mark["rows"]
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+    assert row["object"]["metadata"] == {
+        "resourceVersion": revision,
+        "annotations": {"k8s.io/initial-events-end": "true"},
+    }
+    assert len(row["cells"]) == len(mark["columnDefinitions"])
+    await api.certificate("a")
+    assert (await watch.next())["object"]["columnDefinitions"] is None
+
+
+async def test_every_kind_has_bookmarks_as_tables(api: Api) -> None:
+    """A bookmark is an object with nothing in it, which no cell may stumble over."""
+    resources = [
+        (f"/api/v1/{found['name']}", found) for found in (await api.ok("GET", "/api/v1"))["resources"]
+    ]
+    for group in (await api.ok("GET", "/apis"))["groups"]:
+        path = f"/apis/{group['preferredVersion']['groupVersion']}"
+        resources += [
+            (f"{path}/{found['name']}", found) for found in (await api.ok("GET", path))["resources"]
+        ]
+    watched = [path for path, found in resources if "watch" in found["verbs"] and "/" not in found["name"]]
+    assert len(watched) > 10
+    for path in watched:
+        watch = await api.watch(f"{path}?{INITIAL}", accept=TABLE)
+        while (event := await watch.next())["type"] != "BOOKMARK":
+            assert event["type"] == "ADDED", path
+        await watch.close()
 
 
 async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -> None:
@@ -172,6 +246,13 @@ async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -
         "BOOKMARK",
         {"resourceVersion": str(api.store.revision)},
     )
+
+
+async def test_bookmarks_come_also_when_nothing_happens(start_api: StartApi) -> None:
+    api = await start_api(bookmark_every_s=0.01)
+    watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
+    marks = [await watch.next() for _ in range(3)]
+    assert [mark["type"] for mark in marks] == ["BOOKMARK"] * 3
 
 
 async def test_a_watch_ends_at_its_time_with_a_bookmark(api: Api) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,11 @@ from certwright.apiserver.objects import decode_json, labels_of
 from certwright.apiserver.selectors import (
     FieldTerm,
     Requirement,
-    check_supported,
     labels_match,
     parse_fields,
     parse_labels,
 )
+from certwright.resources.errors import BadRequest
 from certwright.store.contract import Row
 
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
@@ -35,13 +34,13 @@ class Matcher:
         """Read the selectors of a request. Raises `BadRequest`."""
         if not call.query and not call.route.name:
             return _EVERYTHING
+        labels = parse_labels(call.query.get("labelSelector", ""))
         fields = parse_fields(call.query.get("fieldSelector", ""))
-        check_supported(fields, _supported(call.definition))
+        _check_paths(call.definition, fields)
         if call.route.name:  # a watch on one object's own path
-            fields = (*fields, FieldTerm(_NAME, call.route.name))
+            fields = _only(call.route.name, fields)
         of_key = tuple(term for term in fields if term.path in (_NAME, _NAMESPACE))
         of_body = tuple(term for term in fields if term.path not in (_NAME, _NAMESPACE))
-        labels = parse_labels(call.query.get("labelSelector", ""))
         return cls(labels, of_key, of_body) if labels or fields else _EVERYTHING
 
     @property
@@ -71,13 +70,24 @@ class Matcher:
 _EVERYTHING = Matcher((), (), ())
 
 
-def _supported(definition: ResourceDefinition) -> Callable[[str], bool]:
-    def supported(path: str) -> bool:
-        if path == _NAMESPACE:
-            return definition.namespaced
-        return path == _NAME or path in definition.selectable_fields
+def _only(name: str, fields: tuple[FieldTerm, ...]) -> tuple[FieldTerm, ...]:
+    """The terms for one object, which the terms given must not contradict. Raises `BadRequest`."""
+    wanted = FieldTerm(_NAME, name)
+    if fields and wanted not in fields:
+        raise BadRequest("fieldSelector metadata.name doesn't match requested name")
+    return fields or (wanted,)
 
-    return supported
+
+def _check_paths(definition: ResourceDefinition, fields: tuple[FieldTerm, ...]) -> None:
+    """Raise `BadRequest` for the first term whose path is not one that can be selected by."""
+    known = {_NAME, *definition.selectable_fields}
+    if definition.namespaced or not definition.custom:
+        known.add(_NAMESPACE)
+    for term in fields:
+        if term.path not in known:
+            if definition.custom or definition.selectable_fields:
+                raise BadRequest(f"field label not supported: {term.path}")
+            raise BadRequest(f'"{term.path}" is not a known field selector: only "{_NAME}", "{_NAMESPACE}"')
 
 
 def _text_at(content: Any, path: str) -> str:

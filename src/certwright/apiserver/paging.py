@@ -1,28 +1,21 @@
 """Lists in pieces: `limit`, `continue`, and the revision that a list is of.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", retrieving large results sets in chunks, and
-resource versions.
+resource versions; for what goes together, and for the words when it does not, apimachinery
+`apis/meta/internalversion/validation` and apiserver `storage`.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from certwright.resources.errors import (
-    ApiError,
-    BadRequest,
-    Cause,
-    Details,
-    Expired,
-    FieldError,
-    Timeout,
-    invalid_object,
-)
+from certwright.resources import errors
+from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
 
 _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new "
@@ -31,28 +24,60 @@ _EXPIRED_CONTINUE = (
     "that were created, modified, or deleted between the time the first chunk was returned and now may show "
     "up in the list."
 )
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - a version, not a password
+_LATEST = -1
+"""The revision of a token that goes on with whatever is there now."""
+_NOT_VALID = "continue key is not valid"
+_MAX_INT64 = 2**63
+_MAX_UINT64 = 2**64
 
 
-class Token(msgspec.Struct):
-    """Where a list goes on: the revision it is of (0: whatever is now), and the last row shown."""
+class _Token(msgspec.Struct):
+    """What a continue token holds. `start` is the key where the list goes on, without the bucket."""
 
-    rv: int
-    namespace: str
-    name: str
-    v: str = "meta.k8s.io/v1"
-
-    def encode(self) -> str:
-        """The opaque text that clients send back."""
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+    v: str = ""
+    rv: int = 0
+    start: str = ""
 
 
-def decode_token(text: str) -> Token:
-    """Raises `BadRequest` for a text that is not one of ours."""
+def encode_token(revision: int, after: tuple[str, str]) -> str:
+    """The opaque text that clients send back to go on after the row of that namespace and name."""
+    start = "/".join(part for part in after if part) + "\0"
+    token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def decode_token(text: str, *, namespaced: bool, namespace: str) -> tuple[int, tuple[str, str]]:
+    """Revision (0: the newest) and the last row shown. Raises `BadRequest` for a text that is no token."""
+    token = _read_token(text)
+    if token.v != _TOKEN_VERSION:
+        raise _bad_token(f"{_NOT_VALID}: server does not recognize this encoded version {token.v}")
+    if token.rv == 0:
+        raise _bad_token(f"{_NOT_VALID}: incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
+    if not token.start:
+        raise _bad_token(f"{_NOT_VALID}: encoded start key empty (version {_TOKEN_VERSION})")
+    parts = token.start.removeprefix("/").split("/")
+    # A path that leads elsewhere would be a way around the namespace that the request is about.
+    if any(part in ("", ".", "..") for part in parts) or len(parts) > 1 + namespaced:
+        raise _bad_token(f"{_NOT_VALID}: {token.start}")
+    name = parts[-1].removesuffix("\0")
+    within = namespace or (parts[0] if namespaced and len(parts) > 1 else "")
+    return max(0, token.rv), (within, name)
+
+
+def _read_token(text: str) -> _Token:
+    wrong = re.search(r"[^A-Za-z0-9_-]", text)
+    if wrong is not None or len(text) % 4 == 1:
+        at = wrong.start() if wrong is not None else len(text) - 1
+        raise _bad_token(f"{_NOT_VALID}: illegal base64 data at input byte {at}")
     try:
-        padded = text + "=" * (-len(text) % 4)
-        return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=Token)
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        raise BadRequest("continue key is not valid: it must be the one of the page before") from None
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _bad_token(f"{_NOT_VALID}: {error}") from None
+
+
+def _bad_token(detail: str) -> BadRequest:
+    return BadRequest(f"invalid continue token: {detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,96 +89,131 @@ class ListOptions:
     exact: int = 0
     not_older: int = 0
     after: tuple[str, str] | None = None
-    continued: bool = False
 
 
-def forbidden(field: str, detail: str) -> ApiError:
-    """The 422 of parameters that do not go together."""
-    wrong = FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
-    return invalid_object("meta.k8s.io", "ListOptions", "", [wrong])
+def refuse(wrong: list[FieldError]) -> None:
+    """Raise the `Invalid` of parameters that do not go together, if there are any."""
+    if wrong:
+        raise errors.invalid_object("meta.k8s.io", "ListOptions", "", wrong)
 
 
 def revision_of(text: str) -> int:
-    """A resourceVersion as a number; empty is 0. Raises `Invalid`."""
+    """A resourceVersion as a number; empty is 0.
+
+    Raises `ApiError` with the text that Kubernetes has for it, and with its code: 500.
+    """
+    try:
+        return _unsigned(text)
+    except ValueError as error:
+        raise ApiError(_not_a_revision(text, error)) from None
+
+
+def _not_a_revision(text: str, error: ValueError) -> str:
+    shown = msgspec.json.encode(text).decode()
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {error}"
+
+
+def _unsigned(text: str) -> int:
     if not text:
         return 0
-    if not text.isascii() or not text.isdecimal() or len(text) > 19:
-        raise invalid_object(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            [
-                FieldError(
-                    "resourceVersion",
-                    "FieldValueInvalid",
-                    f"Invalid value: {msgspec.json.encode(text).decode()}: must be an unsigned integer",
-                )
-            ],
-        )
+    if not text.isascii() or not text.isdecimal():
+        raise ValueError("invalid syntax")
+    if len(text) > 20 or int(text) >= _MAX_UINT64:
+        raise ValueError("value out of range")
     return int(text)
 
 
 def number(query: Mapping[str, str], name: str) -> int:
     """A parameter that is a count; 0 where it is missing. Raises `BadRequest`."""
-    text = query.get(name, "")
-    if not text:
+    text = query.get(name)
+    if text is None:
         return 0
-    digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
-        raise BadRequest(f'{name}: "{text}" is not a whole number')
-    return max(0, int(text))
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
+        detail = "invalid syntax"
+    elif len(text) > 20 or not -_MAX_INT64 <= int(text) < _MAX_INT64:
+        detail = "value out of range"
+    else:
+        return int(text)
+    raise BadRequest(f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {detail}")
 
 
-def list_options(query: Mapping[str, str]) -> ListOptions:
+def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) -> ListOptions:
     """Read the parameters of a list. Raises `Invalid` and `BadRequest`."""
     if not query:
         return ListOptions()
-    limit, version = number(query, "limit"), query.get("resourceVersion", "")
+    limit, version = max(0, number(query, "limit")), query.get("resourceVersion", "")
+    number(query, "timeoutSeconds")
     match = query.get("resourceVersionMatch", "")
+    refuse(_wrong_with_list(query, match, version))
     if token := query.get("continue", ""):
-        return _continued(token, limit=limit, version=version, match=match)
-    revision = revision_of(version)
-    _check_match(match, version)
+        revision, after = decode_token(token, namespaced=namespaced, namespace=namespace)
+        if version not in ("", "0"):
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        return ListOptions(limit=limit, exact=revision, after=after)
+    try:
+        revision = _unsigned(version)
+    except ValueError as error:
+        raise BadRequest(f"invalid resource version: {_not_a_revision(version, error)}") from None
     # With a limit and no word on how to match, a revision has always meant exactly that one.
     if revision and (match == "Exact" or (not match and limit)):
         return ListOptions(limit=limit, exact=revision)
     return ListOptions(limit=limit, not_older=revision)
 
 
-def _continued(token: str, *, limit: int, version: str, match: str) -> ListOptions:
-    if match:
-        raise forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-    if version not in ("", "0"):
-        raise BadRequest("specifying resource version is not allowed when using continue")
-    found = decode_token(token)
-    return ListOptions(limit=limit, exact=found.rv, after=(found.namespace, found.name), continued=True)
+_MATCH = "resourceVersionMatch"
 
 
-def _check_match(match: str, version: str) -> None:
-    if not match:
-        return
-    if not version:
-        raise forbidden(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+def _wrong_with_list(query: Mapping[str, str], match: str, version: str) -> list[FieldError]:
+    wrong: list[FieldError] = []
+    if match and not version:
+        wrong.append(
+            errors.forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided")
         )
-    if match not in ("Exact", "NotOlderThan"):
-        wrong = FieldError(
-            "resourceVersionMatch",
-            "FieldValueNotSupported",
-            f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""',
-        )
-        raise invalid_object("meta.k8s.io", "ListOptions", "", [wrong])
+    if match and query.get("continue"):
+        wrong.append(_no_match_with_continue())
+    if match not in ("", "Exact", "NotOlderThan"):
+        wrong.append(errors.not_supported(_MATCH, match, ("Exact", "NotOlderThan", "")))
     if match == "Exact" and version == "0":
-        raise forbidden(
-            "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        wrong.append(
+            errors.forbidden(_MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         )
+    if "sendInitialEvents" in query:
+        wrong.append(errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return wrong
+
+
+def wrong_with_watch(query: Mapping[str, str]) -> list[FieldError]:
+    """What does not go together in the parameters of a watch."""
+    wrong: list[FieldError] = []
+    match, streamed = query.get(_MATCH, ""), "sendInitialEvents" in query
+    if streamed and match != "NotOlderThan":
+        wrong.append(
+            errors.forbidden(
+                _MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
+    if match and not streamed:
+        wrong.append(
+            errors.forbidden(
+                _MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+        )
+    if match and match != "NotOlderThan":
+        wrong.append(errors.not_supported(_MATCH, match, ("NotOlderThan",)))
+    if match and query.get("continue"):
+        wrong.append(_no_match_with_continue())
+    return wrong
+
+
+def _no_match_with_continue() -> FieldError:
+    return errors.forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided")
 
 
 def expired(options: ListOptions) -> Expired:
     """The 410 of a list whose revision is no longer kept; it offers to go on, inconsistently."""
-    if not options.continued or options.after is None:
+    if options.after is None:
         return Expired("The resourceVersion for the provided list is too old.")
-    return ExpiredContinue(Token(0, *options.after).encode())
+    return ExpiredContinue(encode_token(_LATEST, options.after))
 
 
 class ExpiredContinue(Expired):
@@ -172,6 +232,6 @@ def too_large(wanted: int, current: int) -> Timeout:
     """The 504 of a revision that has not been reached."""
     cause = Cause(reason="ResourceVersionTooLarge", message="Too large resource version")
     return Timeout(
-        f"Too large resource version: {wanted}, current: {current}",
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
         details=Details(causes=(cause,), retry_after_seconds=1),
     )

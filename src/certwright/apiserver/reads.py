@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from certwright.apiserver import forms, paging
 from certwright.apiserver.backend import Backend, Call, not_found
 from certwright.apiserver.matching import Matcher
 from certwright.apiserver.negotiation import Shape
 from certwright.apiserver.objects import encode_json
-from certwright.apiserver.paging import ListOptions, Token
+from certwright.apiserver.paging import ListOptions
 from certwright.kit.exchange import Response
+from certwright.resources import errors
+from certwright.resources.errors import BadRequest
 from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
 
 CHUNK = 500
 """Rows that are read, joined and sent at a time."""
 
 
+def check_table(call: Call) -> None:
+    """Raise `BadRequest` for a Table that is to include what nobody knows."""
+    wanted = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
+    if wanted not in ("", "None", "Metadata", "Object"):
+        wrong = errors.invalid("includeObject", wanted, "must be 'Metadata', 'Object', 'None', or empty")
+        raise BadRequest(f"Unable to convert to Table as requested: {wrong}")
+
+
 async def get(backend: Backend, call: Call) -> Response:
     """GET of one object."""
+    check_table(call)
     if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
         _check_reached(backend, wanted)
     row = await backend.store.get(call.key)
@@ -41,21 +52,27 @@ class _Found:
     revision: int
     after: tuple[str, str] | None = None
     remaining: int | None = None
-    metadata: bytes = field(default=b"", init=False)
 
-    def __post_init__(self) -> None:
-        described: dict[str, object] = {"resourceVersion": str(self.revision)}
+    def metadata(self, call: Call) -> bytes:
+        """The list's own metadata, as JSON."""
         if self.after is not None:
-            described["continue"] = Token(self.revision, *self.after).encode()
+            described: dict[str, object] = {"continue": paging.encode_token(self.revision, self.after)}
             if self.remaining is not None:
                 described["remainingItemCount"] = self.remaining
-        self.metadata = encode_json(described)
+        else:
+            # Kubernetes keeps custom objects as they are, and with them what it would leave out elsewhere.
+            bare = call.definition.custom and call.form.shape is Shape.WHOLE
+            described = {"continue": ""} if bare else {}
+        return encode_json({**described, "resourceVersion": str(self.revision)})
 
 
 async def list_objects(backend: Backend, call: Call) -> Response:
     """GET of a collection."""
-    options = paging.list_options(call.query)
+    options = paging.list_options(
+        call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
+    )
     matcher = Matcher.of(call)
+    check_table(call)
     _check_reached(backend, options.not_older)
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
@@ -102,30 +119,34 @@ async def _at_most_one(
 
 async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> _Found:
     """Up to `limit` rows that match (0: all), page after page of one revision."""
-    rows: list[Row] = []
-    after, revision = options.after, options.exact
+    found = _Found([], options.exact)
+    after, rows = options.after, found.rows
     while True:
         step = options.limit if options.limit and matcher.trivial else CHUNK
-        page = await _page(backend, call, limit=step, after=after, revision=revision)
+        page = await _page(backend, call, limit=step, after=after, revision=found.revision)
         # A token without revision goes on at the newest: each page of it then is of one revision again.
-        revision = page.revision
-        rows += page.rows if matcher.trivial else [row for row in page.rows if matcher.matches(row)]
-        if options.limit and len(rows) > options.limit:
-            del rows[options.limit :]
-            return _Found(rows, revision, (rows[-1].key.namespace, rows[-1].key.name))
+        found.revision = page.revision
+        for row in page.rows:
+            if options.limit and len(rows) == options.limit:
+                # There is more to look at, whether it matches or not.
+                found.after = (rows[-1].key.namespace, rows[-1].key.name)
+                return found
+            if matcher.trivial or matcher.matches(row):
+                rows.append(row)
         if not page.more or not page.rows:
-            return _Found(rows, revision)
+            return found
         after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
         if options.limit and len(rows) == options.limit:
-            return _Found(rows, revision, after, page.remaining if matcher.trivial else None)
+            found.after, found.remaining = after, page.remaining if matcher.trivial else None
+            return found
 
 
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     """The list that is in memory whole."""
     if call.form.shape is Shape.TABLE:
-        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata)
+        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
     else:
-        body = forms.list_opening(call.definition, call.form, found.metadata)
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
         body += b",".join(_items(call, found.rows)) + b"]}"
     return Response(200, forms.headers(call), body)
 
@@ -146,7 +167,7 @@ async def _everything(backend: Backend, call: Call, options: ListOptions, matche
 async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
     """The chunks of a list, all of the first page's revision."""
     found = _Found([], page.revision)
-    opening, comma = forms.list_opening(call.definition, call.form, found.metadata), b""
+    opening, comma = forms.list_opening(call.definition, call.form, found.metadata(call)), b""
     while True:
         items = b",".join(_items(call, (row for row in page.rows if matcher.trivial or matcher.matches(row))))
         yield opening + (comma + items if items else b"")

@@ -17,7 +17,8 @@ NO_QUERY: Mapping[str, str] = {}
 
 class Route(NamedTuple):
     """A path under /api or /apis, taken apart. `name` is empty for a collection, `namespace` for all
-    namespaces and for what lies in none."""
+    namespaces and for what lies in none. `watched`: the path begins with `watch`, which means the same as the
+    parameter of that name."""
 
     group: str
     version: str
@@ -25,6 +26,7 @@ class Route(NamedTuple):
     plural: str
     name: str
     subresource: str
+    watched: bool = False
 
 
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:
@@ -54,14 +56,16 @@ def parse_path(path: str) -> Route | None:
         return None
     if "%" in path:
         rest = [unquote(part) for part in rest]
-    namespace = ""
+    namespace, watched = "", rest[0] == "watch" and len(rest) > 1
+    if watched:
+        rest = rest[1:]
     # `namespaces/x` and `namespaces/x/status` are the Namespace itself, `namespaces/x/secrets` is inside it.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3 or "" in rest:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
-    return Route(group, version, namespace, plural, name, subresource)
+    return Route(group, version, namespace, plural, name, subresource, watched)
 
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
@@ -69,10 +73,12 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 def verb_of(method: str, route: Route, query: Mapping[str, str]) -> str:
     """The verb that rules and errors speak of; empty for a method that no resource has."""
+    if route.watched:
+        return "watch" if method == "GET" and not route.subresource else ""
     if method in ("GET", "HEAD"):
-        if is_true(query, "watch"):
-            return "watch"
-        return "get" if route.name else "list"
+        if route.name:
+            return "get"
+        return "watch" if is_true(query, "watch") else "list"
     if method == "DELETE":
         return "delete" if route.name else "deletecollection"
     return _VERBS.get(method, "")

@@ -1,20 +1,23 @@
 """Label and field selectors: which objects a list or a watch is about.
 
-Source: Kubernetes documentation, "Labels and Selectors" and "Field Selectors"; grammar of apimachinery
-`pkg/labels/selector.go`.
+Source: Kubernetes documentation, "Labels and Selectors" and "Field Selectors"; grammar and words of
+apimachinery `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from certwright.resources.errors import BadRequest
+from certwright.resources.errors import BadRequest, FieldError, invalid
 from certwright.resources.naming import check_label_key, check_label_value
 
-_TOKEN = re.compile(r"\s*(?:(?P<symbol>==|!=|[=,()!<>])|(?P<word>[^\s=,()!<>]+))")
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=,()!<>]|[^ \t\r\n=,()!<>]+)")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_SYMBOLS = frozenset(("==", "!=", "=", ",", "(", ")", "!", "<", ">"))
+_OPERATORS = {"in": "in", "=": "in", "==": "in", "notin": "notin", "!=": "notin", ">": "gt", "<": "lt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,103 +44,125 @@ class Requirement:
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            number = int(value or "")
-        except ValueError:
+        if value is None or not _INTEGER.fullmatch(value):
             return False
         (bound,) = (int(text) for text in self.values)
-        return number > bound if self.operator == "gt" else number < bound
+        return int(value) > bound if self.operator == "gt" else int(value) < bound
+
+
+class _NoSelector(Exception):
+    """Why a text is not a selector."""
 
 
 class _Parser:
-    """The recursive-descent parser of label selectors."""
+    """The recursive-descent parser of label selectors. `in` and `notin` are words, or operators after a key;
+    the empty word is the end."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = [match[0].strip() for match in _TOKEN.finditer(text) if match[0].strip()]
+        self._words = _TOKEN.findall(text)
         self._at = 0
 
     def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._words[self._at] if self._at < len(self._words) else ""
 
     def _take(self) -> str:
-        token = self._peek()
+        word = self._peek()
         self._at += 1
-        return token
-
-    def _fail(self, detail: str) -> BadRequest:
-        return BadRequest(f'unable to parse requirement: {detail} in label selector "{self._text}"')
+        return word
 
     def parse(self) -> tuple[Requirement, ...]:
+        """All requirements. Raises `_NoSelector`."""
         found: list[Requirement] = []
-        while self._peek():
-            found.append(self._requirement())
-            if self._peek() and self._take() != ",":
-                raise self._fail(f'found "{self._tokens[self._at - 1]}", expected: ","')
-            if not self._peek() and self._tokens[-1] == ",":
-                raise self._fail("found '', expected: identifier after ','")
+        while word := self._peek():
+            if word in _SYMBOLS and word != "!":
+                raise _NoSelector(f"found '{word}', expected: !, identifier, or 'end of string'")
+            try:
+                found.append(self._requirement())
+            except _NoSelector as error:
+                raise _NoSelector(f"unable to parse requirement: {error}") from None
+            if (word := self._take()) not in (",", ""):
+                raise _NoSelector(f"found '{word}', expected: ',' or 'end of string'")
+            if word and not _begins(self._peek()):
+                raise _NoSelector(f"found '{self._peek()}', expected: identifier after ','")
         return tuple(found)
 
     def _requirement(self) -> Requirement:
-        if self._peek() == "!":
+        negated = self._peek() == "!"
+        if negated:
             self._take()
-            return Requirement(self._key(), "!")
-        key = self._key()
-        match self._peek():
-            case "" | ",":
-                return Requirement(key, "exists")
-            case "=" | "==":
-                self._take()
-                return Requirement(key, "in", frozenset({self._value()}))
-            case "!=":
-                self._take()
-                return Requirement(key, "notin", frozenset({self._value()}))
-            case "in" | "notin":
-                return Requirement(key, self._take(), self._set())
-            case "<" | ">":
-                return Requirement(key, "gt" if self._take() == ">" else "lt", frozenset({self._number()}))
-            case other:
-                raise self._fail(f'found "{other}", expected: in, notin, =, ==, !=, gt, lt')
-
-    def _key(self) -> str:
         key = self._take()
+        if not key or key in _SYMBOLS:
+            raise _NoSelector(f"found '{key}', expected: identifier")
         if detail := check_label_key(key):
-            raise self._fail(f'key "{key}": {detail}')
-        return key
+            raise _NoSelector(str(invalid("<nil>", key, detail)))
+        if negated:
+            return Requirement(key, "!")
+        if self._peek() in ("", ","):
+            return Requirement(key, "exists")
+        word = self._take()
+        operator = _OPERATORS.get(word)
+        if operator is None:
+            raise _NoSelector(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._set() if word in ("in", "notin") else {self._value()}
+        _check_values(key, operator, sorted(values))
+        return Requirement(key, operator, frozenset(values))
 
     def _value(self) -> str:
         if self._peek() in ("", ","):
             return ""
         value = self._take()
-        if detail := check_label_value(value):
-            raise self._fail(f'value "{value}": {detail}')
+        if value in _SYMBOLS:
+            raise _NoSelector(f"found '{value}', expected: identifier")
         return value
 
-    def _number(self) -> str:
-        value = self._take()
-        if not value.lstrip("-").isdecimal():
-            raise self._fail(f'for "gt" and "lt" the value must be an integer, not "{value}"')
-        return value
-
-    def _set(self) -> frozenset[str]:
-        if self._take() != "(":
-            raise self._fail("expected: '('")
+    def _set(self) -> set[str]:
+        if (word := self._take()) != "(":
+            raise _NoSelector(f"found '{word}' expected: '('")
+        if self._peek() in _SYMBOLS - {",", ")"} or not self._peek():
+            raise _NoSelector(f"found '{self._peek()}', expected: ',', ')' or identifier")
         values: set[str] = set()
         while True:
-            values.add("" if self._peek() in (",", ")") else self._value())
-            match self._take():
-                case ")":
-                    return frozenset(values)
-                case ",":
-                    continue
-                case other:
-                    raise self._fail(f'found "{other}", expected: "," or ")"')
+            # A value may be empty, also the last one.
+            values.add("" if self._peek() in (",", ")") else self._word())
+            word = self._take()
+            if word == ")":
+                return values
+            if word != ",":
+                raise _NoSelector(f"found '{word}', expected: ',' or ')'")
+
+    def _word(self) -> str:
+        word = self._take()
+        if not word or word in _SYMBOLS:
+            raise _NoSelector(f"found '{word}', expected: ',', or identifier")
+        return word
+
+
+def _begins(word: str) -> bool:
+    """Whether a requirement begins with this."""
+    return word == "!" or bool(word and word not in _SYMBOLS)
+
+
+def _check_values(key: str, operator: str, values: list[str]) -> None:
+    wrong: list[FieldError] = []
+    for at, value in enumerate(values):
+        if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
+            detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+            wrong.append(invalid(f"values[{at}]", value, detail))
+    for at, value in enumerate(values):
+        if problem := check_label_value(value):
+            wrong.append(invalid(f"values[{at}][{key}]", value, problem))
+    if wrong:
+        listed = ", ".join(str(error) for error in wrong)
+        raise _NoSelector(listed if len(wrong) == 1 else f"[{listed}]")
 
 
 @lru_cache(maxsize=512)
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; empty for an empty one. Raises `BadRequest`."""
-    return _Parser(text).parse()
+    try:
+        return _Parser(text).parse()
+    except _NoSelector as error:
+        raise BadRequest(str(error)) from None
 
 
 def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
@@ -160,31 +185,34 @@ class FieldTerm:
 
 @lru_cache(maxsize=512)
 def parse_fields(text: str) -> tuple[FieldTerm, ...]:
-    """The terms of a field selector; empty for an empty one. Raises `BadRequest`."""
-    return tuple(_field_term(part, text) for part in _split_escaped(text) if part)
+    """The terms of a field selector, in order; empty for an empty one. Raises `BadRequest`."""
+    return tuple(_field_term(part, text) for part in sorted(_split_escaped(text)) if part)
 
 
-_TERM = re.compile(r"((?:\\.|[^\\=!])*)(!=|==|=)(.*)", re.DOTALL)
+_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
 
 
 def _field_term(part: str, text: str) -> FieldTerm:
     match = _TERM.fullmatch(part)
     if match is None:
-        raise BadRequest(f'invalid selector: "{text}"; can\'t understand "{part}"')
-    return FieldTerm(_unescape(match[1]).strip(), _unescape(match[3]), negated=match[2] == "!=")
+        raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+    return FieldTerm(match[1], _unescape(match[3]), negated=match[2] == "!=")
 
 
 def _split_escaped(text: str) -> list[str]:
     """Split at commas that no backslash stands before."""
-    return re.findall(r"(?:\\.|[^\\,])+", text, re.DOTALL)
+    return re.findall(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text) if "\\" in text else text
+    """The value that is meant. Raises `BadRequest`."""
 
+    def meant(found: re.Match[str]) -> str:
+        sequence = found[0]
+        if sequence in (",", "="):
+            raise BadRequest(f"invalid field selector: unescaped character in value: {ord(sequence)}")
+        if sequence[1:] not in ("\\", ",", "="):
+            raise BadRequest(f"invalid field selector: invalid escape sequence: {sequence}")
+        return sequence[1:]
 
-def check_supported(terms: tuple[FieldTerm, ...], supported: Callable[[str], bool]) -> None:
-    """Raise `BadRequest` for the first term whose path is not one that can be selected by."""
-    for term in terms:
-        if not supported(term.path):
-            raise BadRequest(f"field label not supported: {term.path}")
+    return re.sub(r"\\.|\\$|[,=]", meant, text, flags=re.DOTALL)

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
-from certwright.apiserver import forms, paging
+from certwright.apiserver import forms, paging, tables
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.matching import Matcher
 from certwright.apiserver.negotiation import Form, Shape
 from certwright.apiserver.objects import at_revision, encode_json
-from certwright.apiserver.reads import CHUNK
+from certwright.apiserver.reads import CHUNK, check_table
 from certwright.apiserver.routes import is_true
 from certwright.kit.exchange import Response
-from certwright.resources.errors import Expired
-from certwright.store.contract import Compacted, Event, FutureRevision, Page, Row, SlowWatcher, Watch
+from certwright.resources.errors import ApiError, Expired
+from certwright.store.contract import Compacted, Event, Page, Row, SlowWatcher, Watch
 
 _MIN_TIMEOUT_S = 1800.0
 """A watch without `timeoutSeconds` lives between one and two of these, so that not all come back at once."""
@@ -32,52 +32,34 @@ _INITIAL_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """The parameters of a watch. `after` None: begin with the objects there are."""
+    """The parameters of a watch. `initial`: the objects there are come first, as ADDED events. `after` is the
+    revision that the client has seen, or that the objects must be of at least; 0: any."""
 
-    after: int | None
+    initial: bool
+    after: int
     bookmarks: bool
-    mark_end_of_initial: bool
     timeout_s: float
 
     @property
-    def initial(self) -> bool:
-        """Whether the objects there are come first, as ADDED events."""
-        return self.after is None
+    def mark_end_of_initial(self) -> bool:
+        """Whether a bookmark tells where the objects that were there end, and changes begin."""
+        return self.initial and self.bookmarks
 
 
-def watch_options(call: Call, current: int) -> WatchOptions:
-    """Read the parameters of a watch. Raises `Invalid`, `BadRequest` and `Timeout`."""
-    query = call.query
+def watch_options(query: Mapping[str, str]) -> WatchOptions:
+    """Read the parameters of a watch. Raises `Invalid`, `BadRequest`, and `ApiError` for no revision."""
+    limit, timeout = paging.number(query, "limit"), paging.number(query, "timeoutSeconds")
+    del limit  # it must be a number, and means nothing to a watch
+    paging.refuse(paging.wrong_with_watch(query))
     revision = paging.revision_of(query.get("resourceVersion", ""))
-    match = query.get("resourceVersionMatch", "")
-    if revision > current:
-        raise paging.too_large(revision, current)
-    streamed = _wants_initial(query.get("sendInitialEvents"), match)
     # Without a word on it, objects come first unless a revision says where to begin.
-    initial = streamed if streamed is not None else revision == 0
-    bookmarks = is_true(query, "allowWatchBookmarks")
-    timeout = paging.number(query, "timeoutSeconds")
+    initial = is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else revision == 0
     return WatchOptions(
-        after=None if initial else revision or current,
-        bookmarks=bookmarks,
-        mark_end_of_initial=bool(streamed) and bookmarks,
+        initial=initial,
+        after=revision,
+        bookmarks=is_true(query, "allowWatchBookmarks"),
         timeout_s=float(timeout) or _MIN_TIMEOUT_S * (1 + random.random()),  # noqa: S311 - spreads load
     )
-
-
-def _wants_initial(text: str | None, match: str) -> bool | None:
-    if text is None:
-        if match:
-            raise paging.forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        return None
-    if match != "NotOlderThan":
-        raise paging.forbidden(
-            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        )
-    return text.lower() not in ("false", "0")
 
 
 class EventCache:
@@ -137,11 +119,6 @@ class Encoder:
             )
         return forms.item(self._call.definition, self._form, row)
 
-    def _table(self, rows: tuple[Row, ...], metadata: dict[str, object], *, with_columns: bool) -> bytes:
-        return forms.table(
-            self._call, rows, now=self._now(), metadata=encode_json(metadata), with_columns=with_columns
-        )
-
     def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         """The line that tells how far the stream has come."""
         metadata: dict[str, object] = {"resourceVersion": str(revision)}
@@ -149,17 +126,28 @@ class Encoder:
             metadata["annotations"] = {_INITIAL_END: "true"}
         encoded = encode_json(metadata)
         if self._form.shape is Shape.TABLE:
-            body = forms.table(
-                self._call, (), now=self._now(), metadata=encoded, with_columns=self._fresh_table
-            )
+            body = self._bookmark_table(encoded, revision, end_of_initial=end_of_initial)
         elif self._form.shape is Shape.PARTIAL:
             body = forms.partial_prefix(self._form) + encoded + b"}"
         else:
             body = self._call.definition.prefix + encoded + b"}"
         return b'{"type":"BOOKMARK","object":' + body + b"}\n"
 
+    def _bookmark_table(self, metadata: bytes, revision: int, *, end_of_initial: bool) -> bytes:
+        """A Table of one row: readers look for the annotation in the row's object, whatever they included."""
+        first, self._fresh_table = self._fresh_table, False
+        return tables.render(
+            self._call.definition,
+            (self._call.definition.prefix + metadata + b"}",),
+            now=self._now(),
+            include="Metadata" if end_of_initial or not self._include else self._include,
+            metadata=encode_json({"resourceVersion": str(revision)}),
+            with_columns=first,
+            version=self._form.version,
+        )
 
-def error_line(error: Expired) -> bytes:
+
+def error_line(error: ApiError) -> bytes:
     """The line that ends a stream which cannot go on."""
     return encode_json({"type": "ERROR", "object": error.status()}) + b"\n"
 
@@ -232,26 +220,24 @@ class Watches:
         return len(self._open)
 
     async def open(self, call: Call) -> Response:
-        """GET with `watch`: the stream of events. Raises `Expired` when the revision is no longer kept."""
+        """GET with `watch`: the stream of events.
+
+        As in Kubernetes, a revision that is gone or has not come yet is told by an ERROR event, not by the
+        answer's status. Raises `Invalid` and `BadRequest`.
+        """
         backend, bucket, namespace = self._backend, call.definition.bucket, call.route.namespace or None
-        options, matcher = watch_options(call, backend.store.revision), Matcher.of(call)
+        options, matcher, current = watch_options(call.query), Matcher.of(call), backend.store.revision
+        check_table(call)
+        if options.initial and options.after > current:
+            return _failed(call, paging.too_large(options.after, current))
         page = await backend.store.list(bucket, namespace, limit=CHUNK) if options.initial else None
-        after = page.revision if page is not None else options.after or 0
+        after = page.revision if page is not None else min(options.after or current, current)
         try:
             watch = backend.store.watch(bucket, after=after, namespace=namespace)
         except Compacted as error:
-            raise too_old(after, error.oldest) from None
-        except FutureRevision:
-            raise paging.too_large(after, backend.store.revision) from None
-        run = _Run(
-            backend,
-            call,
-            options,
-            matcher,
-            watch,
-            Encoder(call, backend, self._cache),
-            self._bookmark_every_s,
-        )
+            return _failed(call, too_old(after, error.oldest))
+        encoder = Encoder(call, backend, self._cache)
+        run = _Run(backend, call, options, matcher, watch, encoder, self._bookmark_every_s)
         stream = WatchStream(run.chunks(page), watch, self._forget)
         self._open[stream] = bucket
         return Response(200, forms.headers(call), stream=stream)
@@ -267,6 +253,15 @@ class Watches:
         """End all watches (of one bucket)."""
         for stream in [stream for stream, of in self._open.items() if bucket in (None, of)]:
             stream.end()
+
+
+def _failed(call: Call, error: ApiError) -> Response:
+    """A stream that ends before it has begun."""
+
+    async def line() -> AsyncGenerator[bytes, None]:
+        yield error_line(error)
+
+    return Response(200, forms.headers(call), stream=line())
 
 
 def too_old(revision: int, oldest: int) -> Expired:
@@ -285,6 +280,7 @@ class _Run:
     watch: Watch
     encoder: Encoder
     bookmark_every_s: float | None
+    marked: int = 0
 
     async def chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
         """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""
@@ -314,6 +310,7 @@ class _Run:
                 revision=revision,
             )
         if self.options.mark_end_of_initial:
+            self.marked = revision
             yield self.encoder.bookmark(revision, end_of_initial=True)
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -321,7 +318,6 @@ class _Run:
         deadline = time() + self.options.timeout_s
         every = self.bookmark_every_s if self.options.bookmarks else None
         bookmark_at = time() + every if every is not None else deadline
-        marked = self.options.after or 0
         while (now := time()) < deadline:
             batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
             if batch is None:
@@ -330,16 +326,23 @@ class _Run:
                 yield lines
             if every is not None and time() >= bookmark_at:
                 bookmark_at = time() + every
-                if self.watch.position > marked:
-                    marked = self.watch.position
-                    yield self.encoder.bookmark(marked)
-        if self.options.bookmarks:
-            yield self.encoder.bookmark(self.watch.position)
+                # Also when nothing has happened: it shows everyone on the way that the stream is alive.
+                if line := self._bookmark():
+                    yield line
+        if self.options.bookmarks and self.watch.position > self.marked and (line := self._bookmark()):
+            yield line
+
+    def _bookmark(self) -> bytes:
+        """How far the stream has come; nothing while it waits for a revision that lies ahead."""
+        if self.watch.position < self.options.after:
+            return b""
+        self.marked = self.watch.position
+        return self.encoder.bookmark(self.marked)
 
     def _lines(self, batch: list[Event]) -> bytes:
         lines = [
             self.encoder.line(*change)
             for event in batch
-            if (change := change_of(event, self.matcher)) is not None
+            if event.revision > self.options.after and (change := change_of(event, self.matcher)) is not None
         ]
         return lines[0] if len(lines) == 1 else b"".join(lines)
