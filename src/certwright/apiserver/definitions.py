@@ -12,6 +12,7 @@ from typing import Any
 
 from certwright.apiserver import names
 from certwright.apiserver.schema import Schema
+from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError
 
 Json = dict[str, Any]
@@ -52,13 +53,30 @@ class Strategy:
 
     `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
     on writes to the status subresource, when all but the status is already as it was. `validate(new, old)`
-    runs last, on objects that their schema allows; `old` is None on create.
+    runs last, on objects that their schema allows; `old` is None on create. `identify(obj, user)` notes in a
+    new object who asked for it.
     """
 
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _nothing_on_update
     prepare_status: Callable[[Json, Json], None] = _nothing_on_update
     validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
+    identify: Callable[[Json, Identity], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subresource:
+    """A part of an object with a path of its own, beside `status`.
+
+    `shape(new, old)` gives the object to store for what was written there (None: a function of its own does
+    the work, see `ApiServer`). `kind` is group, version and kind of what it takes, where that is not the
+    object itself.
+    """
+
+    name: str
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+    shape: Callable[[Json, Json], Json] | None = None
+    kind: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -68,7 +86,12 @@ class ResourceDefinition:
     `bucket` is the same for all versions of a resource: rows hold no apiVersion, which is spliced in by
     `prefix` on the way out. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
     `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
-    strategic merge patches are refused).
+    strategic merge patches are refused). `field_readers` gives the value of fields that are not simply at
+    their path in the stored object.
+
+    `virtual` kinds are answered and never stored. `stored_as` names the bucket of another resource that this
+    one is another view of; then `body_out` makes the body of this view of a row's, and `body_in` the other
+    way round. Both leave alone what already is in their form.
     """
 
     group: str
@@ -92,6 +115,12 @@ class ResourceDefinition:
     strategy: Strategy = field(default_factory=Strategy)
     is_crd: bool = False
     custom: bool = False
+    subresources: tuple[Subresource, ...] = ()
+    field_readers: Mapping[str, Callable[[Json], str]] = field(default_factory=dict)
+    virtual: bool = False
+    stored_as: str = ""
+    body_out: Callable[[bytes], bytes] | None = None
+    body_in: Callable[[bytes], bytes] | None = None
     bucket: str = field(init=False)
     prefix: bytes = field(init=False)
     list_prefix: bytes = field(init=False)
@@ -100,7 +129,7 @@ class ResourceDefinition:
         derived = {
             "list_kind": self.list_kind or f"{self.kind}List",
             "served_versions": self.served_versions or (self.version,),
-            "bucket": f"{self.group}/{self.plural}" if self.group else self.plural,
+            "bucket": self.stored_as or (f"{self.group}/{self.plural}" if self.group else self.plural),
             "prefix": self._opening(self.kind),
             "list_prefix": self._opening(self.list_kind or f"{self.kind}List"),
         }
@@ -120,3 +149,7 @@ class ResourceDefinition:
     def resource(self) -> str:
         """`plural.group`, or only the plural for the core group, as error texts say it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource of that name; None also for `status`."""
+        return next((found for found in self.subresources if found.name == name), None)

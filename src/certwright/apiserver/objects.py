@@ -18,6 +18,11 @@ Json = dict[str, Any]
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
+MANAGED = "managedFields"
+"""The member of metadata that is passed on as bytes, `msgspec.Raw`: it is longer than all the others."""
+# With it ends every row's metadata. A label may be called so too, but is no list; in a string the quotes
+# would be escaped.
+_MANAGED_OPENING = b',"managedFields":['
 _OWN_COLUMNS = frozenset({"apiVersion", "kind", "metadata"})
 
 
@@ -28,13 +33,28 @@ def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
 
 def whole(definition: ResourceDefinition, row: Row) -> bytes:
     """A row as the JSON of its object in the version of `definition`."""
-    return splice(definition.prefix, row.meta, row.body)
+    return splice(definition.prefix, row.meta, _body(definition, row))
+
+
+def _body(definition: ResourceDefinition, row: Row) -> bytes:
+    return row.body if definition.body_out is None else definition.body_out(row.body)
 
 
 def to_object(definition: ResourceDefinition, row: Row) -> Json:
-    """A row as a fresh object that may be changed."""
-    found: Json = decode_json(splice(definition.prefix, row.meta, row.body))
+    """A row as a fresh object that may be changed; its managed fields stay bytes."""
+    meta, cut, managed = row.meta.partition(_MANAGED_OPENING)
+    found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, _body(definition, row)))
+    if cut:
+        found["metadata"][MANAGED] = msgspec.Raw(b"[" + managed[:-1])
     return found
+
+
+def with_managed_fields(obj: Json) -> Json:
+    """The object, changed so that its managed fields are values that a patch can reach."""
+    raw = obj["metadata"].get(MANAGED)
+    if raw is not None:
+        obj["metadata"][MANAGED] = decode_json(raw)
+    return obj
 
 
 def to_metadata(row: Row) -> Json:
@@ -54,9 +74,16 @@ def columns(obj: Json) -> Encode:
 
     def encode(revision: int) -> tuple[bytes, bytes]:
         metadata["resourceVersion"] = str(revision)
+        _put_managed_last(metadata)
         return encode_json(metadata), body
 
     return encode
+
+
+def _put_managed_last(metadata: Json) -> None:
+    managed = metadata.pop(MANAGED, None)
+    if managed is not None:
+        metadata[MANAGED] = managed
 
 
 def last_words(row: Row) -> Encode:
@@ -70,9 +97,10 @@ def last_words(row: Row) -> Encode:
 
 def at_revision(meta: bytes, revision: int) -> bytes:
     """`meta` with another resourceVersion."""
-    metadata = decode_json(meta)
+    head, cut, managed = meta.partition(_MANAGED_OPENING)
+    metadata = decode_json(head + b"}" if cut else head)
     metadata["resourceVersion"] = str(revision)
-    return encode_json(metadata)
+    return encode_json(metadata)[:-1] + cut + managed if cut else encode_json(metadata)
 
 
 def same(one: object, other: object) -> bool:

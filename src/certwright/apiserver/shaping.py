@@ -105,6 +105,9 @@ def shape_update(call: Call, new: Json, old: Json, refuse: Refuse) -> Json:
         new = _only_status(new, old)
         admission.check_shape(definition, new, old)
         definition.strategy.prepare_status(new, old)
+    elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
+        new = part.shape(new, old)
+        admission.check_shape(definition, new, old)
     else:
         if definition.status_subresource:
             _restore(new, old, "status")
