@@ -1,7 +1,7 @@
 """DOOR: HTTP in front of the store, as Kubernetes' API server speaks it.
 
 May import:   store, resources, pki, kit
-Never holds:  outgoing calls (webhooks, one day, in their own module), signing (it goes to issuers),
+Never holds:  outgoing calls (but webhook_client, to configured webhooks), signing (it goes to issuers),
               scheduling (to engine)
 Modules:      server (the handler), routes, negotiation (which form), auth, backend (what verbs share) ·
               reads, creates, verbs (update, patch), deletes, shaping (of updates), patch, strategic, bodies,
@@ -11,5 +11,7 @@ Modules:      server (the handler), routes, negotiation (which form), auth, back
               crd_rules, crd_structural, names, schema, schema_check, schema_errors, schema_formats,
               schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi, openapi_names,
               openapi_proto, openapi_v2 ·
-              protobuf, protobuf_fields, protobuf_wire, protobuf_scalars, protobuf_decode, protobuf_encode
+              protobuf, protobuf_fields, protobuf_wire, protobuf_scalars, protobuf_decode, protobuf_encode ·
+              chain (admission), webhooks (which, and in which order), webhook_config, webhook_review,
+              webhook_conditions, webhook_client (the only one that dials out), features (gates)
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.namespaces import Namespaces
 from certwright.apiserver.negotiation import Form
 from certwright.apiserver.registry import Registry
@@ -25,6 +26,8 @@ from certwright.resources.errors import (
     NotFound,
 )
 from certwright.store.contract import Encode, Key, Row, Store
+
+Json = dict[str, Any]
 
 
 class Observer(Protocol):
@@ -44,6 +47,19 @@ class Dependents(Protocol):
         """Take the owner of that uid out of the owner references of all its dependents."""
 
 
+class Admission(Protocol):
+    """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE."""
+
+    async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
+        """Change `new` in place. True: a webhook did; then it must be shaped once more. Raises `ApiError`."""
+
+    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
+        """Raise what the object, or who writes it, is refused with."""
+
+    async def deleting(self, call: Call, row: Row) -> None:
+        """Raise what the deletion of `row` is refused with."""
+
+
 @dataclass(slots=True)
 class Backend:
     """The parts that verbs work with.
@@ -60,6 +76,8 @@ class Backend:
     tasks: TaskSet
     observers: list[Observer] = field(default_factory=list)
     dependents: Dependents = field(init=False)
+    admission: Admission = field(init=False)
+    gates: FeatureGates = field(default_factory=FeatureGates)
 
     def timestamp(self) -> str:
         """The time now as Kubernetes writes it: UTC, whole seconds."""
@@ -113,7 +131,10 @@ class Backend:
 
 @dataclass(slots=True)
 class Call:
-    """One request for a resource, authenticated, allowed, and taken apart. `warnings` go into the answer."""
+    """One request for a resource, authenticated, allowed, and taken apart.
+
+    `warnings` go into the answer; `retries` counts the generated names that were taken.
+    """
 
     request: Request
     user: Identity
@@ -123,6 +144,7 @@ class Call:
     query: Mapping[str, str]
     form: Form
     warnings: list[str] = field(default_factory=list)
+    retries: int = 0
 
     @property
     def key(self) -> Key:

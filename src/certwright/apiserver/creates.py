@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from certwright.apiserver import admission, bodies, forms, metadata, objects
 from certwright.apiserver.backend import Backend, Call, already_exists
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
+from certwright.apiserver.namespaces import is_terminating
 from certwright.apiserver.objects import Json
 from certwright.apiserver.shaping import check_type
 from certwright.kit import ids
@@ -22,18 +25,21 @@ _MAX_PREFIX = 58  # 63 less the five characters of the suffix
 
 async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
-    definition = call.definition
     obj, duplicates = bodies.read_object(call)
     check_type(call, obj)
+    row = await create_object(backend, call, obj, duplicates)
+    return forms.one(call, row, now=backend.clock.now(), code=201)
+
+
+async def create_object(backend: Backend, call: Call, obj: Json, duplicates: list[str]) -> Row:
+    """Bring a new object into shape, through admission, and into the store."""
+    definition = call.definition
     unknown = metadata.clean(definition, obj)
-    if definition.status_subresource:
-        obj.pop("status", None)
     unknown += definition.schema.process(obj)
     if text := bodies.strict_errors(call, unknown, duplicates):
         raise bodies.unreadable(call, definition.kind, definition.version, text)
     _place(call, obj["metadata"])
-    row = await _create(backend, call, obj)
-    return forms.one(call, row, now=backend.clock.now(), code=201)
+    return await _create(backend, call, obj)
 
 
 def _place(call: Call, meta: Json) -> None:
@@ -51,55 +57,89 @@ def _place(call: Call, meta: Json) -> None:
 
 async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition, meta = call.definition, obj["metadata"]
-    generated = not meta.get("name") and bool(meta.get("generateName"))
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    if definition.custom:
+        # What admission adds is nobody's, as in Kubernetes.
+    if await backend.admission.mutate(call, obj, None, operation="CREATE"):
+        meta = obj["metadata"]
+        _place(call, meta)
+    if definition.status_subresource:
+        obj.pop("status", None)
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
+    generated = not meta.get("name") and bool(meta.get("generateName"))
     if generated:
         _generate_name(backend, meta)
     admission.check_shape(definition, obj, None)
     definition.strategy.prepare_create(obj)
-    admission.mutate(definition, call.user, obj, None)
-    if not generated:
+    if not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+    try:
         return await _store_new(backend, call, obj)
-    return await _store_generated(backend, call, obj)
+    except Exists as error:
+        if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
+            raise _taken(definition, obj["metadata"], error.current) from None
+        return await _store_renamed(backend, call, obj, error.current)
 
 
 def _generate_name(backend: Backend, meta: Json) -> None:
     meta["name"] = meta["generateName"][:_MAX_PREFIX] + backend.name_suffix()
 
 
-async def _store_generated(backend: Backend, call: Call, obj: Json) -> Row:
-    """Store under the generated name, and under another one while the name is taken (KEP-4420)."""
-    for attempt in range(NAME_ATTEMPTS):
-        if attempt:
-            _generate_name(backend, obj["metadata"])
+async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row) -> Row:
+    """Store under another generated name, since the first belongs to `current` (KEP-4420).
+
+    What judges the object runs again for each name that may be free; what changes it does not. A name that
+    the store is seen to have costs a look instead of a validation, and an attempt like any other.
+    """
+    definition, meta = call.definition, obj["metadata"]
+    look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
+    for _ in range(NAME_ATTEMPTS - 1):
+        call.retries += 1
+        _generate_name(backend, meta)
+        if look and (there := await backend.store.latest(_key(call, meta))) is not None:
+            current = there
+            continue
+        definition.strategy.prepare_create(obj)
         try:
             return await _store_new(backend, call, obj)
-        except AlreadyExists:
-            continue
-    definition, name = call.definition, obj["metadata"]["name"]
-    raise AlreadyExists(
-        f'{definition.resource} "{name}" already exists, '
-        "the server was not able to generate a unique name for the object",
-        details=Details(name=name, group=definition.group, kind=definition.plural, retry_after_seconds=1),
-    )
+        except Exists as error:
+            current = error.current
+    raise _taken(definition, meta, current)
+
+
+def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
+    """The 409 of a create, in Kubernetes' words (apiserver `rest.CheckGeneratedNameError`).
+
+    Those blame the server as soon as there is a `generateName`, also where the client chose the name.
+    """
+    error = already_exists(definition, meta["name"])
+    if meta.get("generateName"):
+        error = AlreadyExists(
+            f"{error.message}, the server was not able to generate a unique name for the object",
+            details=Details(
+                name=meta["name"], group=definition.group, kind=definition.plural, retry_after_seconds=1
+            ),
+        )
+    if is_terminating(current):
+        return AlreadyExists(f"object is being deleted: {error.message}", details=error.details)
+    return error
+
+
+def _key(call: Call, meta: Json) -> Key:
+    definition = call.definition
+    return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
 
 
 async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
-    definition = call.definition
-    admission.validate(definition, obj, None)
-    key = Key(
-        definition.bucket, call.route.namespace if definition.namespaced else "", obj["metadata"]["name"]
-    )
+    """Validate and store. Raises `Exists`, and what admission refuses with."""
+    await backend.admission.validate(call, obj, None, operation="CREATE")
+    key = _key(call, obj["metadata"])
     if call.dry_run:
-        if await backend.store.latest(key) is not None:
-            raise already_exists(definition, key.name)
+        if (there := await backend.store.latest(key)) is not None:
+            raise Exists(there)
         return unstored(key, obj)
-    try:
-        return await backend.put(definition, key, objects.columns(obj), previous=None)
-    except Exists:
-        raise already_exists(definition, key.name) from None
+    return await backend.put(call.definition, key, objects.columns(obj), previous=None)
 
 
 def unstored(key: Key, obj: Json) -> Row:

@@ -16,7 +16,6 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.matching import Matcher
 from certwright.apiserver.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.namespaces import IMMORTAL
-from certwright.apiserver.negotiation import JSON, YAML, content_type, unsupported
 from certwright.apiserver.objects import Json
 from certwright.apiserver.reads import CHUNK
 from certwright.apiserver.routes import is_true
@@ -76,10 +75,7 @@ def read_options(call: Call) -> DeleteOptions:
 def _options_of_body(call: Call) -> DeleteOptions:
     if not call.request.body:
         return DeleteOptions()
-    media = content_type(call.request.headers)
-    if media not in (JSON, YAML):
-        raise unsupported((JSON, YAML))
-    value: Any = bodies.read_value(call.request.body, media)
+    value: Any = bodies.read_options(call, "DeleteOptions")
     if type(value) is not dict or value.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest("the body of a DELETE must be of kind DeleteOptions")
     try:
@@ -100,7 +96,7 @@ async def delete(backend: Backend, call: Call) -> Response:
             raise not_found(definition, name)
         _check_preconditions(call, options, row)
         try:
-            last, gone = await _delete_row(backend, definition, row, options)
+            last, gone = await _delete_row(backend, call, row, options)
         except Changed:
             continue
         except Missing:
@@ -137,9 +133,9 @@ def _check_preconditions(call: Call, options: DeleteOptions, row: Row) -> None:
         raise conflict(call.definition, call.route.name, detail)
 
 
-async def _delete_row(
-    backend: Backend, definition: ResourceDefinition, row: Row, options: DeleteOptions
-) -> tuple[Row, bool]:
+async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> tuple[Row, bool]:
+    definition = call.definition
+    await backend.admission.deleting(call, row)
     if options.dry_run:
         return row, not _holders(definition, objects.to_metadata(row))
     if options.orphan:
@@ -216,7 +212,7 @@ async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOp
         if current is None:
             return row
         try:
-            last, _ = await _delete_row(backend, call.definition, current, options)
+            last, _ = await _delete_row(backend, call, current, options)
         except (Changed, Missing):
             continue
         return last

@@ -14,6 +14,7 @@ from certwright.apiserver import creates, deletes, discovery, forms, reads, verb
 from certwright.apiserver.auth import MASTERS, Action, Authenticator, authenticate, authorise
 from certwright.apiserver.backend import Backend, Call, not_supported
 from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.gc import GarbageCollector
 from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
@@ -23,6 +24,7 @@ from certwright.apiserver.openapi import OpenApi
 from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
 from certwright.apiserver.termination import ServedKinds, Termination
 from certwright.apiserver.watch import Watches
+from certwright.apiserver.webhooks import Webhooks
 from certwright.kit import ids
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request, Response
@@ -67,8 +69,11 @@ class ApiServer:
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._backend.dependents = self._garbage
+        self._webhooks = Webhooks(self._backend)
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks)
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
+        self._backend.observers.append(self._webhooks)
         self._ready = False
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
@@ -97,6 +102,7 @@ class ApiServer:
         Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
         """
         await self._served.load()
+        await self._webhooks.load()
         for crd in crds:
             await self._ensure(_CRDS_PATH, crd)
         for name in BOOTSTRAP:
@@ -127,6 +133,7 @@ class ApiServer:
         self._ready = False
         self._watches.close()
         await self._tasks.close()
+        await self._webhooks.close()
 
     async def handle(self, request: Request) -> Response:
         """Answer any request; never raises but `asyncio.CancelledError`."""

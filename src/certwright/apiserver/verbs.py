@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from certwright.apiserver import admission, bodies, forms, objects
+from certwright.apiserver import bodies, forms, objects
 from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.creates import unstored
 from certwright.apiserver.negotiation import content_type, unsupported
@@ -161,8 +161,9 @@ async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
         new = wish.change(objects.to_object(definition, row))
         check_preconditions(call, new, old, row)
         new = shape_update(call, new, old, wish.refuse)
-        admission.mutate(definition, call.user, new, old)
-        admission.validate(definition, new, old)
+        if await backend.admission.mutate(call, new, old, operation="UPDATE"):
+            new = shape_update(call, new, old, wish.refuse)
+        await backend.admission.validate(call, new, old, operation="UPDATE")
         try:
             written = await _store_update(backend, call, new, old, row)
         except Changed:
