@@ -59,8 +59,6 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition, meta = call.definition, obj["metadata"]
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
-    if definition.custom:
-        # What admission adds is nobody's, as in Kubernetes.
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
@@ -72,8 +70,6 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
         _generate_name(backend, meta)
     admission.check_shape(definition, obj, None)
     definition.strategy.prepare_create(obj)
-    if not definition.custom:
-        # The defaults of built-in kinds have come with their preparation.
     try:
         return await _store_new(backend, call, obj)
     except Exists as error:
