@@ -16,6 +16,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.matching import Matcher
 from certwright.apiserver.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.namespaces import IMMORTAL
+from certwright.apiserver.negotiation import JSON, YAML, content_type, unsupported
 from certwright.apiserver.objects import Json
 from certwright.apiserver.reads import CHUNK
 from certwright.apiserver.routes import is_true
@@ -75,7 +76,10 @@ def read_options(call: Call) -> DeleteOptions:
 def _options_of_body(call: Call) -> DeleteOptions:
     if not call.request.body:
         return DeleteOptions()
-    value: Any = bodies.read_options(call, "DeleteOptions")
+    media = content_type(call.request.headers)
+    if media not in (JSON, YAML):
+        raise unsupported((JSON, YAML))
+    value: Any = bodies.read_value(call.request.body, media)
     if type(value) is not dict or value.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest("the body of a DELETE must be of kind DeleteOptions")
     try:
