@@ -18,11 +18,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi, certificate
 from certwright.apiserver import serving
 from certwright.apiserver.asgi import MAX_BODY, HttpsFace, serve_https
 from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.kit.exchange import Request
 from support.real import require
 
 TOKENS = StaticTokens({"secret": ADMIN})
@@ -342,3 +344,46 @@ async def test_kubectl_is_told_what_is_wrong(start_api: StartApi, tmp_path: Path
         wrong = await kubectl.fails("apply", "-f", "-", stdin=manifest(secretName=7))
         assert "spec.secretName" in wrong
         assert "error: the server doesn't have a resource type" in await kubectl.fails("get", "nonsense")
+
+
+async def test_every_answer_carries_what_clients_look_for(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        seen = []
+        for target in ("/livez/ping", SECRETS, SECRETS + "/missing", "/nowhere", SECRETS + "?watch=true"):
+            async with it.session.get(it.url + target) as answer:
+                assert answer.headers["cache-control"] == "no-cache, private"
+                assert answer.headers["x-kubernetes-pf-prioritylevel-uid"]
+                seen.append((answer.headers["x-kubernetes-pf-flowschema-uid"], answer.headers["audit-id"]))
+        assert len({flow for flow, _ in seen}) == 1
+        assert len({audit for _, audit in seen}) == len(seen)
+        async with it.session.get(it.url + SECRETS, headers={"audit-id": "from-a-proxy"}) as answer:
+            assert answer.headers["audit-id"] == "from-a-proxy"
+
+
+@pytest.mark.parametrize(
+    ("query", "agent", "pretty"),
+    [
+        ("", "curl/8.5", True),
+        ("?pretty=false", "curl/8.5", False),
+        ("?pretty=true", "kubectl", True),
+        ("?limit=1", "kubectl", False),
+        ("?pretty=%zz&limit=%ff", "kubectl", False),
+    ],
+)
+async def test_people_get_indented_answers(
+    start_api: StartApi, tmp_path: Path, query: str, agent: str, *, pretty: bool
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        url = URL(it.url + SECRETS + query, encoded=True)
+        async with it.session.get(url, headers={"user-agent": agent}) as answer:
+            text = await answer.text()
+    assert text.startswith("{\n  ") is pretty
+
+
+async def test_a_stream_of_events_is_not_compressed(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        await it.api.server.handle(Request("POST", SECRETS, body=b'{"metadata":{"name":"a"}}', user=ADMIN))
+        for target in (f"{SECRETS}?watch=true", "/api/v1/watch/namespaces/default/secrets"):
+            async with it.session.get(it.url + target, headers={"accept-encoding": "gzip"}) as answer:
+                assert "content-encoding" not in answer.headers
+                assert json.loads(await answer.content.readline())["object"]["metadata"]["name"] == "a"

@@ -23,6 +23,7 @@ from apiserver.callers import (
     thing_crd,
 )
 from certwright.apiserver.reads import CHUNK
+from certwright.store.contract import Unavailable as StoreUnavailable
 from certwright.store.memory import MemoryStore
 
 
@@ -472,7 +473,7 @@ async def test_metadata_only(api: Api) -> None:
         ("*/*", 200),
         ("application/json, */*", 200),
         ("application/vnd.kubernetes.protobuf,application/json", 200),
-        ("application/vnd.kubernetes.protobuf", 406),
+        ("application/vnd.kubernetes.protobuf", 200),
         ("application/yaml", 406),
         ("application/json;as=Table;v=v9;g=meta.k8s.io", 406),
         ("application/json;q=0", 406),
@@ -487,12 +488,47 @@ async def test_representations(api: Api, accept: str, status: int) -> None:
 
 
 async def test_head_and_health(api: Api) -> None:
-    for path in ("/healthz", "/livez", "/livez/ping", "/readyz"):
+    for path in ("/healthz", "/livez", "/livez/ping", "/readyz", "/readyz/etcd", "/readyz/shutdown"):
         response = await api.raw("HEAD", path)
         assert (response.status, response.body) == (200, b"ok")
+    assert (await api.raw("GET", "/livez/nonsense")).status == 404
     await api.server.close()
-    assert (await api.raw("GET", "/readyz")).status == 503
+    stopping = await api.raw("GET", "/readyz")
+    assert (stopping.status, stopping.body.decode().splitlines()) == (
+        500,
+        [
+            "[+]ping ok",
+            "[+]log ok",
+            "[+]etcd ok",
+            "[+]etcd-readiness ok",
+            "[+]informer-sync ok",
+            "[-]shutdown failed: reason withheld",
+            "readyz check failed",
+        ],
+    )
+    assert (await api.raw("GET", "/readyz/shutdown")).status == 500
+    assert (await api.raw("GET", "/readyz?exclude=shutdown")).status == 200
     assert (await api.raw("GET", "/livez")).status == 200
+
+
+async def test_health_check_by_check(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbose = await api.raw("GET", "/livez?verbose&exclude=log&exclude=nonsense")
+    assert verbose.body.decode().splitlines() == [
+        "[+]ping ok",
+        "[+]log excluded: ok",
+        "[+]etcd ok",
+        'warn: some health checks cannot be excluded: no matches for "nonsense"',
+        "livez check passed",
+    ]
+
+    async def broken(*_: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(api.store, "get", broken)
+    sick = await api.raw("GET", "/livez")
+    assert (sick.status, b"[-]etcd failed: reason withheld" in sick.body) == (500, True)
+    one = await api.raw("GET", "/livez/etcd")
+    assert (one.status, one.body) == (500, b"internal server error: the disk is full\n")
 
 
 async def test_discovery_knows_what_is_served(api: Api) -> None:

@@ -14,16 +14,19 @@ import gzip
 import logging
 import socket
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from certwright.apiserver import wire
 from certwright.apiserver.forms import failure
-from certwright.apiserver.routes import is_true, split_target
+from certwright.apiserver.negotiation import JSON
+from certwright.apiserver.routes import is_watch
+from certwright.apiserver.wire import Message, Send
 from certwright.kit.exchange import Handler, Request, Response
 from certwright.resources.errors import TooLarge, Unavailable
 
@@ -36,14 +39,12 @@ MAX_HEADERS = 64 * 1024
 HEADER_S = 30.0
 """Seconds in which the request line and the header fields must have come."""
 GZIP_FROM = 128 * 1024
-"""Answers of this size and above are compressed for clients that take gzip."""
+"""Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
 _KEEP_ALIVE_S = 120
 _CERTIFICATE = "client_cert"
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class AsgiApp:
@@ -53,12 +54,14 @@ class AsgiApp:
         self._handler = handler
         self._streams: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._extra = wire.ExtraHeaders()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             raise ValueError(f"only HTTP is served here, not {scope['type']}")
         request = _request(scope)
+        send = self._extra.added(request, send)
         if self._closing:
             # A watcher whose stream was ended asks again at once, on the connection that it still has.
             await _send_whole(request, _stopping(), send)
@@ -172,7 +175,9 @@ def _head(response: Response) -> Message:
 
 async def _send_whole(request: Request, response: Response, send: Send) -> None:
     body = response.body
-    if len(body) >= GZIP_FROM and _takes_gzip(request):
+    if response.headers.get("content-type") == JSON and wire.wants_pretty(request):
+        body = msgspec.json.format(body, indent=2)
+    if len(body) > GZIP_FROM and wire.takes_gzip(request):
         # Compressing a megabyte takes milliseconds and releases the GIL.
         body = await asyncio.to_thread(gzip.compress, body, 1)
         response.headers["content-encoding"] = "gzip"
@@ -183,29 +188,16 @@ async def _send_whole(request: Request, response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _takes_gzip(request: Request) -> bool:
-    accepted = request.headers.get("accept-encoding", "")
-    return any(part.partition(";")[0].strip().lower() == "gzip" for part in accepted.split(","))
-
-
 async def _pump(request: Request, response: Response, stream: AsyncIterator[bytes], send: Send) -> None:
     # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
-    if _takes_gzip(request) and not is_true(split_target(request.target)[1], "watch"):
+    if wire.takes_gzip(request) and not is_watch(request.target):
         response.headers["content-encoding"] = "gzip"
         response.headers["vary"] = "Accept-Encoding"
-        stream = _compressed(stream)
+        stream = wire.compressed(stream)
     await send(_head(response))
     async for chunk in stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _compressed(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: in gzip's clothes
-    async for chunk in stream:
-        if squeezed := await asyncio.to_thread(squeeze.compress, chunk):
-            yield squeezed
-    yield squeeze.flush()
 
 
 async def _disconnected(receive: Receive) -> None:

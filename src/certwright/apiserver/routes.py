@@ -87,3 +87,10 @@ def verb_of(method: str, route: Route, query: Mapping[str, str]) -> str:
 def is_true(query: Mapping[str, str], name: str) -> bool:
     """Whether a boolean parameter is set; only `false` and `0` are not true (apimachinery, queryparams)."""
     return name in query and query[name].lower() not in ("false", "0")
+
+
+def is_watch(target: str) -> bool:
+    """Whether a stream that answers to this target is one of events. Raises `BadRequest`."""
+    path, query = split_target(target)
+    route = parse_path(path)
+    return is_true(query, "watch") or (route is not None and route.watched)

@@ -1,0 +1,94 @@
+"""Health: `/healthz`, `/livez` and `/readyz`, whole and check by check.
+
+The checks have the names that Kubernetes gives to theirs, so that probes and dashboards made for it work; the
+store answers to `etcd`.
+
+Source: Kubernetes documentation, "Kubernetes API health endpoints"; words of apiserver
+`pkg/server/healthz/healthz.go`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs
+
+from certwright.kit.exchange import Response
+from certwright.store.contract import Key, Store, StoreError
+
+_log = logging.getLogger(__name__)
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+_ALIVE = ("ping", "log", "etcd")
+_CHECKS: Mapping[str, Sequence[str]] = {
+    "healthz": _ALIVE,
+    "livez": _ALIVE,
+    "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
+}
+_NOBODY = Key("healthz", "", "healthz")
+
+
+class Health:
+    """How a server is.
+
+    `started`: it has loaded what it needs to answer; `stopping`: it takes no more work.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.started = False
+        self.stopping = False
+        self._store = store
+
+    async def respond(self, path: str, query: str) -> Response | None:
+        """The answer for a health path, None for any other. `query` is what stands behind the `?`."""
+        root, _, check = path.strip("/").partition("/")
+        checks = _CHECKS.get(root)
+        if checks is None or (check and check not in checks):
+            return None
+        if check:
+            problem = await self._problem(check)
+            return _text(500, f"internal server error: {problem}\n") if problem else _text(200, "ok")
+        asked = parse_qs(query, keep_blank_values=True)
+        return await self._report(root, checks, asked.get("exclude", []), verbose="verbose" in asked)
+
+    async def _report(
+        self, root: str, checks: Sequence[str], excluded: Sequence[str], *, verbose: bool
+    ) -> Response:
+        lines: list[str] = []
+        failed = False
+        for check in checks:
+            if check in excluded:
+                lines.append(f"[+]{check} excluded: ok\n")
+            elif problem := await self._problem(check):
+                failed = True
+                _log.warning("%s check %s failed: %s", root, check, problem)
+                lines.append(f"[-]{check} failed: reason withheld\n")
+            else:
+                lines.append(f"[+]{check} ok\n")
+        if unknown := ", ".join(f'"{name}"' for name in sorted(set(excluded) - set(checks))):
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}\n")
+        if failed:
+            return _text(500, f"{''.join(lines)}{root} check failed\n")
+        return _text(200, f"{''.join(lines)}{root} check passed\n" if verbose else "ok")
+
+    async def _problem(self, check: str) -> str:
+        """What is wrong; empty when all is well."""
+        match check:
+            case "etcd" | "etcd-readiness":
+                return await self._store_problem()
+            case "informer-sync":
+                return "" if self.started else "the server is still loading what it serves"
+            case "shutdown":
+                return "process is shutting down" if self.stopping else ""
+            case _:
+                return ""
+
+    async def _store_problem(self) -> str:
+        try:
+            await self._store.get(_NOBODY)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, dict(_TEXT), text.encode())
