@@ -6,7 +6,7 @@ Never holds:  outgoing calls (but webhook_client, to configured webhooks), signi
 Modules:      server (the handler), routes, negotiation (which form), auth, backend (what verbs share) ·
               reads, creates, verbs (update, patch), deletes, shaping (of updates), patch, strategic, bodies,
               metadata, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
-              namespaces, gc, termination (what goes on behind) · asgi (the socket), serving (its own TLS
+              namespaces, gc, termination (what goes on behind) · asgi (the socket), wire (the way out), health, serving (its own TLS
               identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,
               crd_rules, crd_structural, names, schema, schema_check, schema_errors, schema_formats,
               schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi, openapi_names,

@@ -17,6 +17,7 @@ from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.gc import GarbageCollector
+from certwright.apiserver.health import Health
 from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
 from certwright.apiserver.negotiation import negotiate
 from certwright.apiserver.objects import decode_json, encode_json
@@ -35,7 +36,6 @@ from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
-_HEALTH = ("/healthz", "/livez", "/readyz")
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 
@@ -74,7 +74,7 @@ class ApiServer:
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
         self._backend.observers.append(self._webhooks)
-        self._ready = False
+        self._health = Health(store)
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
             "list": reads.list_objects,
@@ -110,7 +110,7 @@ class ApiServer:
             await self._ensure("/api/v1/namespaces", namespace, update=False)
         self._tasks.start(self._garbage.run(), name="garbage collector")
         await self._termination.resume()
-        self._ready = True
+        self._health.started = True
 
     async def _ensure(self, path: str, wanted: dict[str, Any], *, update: bool = True) -> None:
         """Create an object, or bring the one that is there into line."""
@@ -130,7 +130,7 @@ class ApiServer:
 
     async def close(self) -> None:
         """End all watches and the work in the background. The store stays open: it is its owner's."""
-        self._ready = False
+        self._health.stopping = True
         self._watches.close()
         await self._tasks.close()
         await self._webhooks.close()
@@ -155,7 +155,7 @@ class ApiServer:
         route = parse_path(path)
         definition = route and self._backend.registry.find(route.group, route.version, route.plural)
         if route is None or definition is None:
-            return self._answer_path(request, user, path)
+            return await self._answer_path(request, user, path)
         verb = verb_of(request.method, route, query)
         if MASTERS not in user.groups:
             authorise(user, _action(verb, route))
@@ -186,26 +186,19 @@ class ApiServer:
             raise not_supported(definition, verb or "this method")
         return self._verbs[verb]
 
-    def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
+    async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
         """Health, discovery, OpenAPI, or nothing."""
         authorise(user, Action(verb=_plain_verb(request.method), path=path))
         if request.method not in ("GET", "HEAD"):
             return _nowhere()
-        root = "/" + path.strip("/").partition("/")[0]
-        if root in _HEALTH:
-            return self._health(root)
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
         return (
-            discovery.respond(self._backend.registry, path, accept, known)
+            await self._health.respond(path, query)
+            or discovery.respond(self._backend.registry, path, accept, known)
             or self._openapi.respond(path, accept, known, query)
             or _nowhere()
         )
-
-    def _health(self, root: str) -> Response:
-        if root == "/readyz" and not self._ready:
-            return Response(503, dict(_TEXT), b"not ready: the server is starting or stopping\n")
-        return Response(200, dict(_TEXT), b"ok")
 
 
 def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
