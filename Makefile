@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench lock docs clean oracle soak
+.PHONY: help run test check fix bench clients lock docs clean oracle soak
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -56,8 +57,17 @@ fix: $(VENV)/.dev  ## let ruff mend what it can
 bench: $(VENV)/.dev  ## every figure of the README, measured here
 	@$(BIN)/python -m bench $(ARGS)
 
+# Their own environment: nothing of theirs may be importable where certwright runs.
+$(CLIENTS)/.done: requirements/clients.lock
+	@test -x $(CLIENTS)/bin/python || { echo "making $(CLIENTS) …"; $(PYTHON) -m venv $(CLIENTS); }
+	@echo "installing other people's Kubernetes clients …"
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.lock
+	@touch $@
+
+clients: $(CLIENTS)/.done  ## install the Kubernetes clients that the conformance tests drive
+
 lock:  ## pin the requirements anew (needs uv)
-	@for name in runtime build dev; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build dev clients; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
