@@ -1,0 +1,81 @@
+"""Key stores for programs that read no PEM: the four files that a Certificate's `spec.keystores` can ask for.
+
+Source: cert-manager API reference, `CertificateKeystores`; aliases as its `keystore.go` gives them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from certwright.pki import jks, pkcs12
+from certwright.pki.errors import BadCertificate, BadKey, border
+from certwright.pki.keys import load_private_key
+from certwright.pki.pkcs12 import Profile
+
+DEFAULT_ALIAS = "certificate"
+
+
+def jks_files(
+    *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, alias: str, now: datetime
+) -> tuple[bytes, bytes | None]:
+    """`keystore.jks` and, where a CA is known, `truststore.jks`. `now` dates the entries.
+
+    Raises `BadKey` and `BadCertificate` for PEM that cannot be read.
+    """
+    trusted = [(name, _der(item)) for name, item in _named(_certificates(ca_pem))]
+    made = jks.key_store(
+        alias=alias or DEFAULT_ALIAS,
+        key_pkcs8=_pkcs8(key_pem),
+        chain=[_der(item) for item in _certificates(chain_pem)],
+        trusted=trusted,
+        password=password,
+        now=now,
+    )
+    return made, jks.trust_store(trusted, password=password, now=now) if trusted else None
+
+
+def pkcs12_files(
+    *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, profile: str
+) -> tuple[bytes, bytes | None]:
+    """`keystore.p12` and, where a CA is known, `truststore.p12`. An empty `profile` is LegacyRC2.
+
+    Raises `BadKey` and `BadCertificate` for PEM that cannot be read, `ValueError` for an unknown profile.
+    """
+    chosen = Profile(profile or Profile.LEGACY_RC2)
+    chain, authorities = _certificates(chain_pem), _certificates(ca_pem)
+    with border(BadKey, "the PKCS#12 file cannot be made"):
+        made = pkcs12.key_store(
+            name=DEFAULT_ALIAS,
+            key=load_private_key(key_pem),
+            chain=[*chain, *(item for item in authorities if item not in chain)],
+            password=password,
+            profile=chosen,
+        )
+        if not authorities:
+            return made, None
+        return made, pkcs12.trust_store(_named(authorities), password=password, profile=chosen)
+
+
+def _named(authorities: list[x509.Certificate]) -> list[tuple[str, x509.Certificate]]:
+    """CA certificates with their aliases: `ca`, `ca-1`, `ca-2` …"""
+    return [(f"ca-{n}" if n else "ca", item) for n, item in enumerate(authorities)]
+
+
+def _certificates(pem: bytes) -> list[x509.Certificate]:
+    if not pem:
+        return []
+    with border(BadCertificate, "the certificates for the key store cannot be read"):
+        return x509.load_pem_x509_certificates(pem)
+
+
+def _der(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _pkcs8(key_pem: bytes) -> bytes:
+    return load_private_key(key_pem).private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
