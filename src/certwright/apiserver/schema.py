@@ -10,15 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from certwright.apiserver.schema_check import compile_check
+from certwright.apiserver.schema_ratchet import Ratchet
 from certwright.apiserver.schema_scalars import Check
 from certwright.apiserver.schema_walk import EMBEDDED, Walk, compile_walk
 from certwright.resources.errors import FieldError, invalid
 
+if TYPE_CHECKING:
+    from certwright.apiserver.cel_rules import Node
+
+KNOWN_RULES: frozenset[str] = frozenset()
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""After one of these no rule is looked at: rules rely on the types."""
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to "
@@ -51,21 +66,61 @@ class Schema:
         self._walk(obj, None, unknown)
         return sorted(unknown)
 
-    def validate(self, obj: dict[str, Any]) -> list[FieldError]:
-        """What is wrong with a pruned and defaulted object, sorted by field."""
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
+        """What is wrong with a pruned and defaulted object, sorted by field; then what its rules say.
+
+        `old` is what the object was before an update: its parts that have not changed are not judged.
+        """
         errors: list[FieldError] = []
         self._check(obj, None, errors)
-        if not errors:
-            return errors
+        if errors and old is not None:
+            errors = self._still_wrong(obj, old)
         errors.sort(key=str)
-        if self.has_rules:
-            errors.append(invalid("<nil>", None, _UNCHECKED_RULES))
-        return errors
+        if not self.has_rules:
+            return errors
+        if any(error.reason in _BLOCKING for error in errors):
+            return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
+        return errors + self._break_rules(obj, old)
 
     @cached_property
     def has_rules(self) -> bool:
-        """Whether there are CEL rules in it."""
-        return b'"x-kubernetes-validations"' in self._encoded and _mentions_rules(self.openapi)
+        """Whether there are CEL rules in it, beside those of `KNOWN_RULES`."""
+        return b'"x-kubernetes-validations"' in self._encoded and _has_unknown_rules(self.openapi)
+
+    def _still_wrong(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
+        """The errors that are not as old as the part of the object that they are in."""
+        ratchet, check = self._ratchet
+        before: list[FieldError] = []
+        self._check(old, None, before)
+        # Kubernetes looks for repeated items only in objects that had none.
+        had_repeated = any(error.reason == "FieldValueDuplicate" for error in before)
+        return [
+            error
+            for error in ratchet.run(check, obj, old)
+            if not (had_repeated and error.reason == "FieldValueDuplicate")
+        ]
+
+    def _break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+        # Imported here because CEL takes 12 MB, and most servers never see a rule.
+        from certwright.apiserver import cel_rules
+
+        if self._rules is None:
+            return []
+        return cel_rules.run_rules(self._rules, obj, old)
+
+    @cached_property
+    def _rules(self) -> Node | None:
+        from certwright.apiserver import cel_rules  # see above
+
+        return cel_rules.compile_rules(self.openapi, root=True, known=KNOWN_RULES)
+
+    @cached_property
+    def _ratchet(self) -> tuple[Ratchet, Check]:
+        root = self._root
+        ratchet = Ratchet(root)
+        check = compile_check(root, ratchet.guard)
+        assert check is not None, "an object is always checked for being one"
+        return ratchet, check
 
     @cached_property
     def _walk(self) -> Walk:
@@ -76,17 +131,23 @@ class Schema:
 
     @cached_property
     def _check(self) -> Check:
-        given = self.openapi
-        types = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
-        root = {"type": "object", **given, "properties": {**given.get("properties", {}), **types}}
-        check = compile_check(root)
+        check = compile_check(self._root)
         assert check is not None, "an object is always checked for being one"
         return check
 
+    @property
+    def _root(self) -> dict[str, Any]:
+        given = self.openapi
+        types = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        return {"type": "object", **given, "properties": {**given.get("properties", {}), **types}}
 
-def _mentions_rules(node: Any) -> bool:
+
+def _has_unknown_rules(node: Any) -> bool:
     if isinstance(node, Mapping):
-        return "x-kubernetes-validations" in node or any(_mentions_rules(item) for item in node.values())
+        rules = node.get("x-kubernetes-validations")
+        if isinstance(rules, list) and any(rule["rule"] not in KNOWN_RULES for rule in rules):
+            return True
+        return any(_has_unknown_rules(item) for item in node.values())
     if isinstance(node, list):
-        return any(_mentions_rules(item) for item in node)
+        return any(_has_unknown_rules(item) for item in node)
     return False

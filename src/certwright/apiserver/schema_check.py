@@ -32,10 +32,18 @@ from certwright.apiserver.schema_scalars import (
 )
 from certwright.resources.errors import FieldError
 
+Guard = Callable[[Check], Check]
+"""Put around the check of every place, down to scalars, but not within allOf, anyOf, oneOf and not."""
 
-def compile_check(schema: Schema) -> Check | None:
+
+def compile_check(schema: Schema, guard: Guard | None = None) -> Check | None:
     """The check for values of `schema`, or None where it allows everything."""
-    steps, kind = _steps(schema), type_check(schema)
+    check = _compile(schema, guard)
+    return guard(check) if guard is not None and check is not None else check
+
+
+def _compile(schema: Schema, guard: Guard | None) -> Check | None:
+    steps, kind = _steps(schema, guard), type_check(schema)
     if not steps:
         return kind
     # The usual types are looked up here, which saves a call per value.
@@ -51,7 +59,7 @@ def compile_check(schema: Schema) -> Check | None:
     return check
 
 
-def _steps(schema: Schema) -> dict[type, list[Check]]:
+def _steps(schema: Schema, guard: Guard | None) -> dict[type, list[Check]]:
     every = [*enum_check(schema), *_logic_checks(schema)]
     number = number_checks(schema)
     steps = {
@@ -59,8 +67,8 @@ def _steps(schema: Schema) -> dict[type, list[Check]]:
         bool: every,
         int: [*number, *every],
         float: [*number, *every],
-        list: [*_list_checks(schema), *every],
-        dict: [*_object_checks(schema), *every],
+        list: [*_list_checks(schema, guard), *every],
+        dict: [*_object_checks(schema, guard), *every],
         type(None): enum_check(schema),
     }
     return {kind: checks for kind, checks in steps.items() if checks}
@@ -69,9 +77,9 @@ def _steps(schema: Schema) -> dict[type, list[Check]]:
 # --- lists ------------------------------------------------------------------------------------------------
 
 
-def _list_checks(schema: Schema) -> list[Check]:
+def _list_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
-    items = compile_check(schema["items"]) if isinstance(schema.get("items"), Mapping) else None
+    items = compile_check(schema["items"], guard) if isinstance(schema.get("items"), Mapping) else None
     if items is not None:
         checks.append(_each_item(items, simple_type(schema["items"])))
     if schema.get("minItems") is not None or schema.get("maxItems") is not None:
@@ -147,11 +155,11 @@ def _as_map(names: tuple[str, ...]) -> Check:
 # --- objects ----------------------------------------------------------------------------------------------
 
 
-def _object_checks(schema: Schema) -> list[Check]:
+def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
-    properties = _compile_properties(schema.get("properties", {}))
+    properties = _compile_properties(schema.get("properties", {}), guard)
     extra = schema.get("additionalProperties")
-    if isinstance(extra, Mapping) and (child := compile_check(extra)) is not None:
+    if isinstance(extra, Mapping) and (child := compile_check(extra, guard)) is not None:
         checks.append(_each_value(frozenset(schema.get("properties", ())), child, simple_type(extra)))
     if properties is not None:
         checks.append(properties)
@@ -162,8 +170,10 @@ def _object_checks(schema: Schema) -> list[Check]:
     return checks
 
 
-def _compile_properties(properties: Mapping[str, Schema]) -> Check | None:
-    children = {key: child for key, prop in properties.items() if (child := compile_check(prop)) is not None}
+def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -> Check | None:
+    children = {
+        key: child for key, prop in properties.items() if (child := compile_check(prop, guard)) is not None
+    }
     if not children:
         return None
     quick = {key: simple for key in children if (simple := simple_type(properties[key])) is not None}

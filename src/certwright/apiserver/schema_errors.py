@@ -14,12 +14,18 @@ Path = tuple[Any, str | int] | None
 walk that finds nothing wrong builds no strings."""
 
 
+class MapKey(str):
+    """The key of a map in a path, shown in brackets."""
+
+    __slots__ = ()
+
+
 def show_path(path: Path) -> str:
     """`spec.list[0].x`; empty at the root."""
     parts: list[str] = []
     while path is not None:
         path, step = path
-        parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+        parts.append(f"[{step}]" if isinstance(step, (int, MapKey)) else f".{step}")
     return "".join(reversed(parts)).removeprefix(".")
 
 
