@@ -474,7 +474,7 @@ async def test_metadata_only(api: Api) -> None:
         ("application/json, */*", 200),
         ("application/vnd.kubernetes.protobuf,application/json", 200),
         ("application/vnd.kubernetes.protobuf", 200),
-        ("application/yaml", 406),
+        ("application/yaml", 200),
         ("application/json;as=Table;v=v9;g=meta.k8s.io", 406),
         ("application/json;q=0", 406),
         ("text/html;q=0.9, application/json;q=0.8", 200),

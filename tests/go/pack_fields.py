@@ -2,7 +2,8 @@
 
     python tests/go/pack_fields.py TABLE [TABLE ...] DATA_FILE
 
-Tables of several releases are merged; of a field that several know, the last says what it is.
+Tables of several releases are merged, oldest first; of a field that several know, the last says what it is.
+One that the last no longer knows is read, and not shown where it is empty.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def packed(tables: list[dict[str, Any]]) -> bytes:
         kinds |= table["kinds"]
         for name, fields in table["messages"].items():
             known = messages.setdefault(name, {})
+            for row in known.values():
+                row[3] |= 1 << FLAGS.index("omitempty")
             known |= {field["n"]: _row(field) for field in fields}
     content = {
         "kinds": dict(sorted(kinds.items())),

@@ -13,7 +13,8 @@ Modules:      server (the handler), routes, negotiation (which form), backend (w
               openapi_names, openapi_proto, openapi_v2 ·
               cel (its library), cel_rules (of a schema), cel_schema, cel_declare, cel_functions,
               cel_addresses, cel_formats, cel_numbers, cel_regex ·
-              protobuf, protobuf_fields, protobuf_wire, protobuf_scalars, protobuf_decode, protobuf_encode ·
+              encodings (answers other than JSON), protobuf, protobuf_fields, protobuf_wire,
+              protobuf_scalars, protobuf_decode, protobuf_encode ·
               auth, service_accounts, tokens, impersonation (who) · rbac, rbac_defaults, authorizer,
               privileges, approvals, reviews (may they) ·
               chain (admission), webhooks (which, and in which order), webhook_config, webhook_review,

@@ -14,6 +14,7 @@ from certwright.resources.errors import NotAcceptable, UnsupportedMediaType
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class Shape(enum.Enum):
@@ -25,25 +26,21 @@ class Shape(enum.Enum):
 
 
 class Form(NamedTuple):
-    """A shape, and the version of `meta.k8s.io` that its objects say."""
+    """A shape, the version of `meta.k8s.io` that its objects say, and the media type it is sent as."""
 
     shape: Shape
     version: str = "v1"
+    wire: str = JSON
 
 
 WHOLE = Form(Shape.WHOLE)
-_JSON_RANGES = frozenset({JSON, "application/*", "*/*", ""})
+_WIRES = (JSON, YAML, PROTOBUF)
 _SHAPES = {
     "": Shape.WHOLE,
     "Table": Shape.TABLE,
     "PartialObjectMetadata": Shape.PARTIAL,
     "PartialObjectMetadataList": Shape.PARTIAL,
 }
-_NOT_ACCEPTABLE = (
-    "only the following media types are accepted: application/json, "
-    "application/json;as=Table;g=meta.k8s.io;v=v1, "
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-)
 
 
 def _parse(part: str) -> tuple[str, dict[str, str], float]:
@@ -56,27 +53,47 @@ def _parse(part: str) -> tuple[str, dict[str, str], float]:
     return media.lower(), params, quality
 
 
-def _form(media: str, params: Mapping[str, str]) -> Form | None:
+def _wires(media: str) -> tuple[str, ...]:
+    """The media types of a range, best first."""
+    if media in ("", "*/*", "application/*"):
+        return _WIRES
+    return (media,) if media in _WIRES else ()
+
+
+def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
+    """The shape and version of an item of the list; None for what nobody knows."""
     shape = _SHAPES.get(params.get("as", ""))
-    if media not in _JSON_RANGES or shape is None:
+    if shape is None or params.get("stream", "watch") != "watch":
         return None
     if shape is Shape.WHOLE:
-        return WHOLE
+        return shape, "v1"
     version = params.get("v", "")
-    if params.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
-        return None
-    return Form(shape, version)
+    return (shape, version) if params.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1") else None
 
 
-@lru_cache(maxsize=256)
-def negotiate(accept: str) -> Form:
-    """The first form in order of preference that this server can give. Raises `NotAcceptable`."""
+def _possible(shape: Shape, wire: str, *, custom: bool, stream: bool) -> bool:
+    if wire == PROTOBUF:
+        # Of a custom object only the metadata has a protobuf form; of a Table nothing.
+        return shape is Shape.PARTIAL or (shape is Shape.WHOLE and not custom)
+    return wire == JSON or not stream
+
+
+@lru_cache(maxsize=512)
+def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form:
+    """The first form in order of preference that this server can give. Raises `NotAcceptable`.
+
+    `custom`: of a kind that came with a CustomResourceDefinition. `stream`: as events, one after the other.
+    """
     ranges = sorted((_parse(part) for part in accept.split(",")), key=lambda found: -found[2])
     for media, params, quality in ranges:
-        form = _form(media, params)
-        if form is not None and quality > 0:
-            return form
-    raise NotAcceptable(_NOT_ACCEPTABLE)
+        wanted = _shape(params)
+        if wanted is None or quality <= 0:
+            continue
+        for wire in _wires(media):
+            if _possible(wanted[0], wire, custom=custom, stream=stream):
+                return Form(*wanted, wire)
+    media_types = (JSON, PROTOBUF) if stream else _WIRES
+    raise NotAcceptable("only the following media types are accepted: " + ", ".join(media_types))
 
 
 def content_type(headers: Mapping[str, str]) -> str:

@@ -73,8 +73,13 @@ def encode_message(obj: Json) -> bytes:
     name = protobuf_fields.message_of(obj.get("apiVersion", ""), obj.get("kind", ""))
     if name is None:
         raise NoSuchForm("the kind has no protobuf form")
+    return encode_as(name, obj)
+
+
+def encode_as(message: str, obj: Json) -> bytes:
+    """An object as the message of that name. Raises `NoSuchForm`."""
     try:
-        return protobuf_encode.message(name)(obj)
+        return protobuf_encode.message(message)(obj)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise NoSuchForm(f"a value does not fit: {type(error).__name__}") from None
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from certwright.apiserver import protobuf_scalars as scalars
-from certwright.apiserver.protobuf_fields import Field, fields_of
+from certwright.apiserver.protobuf_fields import UNIONS, Field, fields_of
 from certwright.apiserver.protobuf_wire import (
     DELIMITED,
     FIXED64,
@@ -34,14 +34,6 @@ Take = Callable[[Reading, Json, int, int, int], None]
 """Reads a piece into an object, at a depth."""
 TakeNumber = Callable[[Json, int], None]
 """Puts a number off the wire into an object."""
-
-_SCHEMA = "apiextensions.v1.JSONSchemaProps"
-_UNIONS: dict[str, tuple[Field, ...]] = {
-    "SchemaOrArray": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", _SCHEMA, 1)),
-    "SchemaOrBool": (Field(1, "other", "bool", 0), Field(2, "schema", _SCHEMA, 4)),
-    "SchemaOrStrings": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", "string", 1)),
-}
-"""Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
 
 
 class Message:
@@ -74,7 +66,7 @@ class Message:
 @cache
 def message(name: str) -> Message:
     """The message of that name."""
-    return Message(_UNIONS[name] if name in _UNIONS else fields_of(name))
+    return Message(UNIONS[name] if name in UNIONS else fields_of(name))
 
 
 _INTEGERS: dict[str, Callable[[int], Any]] = {
@@ -319,7 +311,7 @@ def _reader(type_name: str) -> Read:
     """What reads a piece of that type."""
     if plain := _PLAIN.get(type_name):
         return plain
-    if type_name in _UNIONS:
+    if type_name in UNIONS:
         return _union_reader(type_name)
     if _wraps_list(type_name):
         return lambda *piece: _nested(type_name, *piece).get("", [])

@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from certwright.apiserver import protobuf_scalars as scalars
-from certwright.apiserver.protobuf_decode import _UNIONS as UNIONS
-from certwright.apiserver.protobuf_fields import Field, fields_of
+from certwright.apiserver.protobuf_fields import UNIONS, Field, fields_of
 from certwright.apiserver.protobuf_wire import (
     DELIMITED,
     FIXED64,

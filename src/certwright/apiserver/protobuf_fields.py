@@ -68,6 +68,15 @@ class Field(NamedTuple):
         return bool(self.bits & (_OMIT_EMPTY | _OMIT_ZERO))
 
 
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+UNIONS: dict[str, tuple[Field, ...]] = {
+    "SchemaOrArray": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", _SCHEMA, 1)),
+    "SchemaOrBool": (Field(1, "other", "bool", 0), Field(2, "schema", _SCHEMA, 4)),
+    "SchemaOrStrings": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", "string", 1)),
+}
+"""Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
+
+
 class _File(msgspec.Struct):
     kinds: dict[str, str]
     messages: dict[str, list[tuple[int, str, str, int]]]
