@@ -43,7 +43,7 @@ def check_shape(definition: ResourceDefinition, new: Json, old: Json | None) -> 
     metadata = new["metadata"]
     errors: list[FieldError] = check(metadata)
     errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
-    errors += definition.schema.validate(new)
+    errors += definition.schema.validate(new, old)
     _raise(definition, new, errors)
 
 
