@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from certwright.apiserver import asgi, serving
-from certwright.apiserver.auth import StaticTokens
+from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens, read_token_file
 from certwright.apiserver.server import ApiServer
+from certwright.apiserver.tokens import DEFAULT_ISSUER, TokenIssuer, load_or_make_key
 from certwright.client import kubeconfig
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
@@ -47,8 +49,9 @@ _FLUSH_WITHIN_S = 0.5
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
     "system:serviceaccount:cert-manager:cert-manager",
-    groups=("system:masters", "system:serviceaccounts", "system:authenticated"),
+    groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),
 )
+"""Who the controllers inside this process are: what they may do is what the default roles say."""
 
 
 class StartError(Exception):
@@ -71,13 +74,21 @@ class ControllerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`."""
+    """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`.
+
+    `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
+    `service_account_issuer` mean what kube-apiserver's flags of these names mean.
+    """
 
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 8443
     store: str | None = None
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    token_auth_file: Path | None = None
+    client_ca_file: Path | None = None
+    anonymous_auth: bool = False
+    service_account_issuer: str = DEFAULT_ISSUER
 
 
 class RunningControllers:
@@ -213,7 +224,14 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
     with _writing(options.data_dir):
         identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
         token = _admin_token(options.data_dir)
-    api = ApiServer(store, clock, authenticator=StaticTokens({token: ADMIN}))
+        signing_key = load_or_make_key(options.data_dir / "pki" / "sa.key")
+    api = ApiServer(
+        store,
+        clock,
+        authenticator=FirstOf(ClientCertificates(clock), StaticTokens(_tokens(options) | {token: ADMIN})),
+        tokens=TokenIssuer(signing_key, options.service_account_issuer),
+        anonymous=options.anonymous_auth,
+    )
     closers.add(api.close)
     try:
         await api.start(custom_resource_definitions())
@@ -313,6 +331,18 @@ def _admin_token(data_dir: Path) -> str:
     return token
 
 
+def _tokens(options: ServeOptions) -> dict[str, Identity]:
+    """The tokens of the file that the options name."""
+    if options.token_auth_file is None:
+        return {}
+    try:
+        return read_token_file(options.token_auth_file)
+    except OSError as error:
+        raise StartError(f"--token-auth-file {options.token_auth_file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StartError(f"--token-auth-file {error}") from error
+
+
 async def _listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> asgi.HttpsFace:
     try:
         return await asgi.serve_https(
@@ -321,9 +351,17 @@ async def _listen(api: ApiServer, options: ServeOptions, identity: serving.Servi
             port=options.port,
             certfile=identity.cert_path,
             keyfile=identity.key_path,
-            client_ca_file=None,
+            client_ca_file=options.client_ca_file or identity.ca_path,
         )
+    except ssl.SSLError as error:
+        if options.client_ca_file is None:
+            raise
+        raise StartError(
+            f"--client-ca-file {options.client_ca_file} holds no CA certificates in PEM form"
+        ) from error
     except OSError as error:
+        if options.client_ca_file is not None and not options.client_ca_file.exists():
+            raise StartError(f"--client-ca-file {options.client_ca_file} is not there") from error
         where = f"{options.host}:{options.port}"
         if error.errno == errno.EADDRINUSE:
             hint = (

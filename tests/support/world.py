@@ -38,7 +38,10 @@ from certwright.store.memory import MemoryStore
 T = TypeVar("T")
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
-CONTROLLER = Identity("system:serviceaccount:cert-manager:cert-manager", groups=("system:masters",))
+CONTROLLER = Identity(
+    "system:serviceaccount:cert-manager:cert-manager",
+    groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),
+)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from certwright.apiserver.authorizer import Authorizer
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.namespaces import Namespaces
@@ -76,6 +77,7 @@ class Backend:
     tasks: TaskSet
     observers: list[Observer] = field(default_factory=list)
     dependents: Dependents = field(init=False)
+    authorizer: Authorizer = field(init=False)
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
 

@@ -9,7 +9,7 @@ Source: Kubernetes documentation, "Admission Control", phases.
 
 from __future__ import annotations
 
-from certwright.apiserver import admission, objects
+from certwright.apiserver import admission, approvals, objects, privileges
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.objects import Json
 from certwright.apiserver.webhooks import Webhooks
@@ -38,7 +38,11 @@ class AdmissionChain:
 
     async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
-        admission.validate(call.definition, new, old)
+        definition, backend = call.definition, self._backend
+        admission.validate(definition, new, old)
+        privileges.check(backend.authorizer, call.user, definition, new, old)
+        if definition.kind == "CertificateRequest" and definition.group == approvals.GROUP:
+            approvals.check(backend.authorizer, backend.registry, call.user, new, old)
         hooks = self._webhooks.validating(call, operation)
         if hooks:
             await self._webhooks.validate(call, hooks, new, old, operation)

@@ -7,23 +7,30 @@ same authentication, authorisation and admission as everyone else, without a soc
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from certwright.apiserver import creates, deletes, discovery, forms, reads, verbs
-from certwright.apiserver.auth import MASTERS, Action, Authenticator, authenticate, authorise
+from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_defaults, reads, verbs
+from certwright.apiserver.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
+from certwright.apiserver.authorizer import Authorizer
 from certwright.apiserver.backend import Backend, Call, not_supported
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.gc import GarbageCollector
+from certwright.apiserver.impersonation import act_as
 from certwright.apiserver.health import Health
 from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
 from certwright.apiserver.negotiation import negotiate
 from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.openapi import OpenApi
+from certwright.apiserver.rbac import Rbac
+from certwright.apiserver.reviews import Reviews
 from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
+from certwright.apiserver.service_accounts import ServiceAccounts
 from certwright.apiserver.termination import ServedKinds, Termination
+from certwright.apiserver.tokens import JWKS_PATH, TokenIssuer
 from certwright.apiserver.watch import Watches
 from certwright.apiserver.webhooks import Webhooks
 from certwright.kit import ids
@@ -36,8 +43,11 @@ from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+_OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
+
+_ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
 
 Verb = Callable[[Backend, Call], Awaitable[Response]]
 
@@ -45,7 +55,8 @@ Verb = Callable[[Backend, Call], Awaitable[Response]]
 class ApiServer:
     """Kubernetes' API over a store.
 
-    `authenticator` says who sent a request that no caller in this process has put a name on.
+    `authenticator` says who sent a request that no caller in this process has put a name on; tokens of
+    ServiceAccounts, which `tokens` signs, are known beside it. `anonymous`: let in who has no credentials.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
     generated names.
     """
@@ -56,14 +67,26 @@ class ApiServer:
         clock: Clock,
         *,
         authenticator: Authenticator,
+        tokens: TokenIssuer | None = None,
+        anonymous: bool = False,
         bookmark_every_s: float | None = 60.0,
         name_suffix: Callable[[], str] = ids.random_suffix,
     ) -> None:
         registry = make_registry(clock)
-        self._authenticator = authenticator
+        self._anonymous = anonymous
         self._tasks = TaskSet()
         self._openapi = OpenApi(registry)
         self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
+        self._rbac = Rbac()
+        self._backend.authorizer = Authorizer(self._rbac)
+        self._accounts = ServiceAccounts(self._backend, tokens or TokenIssuer())
+        self._authenticator = FirstOf(authenticator, self._accounts)
+        reviews = Reviews(self._backend.authorizer, authenticator, self._accounts)
+        # What a resource, or one of its subresources, does in a way of its own.
+        self._special: dict[tuple[str, str, str], Verb] = {
+            ("serviceaccounts", "token", "create"): self._accounts.create_token,
+            **{(resource, "", "create"): reviews.create for resource in reviews.resources},
+        }
         self._garbage = GarbageCollector(self._backend)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
@@ -73,6 +96,7 @@ class ApiServer:
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
+        self._backend.observers += [self._rbac, self._accounts]
         self._backend.observers.append(self._webhooks)
         self._health = Health(store)
         self._verbs: Mapping[str, Verb] = {
@@ -102,15 +126,27 @@ class ApiServer:
         Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
         """
         await self._served.load()
+        await self._load_rbac()
         await self._webhooks.load()
         for crd in crds:
             await self._ensure(_CRDS_PATH, crd)
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self._ensure("/api/v1/namespaces", namespace, update=False)
+        if self._backend.registry.by_resource(rbac.GROUP, "clusterroles") is not None:
+            await rbac_defaults.ensure(self.handle, _MYSELF)
+        else:
+            rbac_defaults.seed(self._rbac)
         self._tasks.start(self._garbage.run(), name="garbage collector")
         await self._termination.resume()
         self._health.started = True
+
+    async def _load_rbac(self) -> None:
+        for plural in rbac.PLURALS:
+            definition = self._backend.registry.by_resource(rbac.GROUP, plural)
+            if definition is not None:
+                for row in await deletes.every_row(self._backend, definition, ""):
+                    self._rbac.wrote(definition, row, None)
 
     async def _ensure(self, path: str, wanted: dict[str, Any], *, update: bool = True) -> None:
         """Create an object, or bring the one that is there into line."""
@@ -150,15 +186,18 @@ class ApiServer:
             return forms.failure(InternalError("Internal error occurred: the server's log says more"))
 
     async def _answer(self, request: Request) -> Response:
-        user = request.user or authenticate(request, self._authenticator)
+        user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
+        user = act_as(user, request.headers, self._backend.authorizer)
         path, query = split_target(request.target)
         route = parse_path(path)
-        definition = route and self._backend.registry.find(route.group, route.version, route.plural)
-        if route is None or definition is None:
+        if route is None:
             return await self._answer_path(request, user, path)
         verb = verb_of(request.method, route, query)
         if MASTERS not in user.groups:
-            authorise(user, _action(verb, route))
+            self._backend.authorizer.require(user, _action(verb, route, query))
+        definition = self._backend.registry.find(route.group, route.version, route.plural)
+        if definition is None:
+            return _nowhere()
         run = self._find_verb(definition, route, verb)
         if run is None:
             return _nowhere()
@@ -177,6 +216,9 @@ class ApiServer:
         if route.name and definition.namespaced and not route.namespace:
             return None
         allowed = definition.verbs
+        special = self._special.get((definition.resource, route.subresource, verb))
+        if special is not None and bool(route.name) == bool(route.subresource):
+            return special
         if route.subresource:
             if route.subresource != "status" or not definition.status_subresource:
                 return None
@@ -186,11 +228,20 @@ class ApiServer:
             raise not_supported(definition, verb or "this method")
         return self._verbs[verb]
 
+    def _openid(self, path: str) -> Response:
+        """What others need to check our tokens."""
+        issuer, is_keys = self._accounts.issuer, path.startswith(JWKS_PATH)
+        kind = "application/jwk-set+json" if is_keys else "application/json"
+        body = encode_json(issuer.key_set() if is_keys else issuer.discovery())
+        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)
+
     async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
         """Health, discovery, OpenAPI, or nothing."""
-        authorise(user, Action(verb=_plain_verb(request.method), path=path))
+        self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
         if request.method not in ("GET", "HEAD"):
             return _nowhere()
+        if path.rstrip("/") in _OPENID_PATHS:
+            return self._openid(path)
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
         return (
@@ -210,19 +261,14 @@ def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[s
     return {**stored, "metadata": meta, "spec": wanted["spec"]}
 
 
-def _action(verb: str, route: Route) -> Action:
-    return Action(
-        verb=verb,
-        group=route.group,
-        resource=route.plural,
-        subresource=route.subresource,
-        namespace=route.namespace,
-        name=route.name,
-    )
-
-
-def _plain_verb(method: str) -> str:
-    return method.lower()
+def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
+    """What is asked for; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
+    namespace, name = route.namespace, route.name
+    if route.plural == "namespaces" and not route.group:
+        namespace = name
+    if not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
+        name = selected[1]
+    return Action(verb, route.group, route.plural, route.subresource, namespace, name)
 
 
 def _nowhere() -> Response:

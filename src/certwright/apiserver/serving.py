@@ -35,9 +35,10 @@ _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 @dataclass(frozen=True, slots=True)
 class ServingIdentity:
-    """Where the serving pair lies, the CA that clients trust (PEM), and when to look again."""
+    """Where the serving pair lies, the CA that clients trust (PEM, and its file), and when to look again."""
 
     ca_pem: bytes
+    ca_path: Path
     cert_path: Path
     key_path: Path
     renew_at: datetime
@@ -52,7 +53,7 @@ def load_or_make(folder: Path, *, host: str, now: datetime) -> ServingIdentity:
     facts = _fitting(cert_path, key_path, ca_cert, (names, addresses), now)
     if facts is None:
         facts = _make_serving(cert_path, key_path, (ca_cert, ca_key), (names, addresses), now)
-    return ServingIdentity(ca_cert.pem, cert_path, key_path, _renew_at(facts))
+    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, _renew_at(facts))
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:

@@ -11,6 +11,7 @@ from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed
 from certwright.kit import logs
 
+DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_LISTEN = ("127.0.0.1", 8443)
 
 
@@ -42,6 +43,33 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     help="Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
 )
 @click.option(
+    "--token-auth-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Bearer tokens of users, as CSV: token, user, uid, and in quotes groups with commas between.",
+)
+@click.option(
+    "--client-ca-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The CAs whose client certificates are believed (PEM): CN is the user, O the groups.  "
+    "[default: DIR/pki/ca.crt]",
+)
+@click.option(
+    "--anonymous-auth",
+    metavar="true|false",
+    type=bool,
+    default=False,
+    help="Let in who has no credentials, as system:anonymous.  [default: false]",
+)
+@click.option(
+    "--service-account-issuer",
+    metavar="URL",
+    default=DEFAULT_ISSUER,
+    show_default=True,
+    help="Who the tokens of ServiceAccounts say that they are from.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
@@ -61,6 +89,10 @@ def command(
     listen: tuple[str, int] | None,
     store: str | None,
     controllers: str,
+    token_auth_file: Path | None,
+    client_ca_file: Path | None,
+    anonymous_auth: bool,
+    service_account_issuer: str,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -87,6 +119,10 @@ def command(
         port=port,
         store=store,
         controllers=app.ControllerOptions(controllers=controllers),
+        token_auth_file=token_auth_file,
+        client_ca_file=client_ca_file,
+        anonymous_auth=anonymous_auth,
+        service_account_issuer=service_account_issuer,
     )
 
     async def serve() -> None:
