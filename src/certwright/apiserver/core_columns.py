@@ -5,11 +5,13 @@ Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from certwright.apiserver import ages
 from certwright.apiserver.definitions import Column, Json
+from certwright.apiserver.events import OLD_NAMES
 from certwright.apiserver.tables import AGE, NAME, name_cell
 
 
@@ -33,7 +35,8 @@ def _holder(obj: Json, _: float) -> Any:
     return (obj.get("spec") or {}).get("holderIdentity") or ""
 
 
-def _created_at(obj: Json, _: float) -> Any:
+def created_at(obj: Json, _: float) -> Any:
+    """When the object was created, in UTC."""
     stamp = obj["metadata"].get("creationTimestamp")
     return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if stamp else ""
 
@@ -91,7 +94,7 @@ SERVICE_ACCOUNT = (
 LEASE = (NAME, Column("Holder", "string", _holder, description="Who holds the lease."), AGE)
 CUSTOM_RESOURCE_DEFINITION = (
     NAME,
-    Column("Created At", "date", _created_at, description="When the definition was created."),
+    Column("Created At", "date", created_at, description="When the definition was created."),
 )
 EVENT = (
     Column("Last Seen", "string", _last_seen, description="How long ago it happened last."),
@@ -105,3 +108,15 @@ EVENT = (
     Column("Count", "string", _count, priority=1, description="How often it happened."),
     Column("Name", "string", name_cell, priority=1, description="The event's name."),
 )
+
+
+def _of_new(column: Column) -> Column:
+    """The column for Events of events.k8s.io."""
+
+    def cell(obj: Json, now: float) -> Any:
+        return column.cell({OLD_NAMES.get(name, name): value for name, value in obj.items()}, now)
+
+    return replace(column, cell=cell)
+
+
+NEW_EVENT = tuple(_of_new(column) for column in EVENT)

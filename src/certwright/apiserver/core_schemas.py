@@ -1,7 +1,7 @@
-"""The schemas of the kinds that are built in, with a sentence for each field (`kubectl explain`).
+"""The schemas of metadata, options and CustomResourceDefinitions, with a sentence for each field.
 
-Source: Kubernetes API reference: Namespace, Secret, ConfigMap, ServiceAccount, Event v1 core; Lease v1
-coordination; CustomResourceDefinition v1 apiextensions.
+Source: Kubernetes API reference: ObjectMeta, ListMeta, DeleteOptions, Status v1 meta;
+CustomResourceDefinition v1 apiextensions.
 """
 
 from __future__ import annotations
@@ -151,21 +151,6 @@ STATUS = obj(
     code=number("The HTTP status."),
 )
 
-SECRET = obj(
-    "Holds a small amount of confidential data, such as a private key. Values are base64.",
-    type=text("What kind of data it is, e.g. kubernetes.io/tls. It cannot be changed."),
-    data=mapping("The data: base64 under keys of letters, digits, '-', '_' and '.'."),
-    stringData=mapping("Data as plain text, for writing only: the server moves it into data."),
-    immutable=flag("Once true, data can no longer be changed, only the whole Secret deleted."),
-)
-
-CONFIG_MAP = obj(
-    "Holds configuration that is not confidential.",
-    data=mapping("Texts under keys of letters, digits, '-', '_' and '.'."),
-    binaryData=mapping("Bytes, as base64, under the same kind of keys."),
-    immutable=flag("Once true, data can no longer be changed, only the whole ConfigMap deleted."),
-)
-
 _CONDITION = obj(
     "One observed aspect of the object.",
     required=("type", "status"),
@@ -175,73 +160,6 @@ _CONDITION = obj(
     message=text("Why, in a sentence."),
     lastTransitionTime=time("When the status last changed."),
     observedGeneration=number("The generation that was looked at.", format="int64"),
-)
-
-NAMESPACE = obj(
-    "A scope for names.",
-    spec=obj("How the namespace behaves.", finalizers=strings("What must be done before it is removed.")),
-    status=obj(
-        "What the namespace is like.",
-        phase=text("Active, or Terminating."),
-        conditions=listing("What is observed of it.", _CONDITION),
-    ),
-)
-
-_LOCAL_REFERENCE = obj("Names an object of the same namespace.", name=text("Its name."))
-
-_REFERENCE = obj(
-    "Names an object.",
-    apiVersion=text("Its API version."),
-    kind=text("Its kind."),
-    name=text("Its name."),
-    namespace=text("Its namespace."),
-    uid=text("Its UID."),
-    resourceVersion=text("The state that is meant."),
-    fieldPath=text("The part of it that is meant."),
-)
-
-SERVICE_ACCOUNT = obj(
-    "An identity for programs.",
-    secrets=listing("Secrets that the account may use.", _REFERENCE, **_patched_by("name")),
-    imagePullSecrets=listing("Secrets for pulling images.", _LOCAL_REFERENCE, **_patched_by("name")),
-    automountServiceAccountToken=flag("Whether pods get a token of the account."),
-)
-
-EVENT = obj(
-    "Something that happened to an object.",
-    required=("involvedObject",),
-    involvedObject={**_REFERENCE, "description": "The object that the event is about."},
-    reason=text("Why it happened, in one word."),
-    message=text("What happened, in a sentence."),
-    source=obj("Who reports it.", component=text("The program."), host=text("The machine.")),
-    firstTimestamp=time("When it happened first."),
-    lastTimestamp=time("When it happened last."),
-    count=number("How often it happened."),
-    type=text("Normal or Warning."),
-    eventTime=time("When it was first observed."),
-    series=obj(
-        "How it goes on.",
-        count=number("How often it happened until now."),
-        lastObservedTime=time("When it was seen last."),
-    ),
-    action=text("What was done or failed."),
-    related={**_REFERENCE, "description": "A second object that is concerned."},
-    reportingComponent=text("The controller that reports it."),
-    reportingInstance=text("Which running copy of that controller."),
-)
-
-LEASE = obj(
-    "A lock that is held for a time, such as that of a leader.",
-    spec=obj(
-        "Who holds it, since when, for how long.",
-        holderIdentity=text("Who holds the lease."),
-        leaseDurationSeconds=number("How long the lease holds after renewTime, in seconds."),
-        acquireTime=time("When the holder got it."),
-        renewTime=time("When the holder last renewed it."),
-        leaseTransitions=number("How often it changed hands."),
-        strategy=text("How the holder is chosen in coordinated leader election."),
-        preferredHolder=text("Who should hold it next."),
-    ),
 )
 
 _NAMES = obj(

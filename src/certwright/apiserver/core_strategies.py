@@ -9,11 +9,10 @@ ConfigMaps); Kubernetes `pkg/apis/core/validation`.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
-from typing import Any
 
 from certwright.apiserver.definitions import Json, Strategy
+from certwright.apiserver.events import OLD_NAMES
 from certwright.resources.errors import FieldError, forbidden, invalid, required, too_long
 
 MAX_DATA_BYTES = 1024 * 1024
@@ -53,33 +52,8 @@ def _key_errors(name: str, data: Json) -> list[FieldError]:
     return [error for key in data if (error := _key_error(f"{name}[{key}]", key)) is not None]
 
 
-def _base64_errors(name: str, data: Json) -> list[FieldError]:
-    return [
-        # Without the value: it is a secret, if perhaps a badly written one.
-        FieldError(f"{name}[{key}]", "FieldValueInvalid", "Invalid value: must be base64 (RFC 4648 §4)")
-        for key, value in data.items()
-        if not _is_base64(value)
-    ]
-
-
-def _is_base64(value: str) -> bool:
-    try:
-        binascii.a2b_base64(value, strict_mode=True)
-    except ValueError:
-        return False
-    return True
-
-
 def _decoded_size(value: str) -> int:
     return len(value) // 4 * 3 - value.count("=", -2)
-
-
-def _unwrap(data: Any) -> None:
-    # Go's decoder skips line breaks, so that the output of `base64` can be pasted.
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if isinstance(value, str) and ("\n" in value or "\r" in value):
-                data[key] = value.replace("\n", "").replace("\r", "")
 
 
 def _frozen_errors(new: Json, old: Json, *names: str) -> list[FieldError]:
@@ -94,7 +68,6 @@ def _frozen_errors(new: Json, old: Json, *names: str) -> list[FieldError]:
 
 def _prepare_secret(secret: Json) -> None:
     plain = secret.pop("stringData", None)
-    _unwrap(secret.get("data"))
     if isinstance(plain, dict) and plain:
         encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
         secret["data"] = {**(secret.get("data") or {}), **encoded}
@@ -111,7 +84,7 @@ def _prepare_secret_update(new: Json, old: Json) -> None:
 
 def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
     data: Json = new.get("data") or {}
-    errors = _key_errors("data", data) or _base64_errors("data", data)
+    errors = _key_errors("data", data)
     if sum(_decoded_size(value) for value in data.values()) > MAX_DATA_BYTES:
         errors.append(too_long("data", MAX_DATA_BYTES))
     errors += [required(f"data[{key}]") for key in REQUIRED_KEYS.get(new["type"], ()) if key not in data]
@@ -129,17 +102,12 @@ SECRET = Strategy(_prepare_secret, _prepare_secret_update, validate=_validate_se
 # --- ConfigMap --------------------------------------------------------------------------------------------
 
 
-def _prepare_config_map(obj: Json) -> None:
-    _unwrap(obj.get("binaryData"))
-
-
 def _validate_config_map(new: Json, old: Json | None) -> list[FieldError]:
     data, binary = new.get("data") or {}, new.get("binaryData") or {}
     errors = _key_errors("data", data) + _key_errors("binaryData", binary)
     errors += [
         invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data.keys() & binary
     ]
-    errors += _base64_errors("binaryData", binary)
     size = sum(len(value.encode()) for value in data.values())
     size += sum(_decoded_size(value) for value in binary.values())
     if size > MAX_DATA_BYTES:
@@ -147,9 +115,7 @@ def _validate_config_map(new: Json, old: Json | None) -> list[FieldError]:
     return errors + (_frozen_errors(new, old, "data", "binaryData") if old is not None else [])
 
 
-CONFIG_MAP = Strategy(
-    _prepare_config_map, lambda new, _: _prepare_config_map(new), validate=_validate_config_map
-)
+CONFIG_MAP = Strategy(validate=_validate_config_map)
 
 # --- Namespace --------------------------------------------------------------------------------------------
 
@@ -175,6 +141,16 @@ def _prepare_namespace_update(new: Json, old: Json) -> None:
     _label_namespace(new)
 
 
+def finalize(new: Json, old: Json) -> Json:
+    """What is stored for a Namespace that was sent to `finalize`: of it only the finalizers."""
+    spec = {**(old.get("spec") or {})}
+    if wanted := (new.get("spec") or {}).get("finalizers"):
+        spec["finalizers"] = wanted
+    else:
+        spec.pop("finalizers", None)
+    return {**old, "metadata": dict(old["metadata"]), "spec": spec}
+
+
 NAMESPACE = Strategy(_prepare_namespace, _prepare_namespace_update)
 
 # --- Event ------------------------------------------------------------------------------------------------
@@ -198,6 +174,16 @@ def _validate_event(new: Json, _: Json | None) -> list[FieldError]:
 
 
 EVENT = Strategy(validate=_validate_event)
+
+
+def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
+    if old is None and not new.get("eventTime"):
+        return [required("eventTime")]
+    core = {OLD_NAMES.get(name, name): value for name, value in new.items()}
+    return _validate_event(core, None)
+
+
+NEW_EVENT = Strategy(validate=_validate_new_event)
 
 # --- Lease ------------------------------------------------------------------------------------------------
 

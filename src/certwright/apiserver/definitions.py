@@ -86,8 +86,9 @@ class ResourceDefinition:
     `bucket` is the same for all versions of a resource: rows hold no apiVersion, which is spliced in by
     `prefix` on the way out. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
     `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
-    strategic merge patches are refused). `field_readers` gives the value of fields that are not simply at
-    their path in the stored object.
+    strategic merge patches are refused). `field_readers` gives the path in the stored object, or the value,
+    of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
+    it is of.
 
     `virtual` kinds are answered and never stored. `stored_as` names the bucket of another resource that this
     one is another view of; then `body_out` makes the body of this view of a row's, and `body_in` the other
@@ -116,7 +117,8 @@ class ResourceDefinition:
     is_crd: bool = False
     custom: bool = False
     subresources: tuple[Subresource, ...] = ()
-    field_readers: Mapping[str, Callable[[Json], str]] = field(default_factory=dict)
+    field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
+    unconditional_update: bool = False
     virtual: bool = False
     stored_as: str = ""
     body_out: Callable[[bytes], bytes] | None = None

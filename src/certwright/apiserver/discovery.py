@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from certwright import __version__
-from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.definitions import ResourceDefinition, Subresource
 from certwright.apiserver.registry import Group, Registry
 from certwright.kit.exchange import Response
 
 Json = dict[str, Any]
 
-_STATUS_VERBS = ("get", "patch", "update")
+_STATUS = Subresource(name="status")
 
 AGGREGATED: dict[str, str] = {
     version: f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -130,8 +130,7 @@ def _resource_list(registry: Registry, group: str, version: str) -> Json:
     resources: list[Json] = []
     for definition in registry.in_version(group, version):
         resources.append(_resource(definition))
-        if definition.status_subresource:
-            resources.append(_status_resource(definition))
+        resources += [_part_resource(definition, part) for part in parts(definition)]
     group_version = f"{group}/{version}" if group else version
     return {
         "kind": "APIResourceList",
@@ -152,14 +151,23 @@ def _resource(definition: ResourceDefinition) -> Json:
     }
 
 
-def _status_resource(definition: ResourceDefinition) -> Json:
-    return {
-        "name": f"{definition.plural}/status",
+def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
+    made: Json = {
+        "name": f"{definition.plural}/{part.name}",
         "singularName": "",
         "namespaced": definition.namespaced,
         "kind": definition.kind,
-        "verbs": _STATUS_VERBS,
+        "verbs": part.verbs,
     }
+    if part.kind is not None:
+        made["group"], made["version"], made["kind"] = part.kind
+    return made
+
+
+def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
+    """All subresources of a kind, `status` among them."""
+    found = definition.subresources
+    return (*found, _STATUS) if definition.status_subresource else found
 
 
 def _words(definition: ResourceDefinition) -> Json:
@@ -203,10 +211,15 @@ def _aggregated_resource(definition: ResourceDefinition) -> Json:
         "verbs": definition.verbs,
         **_words(definition),
     }
-    if definition.status_subresource:
-        status = {"subresource": "status", "responseKind": kind, "verbs": _STATUS_VERBS}
-        resource["subresources"] = [status]
+    if found := [_aggregated_part(part, kind) for part in parts(definition)]:
+        resource["subresources"] = found
     return resource
+
+
+def _aggregated_part(part: Subresource, kind: Json) -> Json:
+    if part.kind is not None:
+        kind = dict(zip(("group", "version", "kind"), part.kind, strict=True))
+    return {"subresource": part.name, "responseKind": kind, "verbs": part.verbs}
 
 
 def _version() -> bytes:

@@ -170,5 +170,6 @@ def one_per_bucket(backend: Backend) -> list[ResourceDefinition]:
     """Every resource once, in one of its versions."""
     found: dict[str, ResourceDefinition] = {}
     for definition in backend.registry.all():
-        found.setdefault(definition.bucket, definition)
+        if not definition.virtual:
+            found.setdefault(definition.bucket, definition)
     return list(found.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from certwright.apiserver.backend import Call
@@ -28,6 +29,7 @@ class Matcher:
     labels: tuple[Requirement, ...]
     of_key: tuple[FieldTerm, ...]
     of_body: tuple[FieldTerm, ...]
+    readers: Mapping[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, call: Call) -> Matcher:
@@ -41,7 +43,8 @@ class Matcher:
             fields = _only(call.route.name, fields)
         of_key = tuple(term for term in fields if term.path in (_NAME, _NAMESPACE))
         of_body = tuple(term for term in fields if term.path not in (_NAME, _NAMESPACE))
-        return cls(labels, of_key, of_body) if labels or fields else _EVERYTHING
+        readers = call.definition.field_readers
+        return cls(labels, of_key, of_body, readers) if labels or fields else _EVERYTHING
 
     @property
     def trivial(self) -> bool:
@@ -64,7 +67,11 @@ class Matcher:
 
     def _body_matches(self, body: bytes) -> bool:
         content: dict[str, Any] = decode_json(b"{" + body + b"}")
-        return all(term.matches(_text_at(content, term.path)) for term in self.of_body)
+        return all(term.matches(self._value(content, term.path)) for term in self.of_body)
+
+    def _value(self, content: dict[str, Any], path: str) -> str:
+        reader = self.readers.get(path, path)
+        return _text_at(content, reader) if isinstance(reader, str) else reader(content)
 
 
 _EVERYTHING = Matcher((), (), ())

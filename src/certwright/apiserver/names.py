@@ -62,3 +62,10 @@ def for_prefix(rule: NameRule) -> NameRule:
         return rule(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
 
     return check
+
+
+def path_segment(name: str) -> str | None:
+    """Anything that can stand between two slashes of a URL: roles and their bindings."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    return next((f"may not contain '{mark}'" for mark in "/%" if mark in name), None)

@@ -10,7 +10,7 @@ Source: Go `encoding/json`; Kubernetes API conventions, "Optional vs. Required";
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from certwright.apiserver import native_openapi, native_scalars
@@ -30,11 +30,16 @@ _HEADERS = frozenset({"apiVersion", "kind", "metadata"})
 
 
 class NativeSchema(Schema):
-    """The schema of a built-in kind. `more`: fields that only requests have (Secret's stringData)."""
+    """The schema of a built-in kind."""
 
     def __init__(self, api_version: str, kind: str) -> None:
-        self.message = message_of(api_version, kind)
+        self._api_version = api_version
         self._kind, self._version = kind, api_version.rpartition("/")[2]
+
+    @cached_property
+    def message(self) -> str:
+        """The name of the kind's message. The tables are read when it is first asked for."""
+        return message_of(self._api_version, self._kind)
 
     @property
     def openapi(self) -> Json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from certwright.apiserver.messages import fields
 
@@ -97,15 +97,23 @@ def merge_of(message: str, name: str) -> Merge:
     return _OF_MESSAGE.get(message, {}).get(name, _REPLACED)
 
 
+class Kind(Protocol):
+    """Knows which message it is."""
+
+    @property
+    def message(self) -> str:
+        """The name of the message."""
+
+
 class MergeKeys(Mapping[tuple[str, ...], str]):
     """The merge keys of strategic merge patches by path, collected when the first patch comes."""
 
-    def __init__(self, message: str) -> None:
-        self._message = message
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
 
     @cached_property
     def _found(self) -> dict[tuple[str, ...], str]:
-        return dict(_collect(self._message, (), frozenset()))
+        return dict(_collect(self._kind.message, (), frozenset()))
 
     def __getitem__(self, path: tuple[str, ...]) -> str:
         return self._found[path]

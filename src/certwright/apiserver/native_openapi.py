@@ -58,21 +58,16 @@ def component_name(message: str) -> str:
     return f"io.k8s.api.{message}"
 
 
-def components(message: str) -> Iterator[tuple[str, Json]]:
+def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
     """A message and all that it mentions, except metadata: name and schema of each, with references."""
     waiting, seen = [message], {message, META_MESSAGE}
     while waiting:
         current = waiting.pop()
-        yield component_name(current), _schema(current, reference)
+        yield component_name(current), _schema(current, refer)
         for field in fields(current):
             if field.is_message and field.type not in seen and not wrapped_list(field.type):
                 seen.add(field.type)
                 waiting.append(field.type)
-
-
-def reference(message: str) -> Json:
-    """A reference to a message's component."""
-    return {"allOf": [{"$ref": f"#/components/schemas/{component_name(message)}"}]}
 
 
 def inlined(message: str) -> Json:

@@ -21,6 +21,7 @@ from certwright import __version__
 from certwright.apiserver import core_schemas as meta
 from certwright.apiserver import openapi_proto, openapi_v2
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.discovery import parts
 from certwright.apiserver.openapi_names import (
     DELETE_OPTIONS,
     LIST_META,
@@ -28,7 +29,7 @@ from certwright.apiserver.openapi_names import (
     PATCH,
     STATUS,
     group_version_kind,
-    object_schema,
+    own_schemas,
     schema_name,
 )
 from certwright.apiserver.registry import Registry
@@ -103,7 +104,14 @@ class OpenApi:
     def _hash(self, group: str, version: str) -> str:
         # Of what the document is made of, not of the document: the index is asked for far more often.
         content = [
-            (d.plural, d.kind, d.namespaced, d.status_subresource, d.verbs, d.schema.openapi)
+            (
+                d.plural,
+                d.kind,
+                d.namespaced,
+                d.status_subresource,
+                d.verbs,
+                d.schema.openapi if d.custom else "",
+            )
             for d in self._registry.in_version(group, version)
         ]
         return _digest(msgspec.json.encode([__version__, content]))
@@ -144,7 +152,7 @@ def document(definitions: tuple[ResourceDefinition, ...]) -> Json:
     paths: Json = {}
     schemas: Json = dict(_shared_schemas())
     for definition in definitions:
-        paths.update(_paths(definition))
+        paths.update((path, item) for path, item in _paths(definition) if item.keys() - {"parameters"})
         schemas.update(_schemas(definition))
     return {
         "openapi": "3.0.0",
@@ -158,6 +166,11 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def _all_of(name: str) -> Json:
+    # In OpenAPI 3.0 nothing may stand beside a reference, such as a description.
+    return {"allOf": [_ref(name)]}
+
+
 def _shared_schemas() -> Iterator[tuple[str, Json]]:
     yield OBJECT_META, meta.OBJECT_META
     yield LIST_META, meta.LIST_META
@@ -168,7 +181,9 @@ def _shared_schemas() -> Iterator[tuple[str, Json]]:
 
 def _schemas(definition: ResourceDefinition) -> Iterator[tuple[str, Json]]:
     name = schema_name(definition, definition.kind)
-    yield name, object_schema(definition, {"allOf": [_ref(OBJECT_META)]})
+    yield from own_schemas(definition, _all_of(OBJECT_META), _all_of)
+    if definition.virtual:
+        return
     yield (
         schema_name(definition, definition.list_kind),
         {
@@ -200,13 +215,15 @@ def _paths(definition: ResourceDefinition) -> Iterator[tuple[str, Json]]:
     named = [*shared, _parameter("name", f"The name of the {definition.kind}.", where="path")]
     yield collection, _item(definition, _ON_COLLECTION, shared)
     yield f"{collection}/{{name}}", _item(definition, _ON_OBJECT, named)
-    if definition.status_subresource:
-        yield f"{collection}/{{name}}/status", _item(definition, _ON_STATUS, named)
+    for part in parts(definition):
+        methods = tuple((method, verb) for method, verb in _ON_PART if verb in part.verbs)
+        if part.kind is None:
+            yield f"{collection}/{{name}}/{part.name}", _item(definition, methods, named)
 
 
 _ON_COLLECTION = (("get", "list"), ("post", "create"), ("delete", "deletecollection"))
-_ON_STATUS = (("get", "get"), ("put", "update"), ("patch", "patch"))
-_ON_OBJECT = (*_ON_STATUS, ("delete", "delete"))
+_ON_PART = (("get", "get"), ("put", "update"), ("patch", "patch"))
+_ON_OBJECT = (*_ON_PART, ("delete", "delete"))
 
 # What the API reference calls the verbs.
 _ACTIONS = {"create": "post", "update": "put"}

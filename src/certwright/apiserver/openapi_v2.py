@@ -11,7 +11,7 @@ from typing import Any
 
 from certwright import __version__
 from certwright.apiserver import core_schemas as meta
-from certwright.apiserver.openapi_names import OBJECT_META, group_version_kind, object_schema, schema_name
+from certwright.apiserver.openapi_names import OBJECT_META, group_version_kind, own_schemas, schema_name
 from certwright.apiserver.registry import Registry
 
 Json = dict[str, Any]
@@ -24,8 +24,12 @@ def document(registry: Registry) -> Json:
     definitions: Json = {OBJECT_META: _plain(meta.OBJECT_META)}
     paths: Json = {}
     for definition in registry.all():
+        if definition.virtual:
+            continue
         name = schema_name(definition, definition.kind)
-        definitions[name] = _plain(object_schema(definition, {"$ref": f"#/definitions/{OBJECT_META}"}))
+        definitions.update(
+            (part, _plain(schema)) for part, schema in own_schemas(definition, _ref(OBJECT_META), _ref)
+        )
         paths[_path(definition.group, definition.version, definition.plural)] = {
             "patch": {
                 "parameters": _PATCH_PARAMETERS,
@@ -40,6 +44,10 @@ def document(registry: Registry) -> Json:
         "paths": paths,
         "definitions": definitions,
     }
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/definitions/{name}"}
 
 
 _PATCH_PARAMETERS = [
