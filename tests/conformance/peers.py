@@ -1,0 +1,294 @@
+"""Two API servers that are asked the same: the reference over HTTPS, ours in process or over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import aiohttp
+
+from certwright.apiserver.server import ApiServer
+from certwright.kit.exchange import Identity, Request
+from conformance.scrub import Scrubber
+
+Json = dict[str, Any]
+
+ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+AGENT = "differential/1.0"
+_PATIENCE_S = 20.0
+_WARNING = re.compile(r'299 - "((?:\\.|[^"\\])*)"')
+_COMPARED = ("content-type", "retry-after", "allow", "location", "accept-patch")
+"""The header fields that clients act upon; `warning` is compared too, text by text."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: dict[str, str]
+    warnings: list[str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON; None where it is something else."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+class Peer(Protocol):
+    """A server that can be asked."""
+
+    async def send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Ask, and wait for the whole answer."""
+
+    def open(self, target: str, headers: dict[str, str]) -> AsyncIterator[bytes]:
+        """Ask for a stream; the first item is the status and the header fields as a line of JSON."""
+
+
+@dataclass(slots=True)
+class HttpPeer:
+    """A server behind HTTPS."""
+
+    session: aiohttp.ClientSession
+    url: str
+
+    async def send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Ask, and wait for the whole answer."""
+        async with self.session.request(
+            method, self.url + target, headers=headers, data=body or None, skip_auto_headers=("Content-Type",)
+        ) as response:
+            found = {name.lower(): value for name, value in response.headers.items()}
+            warnings = ", ".join(response.headers.getall("warning", []))
+            return Answer(response.status, found, _WARNING.findall(warnings), await response.read())
+
+    async def open(self, target: str, headers: dict[str, str]) -> AsyncIterator[bytes]:
+        """Ask for a stream."""
+        async with self.session.get(
+            self.url + target, headers=headers, timeout=aiohttp.ClientTimeout(total=None)
+        ) as response:
+            yield _opening(response.status, response.headers.get("content-type", ""))
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+
+@dataclass(slots=True)
+class LocalPeer:
+    """Our server, without a socket."""
+
+    server: ApiServer
+
+    async def send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Ask, and wait for the whole answer."""
+        response = await self.server.handle(Request(method, target, headers, body, user=ADMIN))
+        content = response.body
+        if response.stream is not None:
+            content = b"".join([chunk async for chunk in response.stream])
+        return Answer(
+            response.status, response.headers, _WARNING.findall(response.headers.get("warning", "")), content
+        )
+
+    async def open(self, target: str, headers: dict[str, str]) -> AsyncIterator[bytes]:
+        """Ask for a stream."""
+        response = await self.server.handle(Request("GET", target, headers, user=ADMIN))
+        yield _opening(response.status, response.headers.get("content-type", ""))
+        if response.stream is None:
+            yield response.body
+            return
+        try:
+            async for chunk in response.stream:
+                yield chunk
+        finally:
+            await response.stream.aclose()  # type: ignore[attr-defined] # the contract of `Response.stream` has it
+
+
+def _prefix(body: Any) -> str:
+    """The generateName of an object that is sent."""
+    meta = body.get("metadata") if isinstance(body, dict) else None
+    return str(meta.get("generateName", "")) if isinstance(meta, dict) else ""
+
+
+def _opening(status: int, content_type: str) -> bytes:
+    return json.dumps({"status": status, "content-type": content_type}).encode() + b"\n"
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What was asked, and what came back after everything that is by chance was replaced. `sent` is the
+    body, for people only: it may hold what the server said before."""
+
+    asked: str
+    answered: Any
+    sent: str = ""
+
+
+@dataclass(slots=True)
+class Caller:
+    """Asks one server and writes down what it says."""
+
+    peer: Peer
+    namespace: str = "default"
+    other: str = "other"
+    agent: str = AGENT
+    scrub: Scrubber = field(default_factory=Scrubber)
+    transcript: list[Exchange] = field(default_factory=list)
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        /,
+        *,
+        agent: str = "",
+        quiet: bool = False,
+        **named: str,
+    ) -> Answer:
+        """One request. A body of bytes goes as it is, anything else as JSON; header names are written with
+        underscores. `quiet`: not to be compared."""
+        headers = {name.replace("_", "-"): value for name, value in named.items()}
+        headers.setdefault("user-agent", agent or self.agent)
+        headers.setdefault("accept", "application/json")
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        if raw:
+            headers.setdefault("content-type", "application/json")
+        answer = await self.peer.send(method, target, headers, raw)
+        if not quiet:
+            shown = {name: value for name, value in headers.items() if name not in ("user-agent",)}
+            answered = self._read(answer, prefix=_prefix(body))
+            asked = self.scrub.text(f"{method} {target} {json.dumps(shown)}")
+            self.transcript.append(Exchange(asked, answered, raw[:2000].decode(errors="replace")))
+        return answer
+
+    def _read(self, answer: Answer, *, prefix: str) -> Any:
+        body = answer.json
+        self.scrub.learn(body, prefix=prefix)
+        return {
+            "status": answer.status,
+            "headers": {name: answer.headers[name] for name in _COMPARED if name in answer.headers},
+            "warnings": answer.warnings,
+            "body": self.scrub.json(body) if body is not None else answer.body.decode(errors="replace"),
+        }
+
+    async def get(self, target: str, /, **named: Any) -> Answer:
+        """GET."""
+        return await self.call("GET", target, **named)
+
+    async def post(self, target: str, body: Any, /, **named: Any) -> Answer:
+        """POST."""
+        return await self.call("POST", target, body, **named)
+
+    async def put(self, target: str, body: Any, /, **named: Any) -> Answer:
+        """PUT."""
+        return await self.call("PUT", target, body, **named)
+
+    async def patch(self, target: str, body: Any, kind: str = "merge", /, **named: Any) -> Answer:
+        """PATCH; `kind` is `merge`, `json`, `strategic` or `apply`."""
+        media = {
+            "merge": "application/merge-patch+json",
+            "json": "application/json-patch+json",
+            "strategic": "application/strategic-merge-patch+json",
+            "apply": "application/apply-patch+yaml",
+        }[kind]
+        return await self.call("PATCH", target, body, content_type=media, **named)
+
+    async def delete(self, target: str, body: Any = None, /, **named: Any) -> Answer:
+        """DELETE."""
+        return await self.call("DELETE", target, body, **named)
+
+    @asynccontextmanager
+    async def watch(self, target: str, **named: str) -> AsyncIterator[Events]:
+        """An open watch."""
+        headers = {name.replace("_", "-"): value for name, value in named.items()}
+        headers.setdefault("user-agent", self.agent)
+        headers.setdefault("accept", "application/json")
+        target += f"{'&' if '?' in target else '?'}watch=true"
+        events = Events(self, target, headers)
+        try:
+            yield events
+        finally:
+            await events.close()
+
+
+class Events:
+    """One watch, read in the background."""
+
+    def __init__(self, caller: Caller, target: str, headers: dict[str, str]) -> None:
+        self._caller = caller
+        self._target = target
+        self._headers = headers
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._task = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        rest = b""
+        try:
+            async for chunk in self._caller.peer.open(self._target, self._headers):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._lines.put_nowait(line)
+        finally:
+            if rest:
+                self._lines.put_nowait(rest)
+            self._lines.put_nowait(None)
+
+    async def opened(self) -> Json:
+        """Status and content type, which are compared."""
+        line = await asyncio.wait_for(self._lines.get(), _PATIENCE_S)
+        found: Json = json.loads(line or b"{}")
+        self._note("opened", found)
+        return found
+
+    async def take(self, count: int) -> list[Json]:
+        """The next events, which are compared."""
+        found: list[Json] = []
+        for _ in range(count):
+            try:
+                line = await asyncio.wait_for(self._lines.get(), _PATIENCE_S)
+            except TimeoutError:
+                self._note("event", "nothing came")
+                break
+            if line is None:
+                self._note("event", "the stream ended")
+                break
+            found.append(json.loads(line))
+            self._caller.scrub.learn(found[-1])
+            self._note("event", self._caller.scrub.json(found[-1]))
+        return found
+
+    async def until(self, name: str) -> list[Json]:
+        """Events up to the first about an object of that name."""
+        found: list[Json] = []
+        while not found or found[-1]["object"].get("metadata", {}).get("name") != name:
+            if not (more := await self.take(1)):
+                break
+            found += more
+        return found
+
+    async def rest(self) -> list[Json]:
+        """All events until the server ends the stream."""
+        found: list[Json] = []
+        while (line := await asyncio.wait_for(self._lines.get(), _PATIENCE_S)) is not None:
+            found.append(json.loads(line))
+            self._caller.scrub.learn(found[-1])
+            self._note("event", self._caller.scrub.json(found[-1]))
+        self._note("event", "the stream ended")
+        return found
+
+    def _note(self, what: str, content: Any) -> None:
+        asked = f"{what} of GET {self._target} {self._headers.get('accept', '')}"
+        self._caller.transcript.append(Exchange(self._caller.scrub.text(asked), content))
+
+    async def close(self) -> None:
+        """Stop to watch."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task

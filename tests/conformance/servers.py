@@ -1,0 +1,98 @@
+"""Starts what is compared: the reference, and ours over each store and behind HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+
+from certwright.apiserver import serving
+from certwright.apiserver.asgi import serve_https
+from certwright.apiserver.auth import ClientCertificates
+from certwright.apiserver.server import ApiServer
+from certwright.kit.clock import SystemClock
+from certwright.store.contract import Store
+from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
+from conformance.kinds import ALL, CRDS, collection
+from conformance.peers import Caller, HttpPeer, LocalPeer, Peer
+from support.oracle import Oracle
+
+_SERVED_WITHIN_S = 60.0
+OURS = ("memory", "sqlite", "https")
+"""The forms of our server."""
+
+
+@asynccontextmanager
+async def reference(oracle: Oracle) -> AsyncIterator[HttpPeer]:
+    """The reference, serving the definitions that stories use."""
+    connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        peer = HttpPeer(session, oracle.url)
+        await prepare(peer)
+        yield peer
+
+
+async def prepare(peer: Peer) -> None:
+    """Create the definitions, and wait until they are served."""
+    caller = Caller(peer)
+    await _until_served(caller, CRDS)
+    for definition in ALL:
+        made = await caller.post(CRDS, definition, quiet=True)
+        assert made.status in (201, 409), made.body
+    for definition in ALL:
+        await _until_served(caller, collection(definition, "default"))
+
+
+async def _until_served(caller: Caller, path: str) -> None:
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while (answer := await caller.get(path, quiet=True)).status != 200:
+        assert time.monotonic() < deadline, answer.body
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def ours(form: str, oracle: Oracle, folder: Path, namespaces: Iterable[str]) -> AsyncIterator[Peer]:
+    """Our server over an empty store, with the definitions and these namespaces; who may ask the reference
+    may ask it too."""
+    store: Store = await open_sqlite(folder / "state.db") if form == "sqlite" else MemoryStore()
+    server = ApiServer(store, SystemClock(), authenticator=ClientCertificates())
+    try:
+        await server.start(list(ALL))
+        caller = Caller(LocalPeer(server))
+        for name in namespaces:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            made = await caller.post("/api/v1/namespaces", namespace)
+            assert made.status in (201, 409), made.body
+        if form != "https":
+            yield LocalPeer(server)
+        else:
+            async with _behind_https(server, oracle, folder) as peer:
+                yield peer
+    finally:
+        await server.close()
+        await store.close()
+
+
+@asynccontextmanager
+async def _behind_https(server: ApiServer, oracle: Oracle, folder: Path) -> AsyncIterator[Peer]:
+    identity = serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    face = await serve_https(
+        server.handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=oracle.ca_path,
+    )
+    connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
+    try:
+        async with aiohttp.ClientSession(connector=connector) as session:
+            yield HttpPeer(session, f"https://127.0.0.1:{face.port}")
+    finally:
+        await face.close()

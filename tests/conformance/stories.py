@@ -1,0 +1,38 @@
+"""What a story is: requests to one server. It is told to both, and what they say is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+
+from conformance.peers import Caller, Exchange, Peer
+
+Story = Callable[[Caller], Awaitable[None]]
+
+STORIES: dict[str, Story] = {}
+"""All stories by name."""
+
+
+def story(function: Story) -> Story:
+    """Add a story to the list."""
+    name = function.__name__
+    assert name not in STORIES, name
+    STORIES[name] = function
+    return function
+
+
+def namespaces(name: str) -> tuple[str, str]:
+    """The two namespaces that a story has for itself."""
+    slug = name.replace("_", "-")[:50].strip("-")
+    return slug, f"{slug}-b"
+
+
+async def tell(name: str, peer: Peer) -> list[Exchange]:
+    """Tell a story to one server. What goes wrong in the middle is the last entry of its transcript."""
+    caller = Caller(peer, *namespaces(name))
+    try:
+        await STORIES[name](caller)
+    except (AssertionError, LookupError, TypeError, TimeoutError, aiohttp.ClientError) as error:
+        caller.transcript.append(Exchange(f"the story ended with {error!r}", None))
+    return caller.transcript

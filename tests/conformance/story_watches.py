@@ -1,0 +1,190 @@
+"""Stories about watching."""
+
+from __future__ import annotations
+
+from conformance.kinds import GAUGES_PATH, gauge, in_namespace, twin, widget
+from conformance.peers import Caller
+from conformance.stories import story
+from conformance.story_reads import PARTIAL, TABLE
+
+_INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+
+
+async def _changes(c: Caller, path: str) -> None:
+    """Everything that can happen to objects."""
+    await c.post(path, widget("a", meta={"labels": {"x": "1"}}, owner="me"))
+    await c.post(path, widget("b"))
+    await c.patch(f"{path}/a", {"spec": {"size": 2}})
+    await c.patch(f"{path}/a", {"spec": {"size": 2}})
+    await c.patch(f"{path}/a/status", {"status": {"phase": "x"}})
+    await c.patch(f"{path}/a", {"metadata": {"labels": {"x": "2"}}})
+    await c.patch(f"{path}/b", {"metadata": {"labels": {"x": "1"}}})
+    await c.patch(f"{path}/a", {"metadata": {"labels": {"x": "1"}}, "spec": {"owner": "you"}})
+    await c.delete(f"{path}/b")
+    await c.patch(f"{path}/a", {"metadata": {"finalizers": ["x.y/z"]}})
+    await c.delete(f"{path}/a")
+    await c.patch(f"{path}/a", {"metadata": {"finalizers": []}})
+    await c.post(path, widget("end", meta={"labels": {"x": "1"}}, owner="me"))
+
+
+async def _watch_all(c: Caller, query: str = "", **named: str) -> None:
+    path = in_namespace(c.namespace)
+    async with c.watch(f"{path}?{query}", **named) as events:
+        await events.opened()
+        await _changes(c, path)
+        await events.until("end")
+
+
+@story
+async def every_change_is_an_event(c: Caller) -> None:
+    await _watch_all(c)
+
+
+@story
+async def a_label_selector_makes_events_of_its_own(c: Caller) -> None:
+    await _watch_all(c, "labelSelector=x=1")
+
+
+@story
+async def a_field_selector_makes_events_of_its_own(c: Caller) -> None:
+    await _watch_all(c, "fieldSelector=spec.owner=me")
+
+
+@story
+async def events_carry_metadata_only(c: Caller) -> None:
+    await _watch_all(c, "labelSelector=x", accept=PARTIAL)
+
+
+@story
+async def events_carry_tables(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    async with c.watch(path, accept=TABLE) as events:
+        await events.opened()
+        await c.post(path, widget("a"))
+        await c.patch(f"{path}/a", {"spec": {"size": 2}})
+        await c.delete(f"{path}/a")
+        await events.take(3)
+
+
+@story
+async def a_watch_begins_with_what_is_there(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("b"))
+    await c.post(path, widget("a"))
+    for query in ("", "?resourceVersion=0", "?resourceVersion="):
+        async with c.watch(path + query) as events:
+            await events.opened()
+            found = await events.take(2)
+            assert len(found) == 2
+    async with c.watch(f"{path}?{_INITIAL}&allowWatchBookmarks=true") as events:
+        await events.opened()
+        await events.take(3)
+        await c.post(path, widget("c"))
+        await events.take(1)
+        await c.delete(f"{path}/c")
+        await events.take(1)
+    async with c.watch(
+        f"{path}?{_INITIAL}&allowWatchBookmarks=true&labelSelector=nobody", accept=PARTIAL
+    ) as events:
+        await events.opened()
+        await events.take(1)
+    async with c.watch(f"{path}?{_INITIAL}&allowWatchBookmarks=true", accept=TABLE) as events:
+        await events.opened()
+        await events.take(3)
+    async with c.watch(
+        f"{path}?{_INITIAL}&resourceVersion=0&allowWatchBookmarks=true&fieldSelector=metadata.name=a"
+    ) as events:
+        await events.opened()
+        await events.take(2)
+
+
+@story
+async def a_watch_goes_on_from_a_revision(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    first = (await c.post(path, widget("a"))).json["metadata"]["resourceVersion"]
+    second = (await c.patch(f"{path}/a", {"spec": {"size": 2}})).json["metadata"]["resourceVersion"]
+    await c.delete(f"{path}/a")
+    await c.post(path, widget("b"))
+    async with c.watch(f"{path}?resourceVersion={first}") as events:
+        await events.opened()
+        await events.take(3)
+    async with c.watch(f"{path}?resourceVersion={second}") as events:
+        await events.opened()
+        await events.take(2)
+    async with c.watch(
+        f"{path}?resourceVersion={second}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+    ) as events:
+        await events.opened()
+        await events.take(2)
+    listed = (await c.get(path)).json["metadata"]["resourceVersion"]
+    async with c.watch(f"{path}?resourceVersion={listed}&timeoutSeconds=2") as events:
+        await events.opened()
+        await c.post(path, widget("c"))
+        await events.rest()
+
+
+@story
+async def watches_that_cannot_begin(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for query in (
+        "resourceVersion=abc",
+        "resourceVersion=-1",
+        "sendInitialEvents=true",
+        "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "sendInitialEvents=true&resourceVersionMatch=Other",
+        "resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch=Exact&resourceVersion=1",
+        "sendInitialEvents=x&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
+        "labelSelector=bad%20selector",
+        "fieldSelector=spec.nothing=1",
+        "timeoutSeconds=x",
+        "timeoutSeconds=1&limit=1",
+        "timeoutSeconds=1&continue=x",
+        "timeoutSeconds=1&allowWatchBookmarks=x",
+        "timeoutSeconds=-1&timeoutSeconds=1",
+    ):
+        await c.get(f"{path}?watch=true&{query}")
+    await c.get(f"{path}?watch=1&timeoutSeconds=1")
+    await c.get(f"{path}?watch=true&timeoutSeconds=1", accept="text/html")
+    await c.get(f"{path}?watch=true&timeoutSeconds=1", accept="application/json;stream=watch")
+
+
+@story
+async def one_object_is_watched(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a"))
+    await c.post(path, widget("b"))
+    async with c.watch(f"{path}?fieldSelector=metadata.name=a") as events:
+        await events.opened()
+        await c.patch(f"{path}/b", {"spec": {"size": 2}})
+        await c.patch(f"{path}/a", {"spec": {"size": 2}})
+        await c.delete(f"{path}/a")
+        await events.take(3)
+
+
+@story
+async def a_watch_spans_namespaces(c: Caller) -> None:
+    labels = {"story": c.namespace}
+    async with c.watch(f"/apis/test.dev/v1/widgets?labelSelector=story={c.namespace}") as events:
+        await events.opened()
+        for namespace in (c.namespace, c.other):
+            await c.post(in_namespace(namespace), widget("a", meta={"labels": labels}))
+        await c.delete(in_namespace(c.namespace))
+        await events.take(3)
+    async with c.watch(f"{GAUGES_PATH}?labelSelector=story={c.namespace}") as events:
+        await events.opened()
+        await c.post(GAUGES_PATH, gauge(c.namespace, meta={"labels": labels}))
+        await c.delete(f"{GAUGES_PATH}/{c.namespace}")
+        await events.take(2)
+
+
+@story
+async def versions_are_watched_side_by_side(c: Caller) -> None:
+    one, two = (in_namespace(c.namespace, "twins", version=version) for version in ("v1", "v1beta1"))
+    async with c.watch(one) as first, c.watch(two) as second:
+        await first.opened()
+        await second.opened()
+        await c.post(one, twin("a", a="x"))
+        await c.delete(f"{two}/a")
+        await first.take(2)
+        await second.take(2)

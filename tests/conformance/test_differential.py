@@ -1,0 +1,38 @@
+"""The same stories told to the reference server and to ours: both must answer alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance import story_definitions, story_patches, story_reads, story_watches, story_writes
+from conformance.compare import compare
+from conformance.differences import GAPS, compared, gaps
+from conformance.servers import OURS, ours, reference
+from conformance.stories import STORIES, namespaces, tell
+from support.oracle import Oracle
+
+TOLD_BY = (story_writes, story_reads, story_patches, story_watches, story_definitions)
+"""The modules whose stories are told."""
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_both_servers_answer_alike(oracle: Oracle, tmp_path: Path, name: str) -> None:
+    async with reference(oracle) as peer:
+        theirs = await tell(name, peer)
+    assert theirs
+    for form in OURS:
+        async with ours(form, oracle, tmp_path, namespaces(name)) as peer:
+            said = await tell(name, peer)
+        _judge(name, form, compare(theirs, said), answers=len(theirs))
+
+
+def _judge(name: str, form: str, found: list[str], *, answers: int) -> None:
+    """Fail when more differs than is known."""
+    allowed = GAPS.get(name, 0)
+    compared[form] += answers
+    gaps[name] = max(gaps[name], len(found))
+    if len(found) > allowed:
+        known = f", of which {allowed} are known" if allowed else ""
+        pytest.fail("\n".join([f"{len(found)} answers differ ({form}){known}", *found]), pytrace=False)
