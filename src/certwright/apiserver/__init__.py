@@ -18,5 +18,5 @@ Modules:      server (the handler), routes, negotiation (which form), backend (w
               auth, service_accounts, tokens, impersonation (who) · rbac, rbac_defaults, authorizer,
               privileges, approvals, reviews (may they) ·
               chain (admission), webhooks (which, and in which order), webhook_config, webhook_review,
-              webhook_conditions, webhook_client (the only one that dials out), features (gates)
+              webhook_conditions, webhook_client (the only one that dials out), features (gates), metrics
 """

@@ -77,9 +77,9 @@ class Backend:
     tasks: TaskSet
     observers: list[Observer] = field(default_factory=list)
     dependents: Dependents = field(init=False)
-    authorizer: Authorizer = field(init=False)
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
+    authorizer: Authorizer = field(init=False)
 
     def timestamp(self) -> str:
         """The time now as Kubernetes writes it: UTC, whole seconds."""
@@ -93,6 +93,8 @@ class Backend:
         Raises what the store raises, `Exists` and `Changed` above all.
         """
         expect = previous.revision if previous is not None else 0
+        if definition.body_in is not None:
+            encode = _in_stored_form(encode, definition.body_in)
         try:
             row = await self.store.put(key, encode, expect=expect)
         except asyncio.CancelledError:
@@ -103,6 +105,8 @@ class Backend:
 
     async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
         """Remove `row`, and tell the observers. Raises what the store raises: `Changed`, `Missing`."""
+        if definition.body_in is not None:
+            encode = _in_stored_form(encode, definition.body_in)
         try:
             gone = await self.store.delete(row.key, encode, expect=row.revision)
         except asyncio.CancelledError:
@@ -129,6 +133,16 @@ class Backend:
             self._removed(definition, previous)
         elif row is not None and (previous is None or row.revision != previous.revision):
             self._wrote(definition, row, previous)
+
+
+def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode:
+    """`encode` of another view of the resource that is stored."""
+
+    def stored(revision: int) -> tuple[bytes, bytes]:
+        meta, body = encode(revision)
+        return meta, body_in(body)
+
+    return stored
 
 
 @dataclass(slots=True)

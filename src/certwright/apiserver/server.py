@@ -6,6 +6,7 @@ same authentication, authorisation and admission as everyone else, without a soc
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,11 +19,14 @@ from certwright.apiserver.backend import Backend, Call, not_supported
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.gc import GarbageCollector
-from certwright.apiserver.impersonation import act_as
 from certwright.apiserver.health import Health
+from certwright.apiserver.impersonation import act_as
+from certwright.apiserver.metrics import PATH as METRICS_PATH
+from certwright.apiserver.metrics import Metrics, Track
 from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
-from certwright.apiserver.negotiation import negotiate
+from certwright.apiserver.negotiation import JSON, negotiate
 from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.openapi import OpenApi
 from certwright.apiserver.rbac import Rbac
@@ -58,7 +62,7 @@ class ApiServer:
     `authenticator` says who sent a request that no caller in this process has put a name on; tokens of
     ServiceAccounts, which `tokens` signs, are known beside it. `anonymous`: let in who has no credentials.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
-    generated names.
+    generated names. `gates`: behaviour that is switched off, or on.
     """
 
     def __init__(
@@ -71,12 +75,14 @@ class ApiServer:
         anonymous: bool = False,
         bookmark_every_s: float | None = 60.0,
         name_suffix: Callable[[], str] = ids.random_suffix,
+        gates: FeatureGates | None = None,
     ) -> None:
         registry = make_registry(clock)
         self._anonymous = anonymous
         self._tasks = TaskSet()
         self._openapi = OpenApi(registry)
         self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
+        self._backend.gates = gates or FeatureGates()
         self._rbac = Rbac()
         self._backend.authorizer = Authorizer(self._rbac)
         self._accounts = ServiceAccounts(self._backend, tokens or TokenIssuer())
@@ -96,9 +102,10 @@ class ApiServer:
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
-        self._backend.observers += [self._rbac, self._accounts]
         self._backend.observers.append(self._webhooks)
+        self._backend.observers += [self._rbac, self._accounts]
         self._health = Health(store)
+        self._metrics = Metrics(store, self._watched)
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
             "list": reads.list_objects,
@@ -171,10 +178,31 @@ class ApiServer:
         await self._tasks.close()
         await self._webhooks.close()
 
+    def _watched(self) -> dict[ResourceDefinition, int]:
+        """How many watches there are of each resource."""
+        found: dict[ResourceDefinition, int] = {}
+        for bucket in self._watches.buckets():
+            group, _, plural = bucket.rpartition("/")
+            definition = self._backend.registry.by_resource(group, plural)
+            if definition is not None:
+                found[definition] = found.get(definition, 0) + 1
+        return found
+
     async def handle(self, request: Request) -> Response:
         """Answer any request; never raises but `asyncio.CancelledError`."""
+        metrics = self._metrics
+        track = metrics.begin(request.method)
         try:
-            return await self._answer(request)
+            response = await self._try(request, track)
+        except asyncio.CancelledError:
+            metrics.give_up(track)
+            raise
+        metrics.end(track, request.method, response.status)
+        return response
+
+    async def _try(self, request: Request, track: Track) -> Response:
+        try:
+            return await self._answer(request, track)
         except ApiError as error:
             return forms.failure(error)
         except contract.StoreError as error:
@@ -185,7 +213,7 @@ class ApiServer:
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             return forms.failure(InternalError("Internal error occurred: the server's log says more"))
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         user = act_as(user, request.headers, self._backend.authorizer)
         path, query = split_target(request.target)
@@ -201,13 +229,13 @@ class ApiServer:
         run = self._find_verb(definition, route, verb)
         if run is None:
             return _nowhere()
-        call = Call(
-            request, user, verb, definition, route, query, negotiate(request.headers.get("accept", ""))
-        )
+        form = negotiate(request.headers.get("accept", ""), custom=definition.custom, stream=verb == "watch")
+        call = track.call = Call(request, user, verb, definition, route, query, form)
         try:
-            return await run(self._backend, call)
+            response = await run(self._backend, call)
         except ApiError as error:
-            return forms.failure(error, call.warnings)
+            response = forms.failure(error, call.warnings)
+        return response if form.wire == JSON else await _convert(call, response)
 
     def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
         """The function that does it, None where the path means nothing. Raises `MethodNotAllowed`."""
@@ -220,20 +248,14 @@ class ApiServer:
         if special is not None and bool(route.name) == bool(route.subresource):
             return special
         if route.subresource:
-            if route.subresource != "status" or not definition.status_subresource:
+            part = definition.subresource(route.subresource)
+            if part is None and (route.subresource != "status" or not definition.status_subresource):
                 return None
-            allowed = ("get", "update", "patch")
+            allowed = part.verbs if part is not None else ("get", "update", "patch")
         on_object = verb not in ("list", "create", "deletecollection")
         if verb not in allowed or bool(route.name) != (on_object if verb != "watch" else bool(route.name)):
             raise not_supported(definition, verb or "this method")
         return self._verbs[verb]
-
-    def _openid(self, path: str) -> Response:
-        """What others need to check our tokens."""
-        issuer, is_keys = self._accounts.issuer, path.startswith(JWKS_PATH)
-        kind = "application/jwk-set+json" if is_keys else "application/json"
-        body = encode_json(issuer.key_set() if is_keys else issuer.discovery())
-        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)
 
     async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
         """Health, discovery, OpenAPI, or nothing."""
@@ -242,6 +264,8 @@ class ApiServer:
             return _nowhere()
         if path.rstrip("/") in _OPENID_PATHS:
             return self._openid(path)
+        if path == METRICS_PATH:
+            return await self._metrics.respond()
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
         return (
@@ -251,6 +275,13 @@ class ApiServer:
             or _nowhere()
         )
 
+    def _openid(self, path: str) -> Response:
+        """What others need to check our tokens."""
+        issuer, is_keys = self._accounts.issuer, path.startswith(JWKS_PATH)
+        kind = "application/jwk-set+json" if is_keys else "application/json"
+        body = encode_json(issuer.key_set() if is_keys else issuer.discovery())
+        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)
+
 
 def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """`stored` with the spec of `wanted`, and with its labels and annotations beside what others have set."""
@@ -259,6 +290,14 @@ def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[s
         if ours := wanted["metadata"].get(name):
             meta[name] = {**meta.get(name, {}), **ours}
     return {**stored, "metadata": meta, "spec": wanted["spec"]}
+
+
+async def _convert(call: Call, response: Response) -> Response:
+    """The answer as protobuf or YAML."""
+    # Only some clients want these, and the tables for them cost time and memory.
+    from certwright.apiserver import encodings
+
+    return await encodings.convert(call, response)
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:

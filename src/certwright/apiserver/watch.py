@@ -219,6 +219,10 @@ class Watches:
     def __len__(self) -> int:
         return len(self._open)
 
+    def buckets(self) -> list[str]:
+        """The bucket of each open watch."""
+        return list(self._open.values())
+
     async def open(self, call: Call) -> Response:
         """GET with `watch`: the stream of events.
 
