@@ -12,7 +12,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.apiserver.namespaces import is_terminating
 from certwright.apiserver.objects import Json
-from certwright.apiserver.shaping import check_type, process
+from certwright.apiserver.shaping import check_type
 from certwright.kit import ids
 from certwright.kit.exchange import Response
 from certwright.resources.errors import AlreadyExists, BadRequest, Details
@@ -35,7 +35,7 @@ async def create_object(backend: Backend, call: Call, obj: Json, duplicates: lis
     """Bring a new object into shape, through admission, and into the store."""
     definition = call.definition
     unknown = metadata.clean(definition, obj)
-    unknown += process(call, obj)
+    unknown += definition.schema.process(obj)
     if text := bodies.strict_errors(call, unknown, duplicates):
         raise bodies.unreadable(call, definition.kind, definition.version, text)
     _place(call, obj["metadata"])
