@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from certwright.controllers.certificates.rules import Backoff
+from certwright.kit.exchange import Request
 from certwright.resources import conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
@@ -16,7 +18,7 @@ from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
-from support.world import START, World, make_world
+from support.world import ADMIN, START, World, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
 
@@ -44,8 +46,49 @@ def condition(obj: Certificate | CertificateRequest, kind: str) -> tuple[str, st
     return (found.status, found.reason, found.message) if found else None
 
 
+async def admin_creates(world: World, path: str, **body: Any) -> None:
+    request = Request("POST", path, body=msgspec.json.encode(body), user=ADMIN)
+    response = await world.server.handle(request)
+    assert response.status == 201, response.body
+
+
+async def serve_things(world: World) -> None:
+    """Somebody else's kind of issuer."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    spec = {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+    }
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await admin_creates(world, path, metadata={"name": "things.example.com"}, spec=spec)
+
+
+async def let_approve_things(world: World) -> None:
+    """What whoever installs such an issuer has to grant."""
+    path = "/apis/rbac.authorization.k8s.io/v1"
+    rule = {
+        "verbs": ["approve"],
+        "apiGroups": ["cert-manager.io"],
+        "resources": ["signers"],
+        "resourceNames": ["things.example.com/*"],
+    }
+    name = {"name": "approve-things"}
+    await admin_creates(world, f"{path}/clusterroles", metadata=name, rules=[rule])
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
+    subject = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
+    await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
+
+
 async def external(world: World) -> None:
     """A Certificate `web` whose issuer is somebody else's controller."""
+    await serve_things(world)
+    await let_approve_things(world)
+    await ask_a_thing(world)
+
+
+async def ask_a_thing(world: World) -> None:
     made = make_certificate(
         "web", "x", issuer_ref=IssuerReference(name="x", kind="Thing", group="example.com")
     )
@@ -92,6 +135,16 @@ async def test_a_request_to_another_group_is_approved_and_left_to_its_issuer(wor
     await external(world)
     request = (await Scene(world).requests())[0]
     assert [c.type for c in request.status.conditions] == ["Approved"]
+
+
+async def test_a_request_that_we_may_not_approve_waits_for_somebody_who_may(world: World) -> None:
+    await serve_things(world)
+    await ask_a_thing(world)
+    assert (await Scene(world).requests())[0].status.conditions == ()
+    assert "WaitingForApproval" in [event.reason for event in await world.events()]
+    await let_approve_things(world)
+    await world.advance(timedelta(minutes=5))
+    assert [c.type for c in (await Scene(world).requests())[0].status.conditions] == ["Approved"]
 
 
 async def test_failures_are_retried_after_one_two_and_four_hours_and_at_last_every_32(world: World) -> None:

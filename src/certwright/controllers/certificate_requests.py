@@ -5,6 +5,7 @@ Both on one draft: a request that is approved and signed at once takes one write
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -20,16 +21,20 @@ from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
 from certwright.resources.core import Secret
-from certwright.resources.errors import NotFound
+from certwright.resources.errors import Forbidden, NotFound
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
+_log = logging.getLogger(__name__)
+
 WAITING = "Not signing CertificateRequest until it is Approved"
 
 # An older request that nobody has approved was told about before this process started.
 _NEW = timedelta(minutes=1)
+# How long a refused approval waits for somebody to be given the right.
+_ASK_AGAIN = timedelta(minutes=5)
 
 
 class RequestReconciler:
@@ -67,6 +72,19 @@ class RequestReconciler:
             self.dependents.keep_only(key, ())
             return Result()
         draft = approval.approve(request, self._now()) if self._approves else request
+        try:
+            return await self._write(key, request, draft)
+        except Forbidden as error:
+            if draft is request:
+                raise
+            # Most often an issuer of another group, whose signers nobody has let us approve for.
+            _log.info("%s: left to another approver: %s", key, error)
+        result = await self._write(key, request, request)
+        again = self._now() + _ASK_AGAIN
+        return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
+
+    async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
+        """Sign what `draft` allows to, write what came of it, tell of it."""
         answer = await self._answer(key, draft)
         try:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
