@@ -8,8 +8,8 @@ Modules:      server (the handler), routes, negotiation (which form), backend (w
               metadata, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
               namespaces, gc, termination (what goes on behind) · asgi (the socket), wire (the way out), health, serving (its own TLS
               identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,
-              crd_rules, crd_structural, names, schema, schema_check, schema_errors, schema_formats,
-              schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi,
+              crd_rules, crd_structural, crd_validations, crd_versions, field_paths, names, schema,
+              schema_check, schema_errors, schema_formats, schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi,
               openapi_names, openapi_proto, openapi_v2 ·
               cel (its library), cel_rules (of a schema), cel_schema, cel_declare, cel_functions,
               cel_addresses, cel_formats, cel_numbers, cel_regex ·

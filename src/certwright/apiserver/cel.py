@@ -39,14 +39,18 @@ timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
 wrappers_pb2: Any = import_module("google.protobuf.wrappers_pb2")
 FieldDescriptor: Any = import_module("google.protobuf.descriptor").FieldDescriptor
 
-EXTENSIONS = ("optional", "strings", "sets", "lists", "two-var-comprehensions", "math", "bindings")
+EXTENSIONS = ("optional", "strings", "sets", "lists", "two-var-comprehensions")
 
 TIMESTAMP = "google.protobuf.Timestamp"
 DURATION = "google.protobuf.Duration"
 
-_CONFIG = "name: kubernetes\nextensions:\n" + "".join(
-    f"- name: {name}\n  version: latest\n" for name in EXTENSIONS
-)
+
+def _config(*more: str) -> Any:
+    names = "".join(f"- name: {name}\n  version: latest\n" for name in (*EXTENSIONS, *more))
+    return cel.NewEnvConfigFromYaml(f"name: kubernetes\nextensions:\n{names}")
+
+
+_BINDINGS = "bindings"  # `cel.bind`, which rules of Kubernetes do not have; ours are wrapped in it
 _OLD, _HAS_OLD = "oldSelf__", "hasOldSelf__"
 
 
@@ -93,7 +97,7 @@ class Types:
     }
 
     def __init__(self) -> None:
-        self._file = descriptor_pb2.FileDescriptorProto(name="self.proto", syntax="proto3")
+        self._file = descriptor_pb2.FileDescriptorProto(name="self.proto", syntax="proto2")
         self._file.dependency.extend(_BASE_FILES)
         self._count = 0
 
@@ -102,6 +106,8 @@ class Types:
         name = f"selfType{self._count}"
         self._count += 1
         made = self._file.message_type.add(name=name)
+        # Names that differ in an underscore or in case only would have the same name in JSON.
+        made.options.deprecated_legacy_json_field_conflicts = True
         for field in fields:
             self._set_kind(self._new_field(made, field.name), field.kind, repeated=field.repeated)
         for key, kind in maps.items():
@@ -119,9 +125,7 @@ class Types:
 
     @staticmethod
     def _new_field(made: Any, name: str) -> Any:
-        number = len(made.field) + 1
-        # Names that differ in an underscore only would have the same name in JSON.
-        return made.field.add(name=name, number=number, json_name=f"field{number}")
+        return made.field.add(name=name, number=len(made.field) + 1)
 
     def _set_kind(self, field: Any, kind: str, *, repeated: bool = False) -> None:
         field.label = FieldDescriptor.LABEL_REPEATED if repeated else FieldDescriptor.LABEL_OPTIONAL
@@ -301,17 +305,17 @@ class Checker:
     def __init__(self, pool: Any, of_self: Any) -> None:
         extension = _for_checks()
 
-        def env(**more: Any) -> Any:
+        def env(*libraries: str, **more: Any) -> Any:
             return cel.NewEnv(
                 descriptor_pool=pool,
-                config=cel.NewEnvConfigFromYaml(_CONFIG),
+                config=_config(*libraries),
                 variables={"self": of_self, **more},
                 extensions=[extension],
             )
 
         self._plain = env()
         self._with_old = env(oldSelf=of_self)
-        self._optional = env(**{_OLD: of_self})
+        self._optional = env(_BINDINGS, **{_OLD: of_self})
 
     def check(self, expression: str, *, optional_old: bool = False) -> Checked:
         """The type of an expression's value. Raises `CompileError`."""
@@ -347,9 +351,45 @@ def _bound(expression: str, old: str) -> str:
 _POSITION = re.compile(r"<input>:(\d+):")
 
 
+_CHECKED_IN_GO = (
+    (re.compile(r"\bgoogle\.protobuf\.Timestamp\b"), "timestamp"),
+    (re.compile(r"\bgoogle\.protobuf\.Duration\b"), "duration"),
+    (re.compile(r"\bgoogle\.protobuf\.Value\b"), "dyn"),
+    (re.compile(r"\bnull_type\b"), "null"),
+    (re.compile(r"\*error\*"), "!error!"),
+    (re.compile(r"(undefined field '[^']*') not found in struct '[^']*'"), r"\1"),
+    (
+        re.compile(r"expression of type ('[^']*') cannot be the operand of a select operation"),
+        r"type \1 does not support field selection",
+    ),
+)
+
+
+_NO_OVERLOAD = re.compile(
+    r"<input>:\d+:(\d+): found no matching overload for '(\w+)' applied to '\((.*?)\)'\n \| (.*)\n"
+)
+
+
+def _as_member(found: re.Match[str]) -> str:
+    """A function called on a value is shown as it is called: `string.(int)`."""
+    name, types, line = found[2], found[3], found[4]
+    before = line[: int(found[1]) - 1].rstrip()
+    if name.startswith("_") or not before.endswith(f".{name}"):
+        return found[0]
+    depth, end = 0, len(types)
+    for index, mark in enumerate(types):
+        depth += (mark == "(") - (mark == ")")
+        if mark == "," and not depth:
+            end = index
+            break
+    return found[0].replace(f"'({types})'", f"'{types[:end]}.({types[end + 2 :]})'", 1)
+
+
 def _compile_text(text: str, *, wrapped: bool) -> str:
     text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-    text = re.sub(r"(undefined field '[^']*') not found in struct '[^']*'", r"\1", text)
+    for pattern, words in _CHECKED_IN_GO:
+        text = pattern.sub(words, text)
+    text = _NO_OVERLOAD.sub(_as_member, text)
     return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
 
 
@@ -359,7 +399,7 @@ def _environment(names: tuple[str, ...]) -> Any:
     pool = _new_pool()
     return cel.NewEnv(
         descriptor_pool=pool,
-        config=cel.NewEnvConfigFromYaml(_CONFIG),
+        config=_config(_BINDINGS),
         variables=dict.fromkeys(names, cel.Type.DYN),
         extensions=[_for_runs(pool)],
     )

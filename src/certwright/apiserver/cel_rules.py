@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from certwright.apiserver import cel
+from certwright.apiserver import cel, field_paths
 from certwright.apiserver.cel_schema import Convert, converter
 from certwright.apiserver.schema_errors import MapKey, Path, show_path
 from certwright.apiserver.schema_ratchet import old_items, same
@@ -53,11 +53,11 @@ class _Run:
 class _Rule:
     """One rule, ready to run."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
         self.text: str = given["rule"].strip()
         self.message: str = (given.get("message") or "").strip()
         self.reason: str = given.get("reason") or ""
-        self.field_path: str = given.get("fieldPath") or ""
+        self.field_path = _shown_path(given.get("fieldPath") or "", schema)
         self.optional_old = bool(given.get("optionalOldSelf"))
         self.program = cel.Program(given["rule"], optional_old=self.optional_old)
         words = given.get("messageExpression")
@@ -83,6 +83,14 @@ class _Rule:
     def shown(self) -> str:
         """How error messages name it."""
         return self.message or self.text
+
+
+def _shown_path(path: str, schema: Mapping[str, Any]) -> str:
+    try:
+        return field_paths.resolve(path, schema)[0]
+    except ValueError:
+        # It was not looked at when the definition was accepted; the place of the rule will do.
+        return ""
 
 
 def _is_message(text: str) -> bool:
@@ -114,7 +122,7 @@ def compile_rules(
     Raises `cel.CompileError`; that a rule is right was found out when its definition was accepted.
     """
     given = [rule for rule in schema.get(RULES) or () if rule["rule"].strip() and rule["rule"] not in known]
-    rules = [_Rule(rule) for rule in given]
+    rules = [_Rule(rule, schema) for rule in given]
     properties = {
         key: child
         for key, prop in schema.get("properties", {}).items()
@@ -197,8 +205,8 @@ def _apply(run: _Run, node: Node, rule: _Rule, new: Any, seen: tuple[Any, Any], 
             raise _Exhausted from None
         return
     if holds is not True:
-        where = show_path(path) + rule.field_path if rule.field_path else _field(path)
-        run.errors.append(_refusal(where.removeprefix("."), node, rule, new, rule.detail(*seen)))
+        where = f"{show_path(path)}.{rule.field_path}".removeprefix(".") if rule.field_path else _field(path)
+        run.errors.append(_refusal(where, node, rule, new, rule.detail(*seen)))
 
 
 def _failure_text(error: cel.EvaluationError, rule: _Rule) -> str:

@@ -114,12 +114,14 @@ def _object_kind(types: cel.Types, schema: Schema) -> str | None:
         escaped, kind = escape(name), _kind(types, prop)
         if escaped is None or kind is None:
             continue
-        if kind.startswith("map("):
-            maps[escaped] = _element(kind[4:-1])
-        elif kind.startswith("list("):
-            fields.append(cel.Field(escaped, _element(kind[5:-1]), repeated=True))
-        else:
-            fields.append(cel.Field(escaped, kind))
+        # A reserved word can be a field's name, too, where the grammar allows it: `self.namespace`.
+        for shown in (escaped, name) if name in _RESERVED else (escaped,):
+            if kind.startswith("map("):
+                maps[shown] = _element(kind[4:-1])
+            elif kind.startswith("list("):
+                fields.append(cel.Field(shown, _element(kind[5:-1]), repeated=True))
+            else:
+                fields.append(cel.Field(shown, kind))
     return types.message(fields, maps)
 
 
@@ -204,7 +206,7 @@ def _with_changes(changes: Mapping[str, tuple[str, Convert | None]]) -> Convert:
         changed = dict(value)
         for name in changes.keys() & value.keys():
             new_name, inner = changes[name]
-            item = changed.pop(name)
+            item = changed[name] if name in _RESERVED else changed.pop(name)
             changed[new_name] = inner(item) if inner is not None else item
         return changed
 

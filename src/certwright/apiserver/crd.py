@@ -43,6 +43,10 @@ def _complete(crd: Json) -> None:
     names["singular"] = names.get("singular") or names["kind"].lower()
     names["listKind"] = names.get("listKind") or f"{names['kind']}List"
     spec.setdefault("conversion", {"strategy": "None"})
+    client = (spec["conversion"].get("webhook") or {}).get("clientConfig") or {}
+    if service := client.get("service"):
+        for field, value in (("name", ""), ("namespace", ""), ("port", 443)):
+            service.setdefault(field, value)
     # Only `false` may be said, and saying it means nothing.
     if spec.get("preserveUnknownFields") is False:
         del spec["preserveUnknownFields"]

@@ -6,26 +6,12 @@ Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-api
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from certwright.apiserver import names as name_rules
-from certwright.apiserver.crd_structural import structural_errors
+from certwright.apiserver.crd_versions import version_errors
 from certwright.apiserver.definitions import Json
-from certwright.apiserver.jsonpath import compile_path, simple_keys
-from certwright.resources.errors import FieldError, duplicate, invalid, not_supported, required
+from certwright.apiserver.registration_kinds import client_errors
+from certwright.resources.errors import FieldError, forbidden, invalid, not_supported, required
 
-_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
-_COLUMN_FORMATS = (
-    "byte",
-    "date",
-    "date-time",
-    "double",
-    "float",
-    "int32",
-    "int64",
-    "password",
-)
 _SCOPES = ("Cluster", "Namespaced")
 _APPROVAL = "api-approved.kubernetes.io"
 
@@ -39,7 +25,8 @@ def validate(new: Json, old: Json | None) -> list[FieldError]:
     if name != wanted:
         errors.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     errors += _group_errors(spec["group"]) + _approval_errors(new) + _scope_errors(spec["scope"])
-    errors += _versions_errors(spec["versions"]) + _name_errors(spec["names"]) + _conversion_errors(spec)
+    errors += version_errors(spec["versions"], old["spec"]["versions"] if old is not None else [])
+    errors += _name_errors(spec["names"]) + _conversion_errors(spec)
     if spec.get("preserveUnknownFields"):
         text = (
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
@@ -97,91 +84,47 @@ def _name_errors(names: Json) -> list[FieldError]:
     return errors
 
 
+# --- conversion -------------------------------------------------------------------------------------------
+
+_STRATEGIES = ("None", "Webhook")
+_REVIEW_VERSIONS = ("v1", "v1beta1")
+
+
 def _conversion_errors(spec: Json) -> list[FieldError]:
-    strategy = (spec.get("conversion") or {}).get("strategy", "")
-    if strategy == "None":
-        return []
-    return [not_supported("spec.conversion.strategy", strategy, ("None",))]
+    path, conversion = "spec.conversion", spec.get("conversion") or {}
+    strategy, webhook = conversion.get("strategy", ""), conversion.get("webhook")
+    client, versions = (webhook or {}).get("clientConfig"), (webhook or {}).get("conversionReviewVersions")
+    if strategy == "Webhook":
+        text = "required when strategy is set to Webhook"
+        where = f"{path}.webhookClientConfig"
+        errors = client_errors(client, where) if client else [required(where, text)]
+        return errors + _review_version_errors(f"{path}.conversionReviewVersions", versions or [])
+    errors = []
+    if not strategy:
+        errors.append(required(f"{path}.strategy"))
+    elif strategy not in _STRATEGIES:
+        errors.append(not_supported(f"{path}.strategy", strategy, _STRATEGIES))
+    text = "should not be set when strategy is not set to Webhook"
+    if client:
+        errors.append(forbidden(f"{path}.webhookClientConfig", text))
+    if versions:
+        errors.append(forbidden(f"{path}.conversionReviewVersions", text))
+    return errors
 
 
-# --- versions ---------------------------------------------------------------------------------------------
-
-
-def _versions_errors(versions: list[Json]) -> list[FieldError]:
+def _review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
+    if not versions:
+        return [required(path)]
     errors = []
     for index, version in enumerate(versions):
-        errors += _version_errors(f"spec.versions[{index}]", version)
-    names = [version["name"] for version in versions]
-    if len(set(names)) < len(names):
-        errors.append(invalid("spec.versions", names, "must contain unique version names"))
-    if sum(version["storage"] for version in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        errors.append(invalid("spec.versions", names, text))
+        if version in versions[:index]:
+            errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+        elif problem := name_rules.dns_1035_label(version):
+            errors.append(invalid(f"{path}[{index}]", version, problem))
+    if not set(versions) & set(_REVIEW_VERSIONS):
+        text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
+        errors.append(invalid(path, versions, text))
     return errors
-
-
-def _version_errors(path: str, version: Json) -> list[FieldError]:
-    errors = []
-    if problem := name_rules.dns_1035_label(version["name"]):
-        errors.append(invalid(f"{path}.name", version["name"], problem))
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if schema is None:
-        errors.append(required(f"{path}.schema.openAPIV3Schema"))
-    else:
-        errors += structural_errors(f"{path}.schema.openAPIV3Schema", schema)
-    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        errors += _column_errors(f"{path}.additionalPrinterColumns[{index}]", column)
-    return errors + _selectable_errors(path, version.get("selectableFields") or (), schema or {})
-
-
-def _column_errors(path: str, column: Json) -> list[FieldError]:
-    errors = []
-    types, formats = ",".join(_COLUMN_TYPES), ",".join(_COLUMN_FORMATS)
-    if not column["name"]:
-        errors.append(required(f"{path}.name"))
-    if column["type"] not in _COLUMN_TYPES:
-        errors.append(invalid(f"{path}.type", column["type"], f"must be one of {types}"))
-    if column.get("format") and column["format"] not in _COLUMN_FORMATS:
-        errors.append(invalid(f"{path}.format", column["format"], f"must be one of {formats}"))
-    if not column["jsonPath"]:
-        return [*errors, required(f"{path}.jsonPath")]
-    try:
-        compile_path(column["jsonPath"])
-    except ValueError as error:
-        errors.append(invalid(f"{path}.jsonPath", column["jsonPath"], str(error)))
-    return errors
-
-
-def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, Any]) -> list[FieldError]:
-    errors, seen = [], set[str]()
-    for index, field in enumerate(fields):
-        where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
-        if problem := _selectable_problem(value, schema):
-            errors.append(invalid(where, value, problem))
-        elif value in seen:
-            errors.append(duplicate(where, value))
-        seen.add(value)
-    return errors
-
-
-def _selectable_problem(path: str, schema: Mapping[str, Any]) -> str | None:
-    try:
-        keys = simple_keys(path)
-    except ValueError as error:
-        return f"is an invalid path: {error}"
-    if keys[0] == "metadata":
-        return "must not point to fields in metadata"
-    for key in keys:
-        properties = schema.get("properties", {})
-        if key not in properties:
-            return "is an invalid path: does not refer to a valid field"
-        schema = properties[key]
-    if schema.get("type") in ("string", "boolean", "integer"):
-        return None
-    return (
-        "must point to a field of type string, boolean or integer. Enum string fields and strings with "
-        "formats are allowed."
-    )
 
 
 # --- updates ----------------------------------------------------------------------------------------------
