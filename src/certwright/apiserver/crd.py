@@ -19,6 +19,7 @@ from certwright.apiserver.registry import Registry, version_rank
 from certwright.apiserver.schema import Schema
 from certwright.apiserver.tables import printer_columns
 from certwright.kit.clock import Clock
+from certwright.resources.crd_rules import known_rules
 
 
 def strategy(registry: Callable[[], Registry], clock: Clock) -> Strategy:
@@ -166,7 +167,7 @@ def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDe
         namespaced=crd["spec"]["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        schema=Schema(schema),
+        schema=Schema(schema, known_rules=known_rules(names["kind"], crd["spec"]["group"])),
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         served_versions=served,
         status_subresource="status" in (version.get("subresources") or {}),

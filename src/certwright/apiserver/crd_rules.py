@@ -25,7 +25,7 @@ def validate(new: Json, old: Json | None) -> list[FieldError]:
     if name != wanted:
         errors.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     errors += _group_errors(spec["group"]) + _approval_errors(new) + _scope_errors(spec["scope"])
-    errors += version_errors(spec["versions"], old["spec"]["versions"] if old is not None else [])
+    errors += version_errors(spec, old["spec"] if old is not None else None)
     errors += _name_errors(spec["names"]) + _conversion_errors(spec)
     if spec.get("preserveUnknownFields"):
         text = (

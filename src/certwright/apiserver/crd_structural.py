@@ -214,7 +214,11 @@ def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:
     if meta.get("type") != "object":
         where = f"{path}.properties[metadata].type"
         errors.append(invalid(where, meta.get("type", ""), "must be object"))
-    allowed = {"type", "description", "properties"}
+    for key, prop in meta.get("properties", {}).items():
+        if prop.get("default") is not None:
+            where = f"{path}.properties[metadata].properties[{key}].default"
+            errors.append(forbidden(where, "must not be set in top-level metadata"))
+    allowed = {"type", "properties"}
     if meta.keys() - allowed or meta.get("properties", {}).keys() - {"name", "generateName"}:
         text = (
             "must not specify anything other than name and generateName, but metadata is implicitly specified"

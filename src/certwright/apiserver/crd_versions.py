@@ -20,20 +20,24 @@ from certwright.apiserver.crd_structural import structural_errors
 from certwright.apiserver.crd_validations import rule_errors
 from certwright.apiserver.definitions import Json
 from certwright.apiserver.jsonpath import compile_path
-from certwright.apiserver.schema import KNOWN_RULES
+from certwright.resources.crd_rules import known_rules
 from certwright.resources.errors import FieldError, duplicate, invalid, required
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 _MAX_SELECTABLE = 8
 _MAX_WARNING = 256
+_Accepted = tuple[list[Json | None], frozenset[str]]
+"""Schemas whose rules are all right, and rules that are so wherever they stand."""
 
 
-def version_errors(versions: list[Json], old: list[Json]) -> list[FieldError]:
-    """What is wrong with the versions; `old` are those before an update: of these, rules are not compiled."""
+def version_errors(spec: Json, old: Json | None) -> list[FieldError]:
+    """What is wrong with the versions of `spec`; rules that were in `old` are not compiled again."""
+    versions: list[Json] = spec["versions"]
     shared = _shared(versions)
     errors = _names_errors(versions, shared)
-    checked = [_schema(version) for version in old]
+    checked = [_schema(version) for version in (old or {}).get("versions", ())]
+    known = known_rules(spec["names"]["kind"], spec["group"])
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         if problem := name_rules.dns_1035_label(version["name"]):
@@ -41,12 +45,12 @@ def version_errors(versions: list[Json], old: list[Json]) -> list[FieldError]:
             errors += [invalid("spec.version", version["name"], problem)] if index == 0 else []
         errors += _warning_errors(f"{path}.deprecationWarning", version)
         own = {field: value for field, value in version.items() if field not in shared}
-        errors += _part_errors(path, own, _schema(version), checked)
+        errors += _part_errors(path, own, _schema(version), (checked, known))
         if _schema(version) is None:
             errors.append(required(f"{path}.schema.openAPIV3Schema"))
     if versions:
         common = {field: versions[0][field] for field in shared}
-        errors += _part_errors("spec", common, _schema(versions[0]), checked)
+        errors += _part_errors("spec", common, _schema(versions[0]), (checked, known))
     return errors
 
 
@@ -120,12 +124,12 @@ def _warning_errors(path: str, version: Json) -> list[FieldError]:
 
 
 def _part_errors(
-    path: str, part: Mapping[str, Any], schema: Json | None, checked: list[Json | None]
+    path: str, part: Mapping[str, Any], schema: Json | None, accepted: _Accepted
 ) -> list[FieldError]:
     errors = []
     if "schema" in part and schema is not None:
         name = "validation" if path == "spec" else "schema"
-        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, checked)
+        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted)
     if scale := (part.get("subresources") or {}).get("scale"):
         errors += _scale_errors(f"{path}.subresources.scale", scale)
     for index, column in enumerate(part.get("additionalPrinterColumns") or ()):
@@ -135,11 +139,12 @@ def _part_errors(
     )
 
 
-def _schema_errors(path: str, schema: Json, checked: list[Json | None]) -> list[FieldError]:
+def _schema_errors(path: str, schema: Json, accepted: _Accepted) -> list[FieldError]:
+    schemas, known = accepted
     errors = structural_errors(path, schema)
     # Rules that were accepted before need no second look.
-    if not errors and schema not in checked:
-        errors = rule_errors(path, schema, KNOWN_RULES)
+    if not errors and schema not in schemas:
+        errors = rule_errors(path, schema, known)
     return errors
 
 

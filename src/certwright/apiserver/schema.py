@@ -23,7 +23,6 @@ from certwright.resources.errors import FieldError, invalid
 if TYPE_CHECKING:
     from certwright.apiserver.cel_rules import Node
 
-KNOWN_RULES: frozenset[str] = frozenset()
 _BLOCKING = frozenset(
     {
         "FieldValueNotSupported",
@@ -47,7 +46,11 @@ class Schema:
     It is kept as JSON until it is needed: that of an Issuer is 60 KB so, and ten times as much as dicts.
     """
 
-    def __init__(self, openapi: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, openapi: Mapping[str, Any] | None = None, *, known_rules: frozenset[str] = frozenset()
+    ) -> None:
+        """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here."""
+        self._known_rules = known_rules
         self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
 
     @property
@@ -84,8 +87,8 @@ class Schema:
 
     @cached_property
     def has_rules(self) -> bool:
-        """Whether there are CEL rules in it, beside those of `KNOWN_RULES`."""
-        return b'"x-kubernetes-validations"' in self._encoded and _has_unknown_rules(self.openapi)
+        """Whether there are CEL rules in it, beside those that are known."""
+        return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
 
     def _still_wrong(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
         """The errors that are not as old as the part of the object that they are in."""
@@ -112,7 +115,7 @@ class Schema:
     def _rules(self) -> Node | None:
         from certwright.apiserver import cel_rules  # see above
 
-        return cel_rules.compile_rules(self.openapi, root=True, known=KNOWN_RULES)
+        return cel_rules.compile_rules(self.openapi, root=True, known=self._known_rules)
 
     @cached_property
     def _ratchet(self) -> tuple[Ratchet, Check]:
@@ -142,12 +145,12 @@ class Schema:
         return {"type": "object", **given, "properties": {**given.get("properties", {}), **types}}
 
 
-def _has_unknown_rules(node: Any) -> bool:
+def _has_rules(node: Any, known: frozenset[str]) -> bool:
     if isinstance(node, Mapping):
         rules = node.get("x-kubernetes-validations")
-        if isinstance(rules, list) and any(rule["rule"] not in KNOWN_RULES for rule in rules):
+        if isinstance(rules, list) and any(rule["rule"] not in known for rule in rules):
             return True
-        return any(_has_unknown_rules(item) for item in node.values())
+        return any(_has_rules(item, known) for item in node.values())
     if isinstance(node, list):
-        return any(_has_unknown_rules(item) for item in node)
+        return any(_has_rules(item, known) for item in node)
     return False

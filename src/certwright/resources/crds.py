@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
+from certwright.resources.crd_rules import with_rules
 from certwright.resources.kinds import AnyKind
 from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.pod import QUANTITY_PATTERN
@@ -95,7 +96,7 @@ def _version(kind: AnyKind) -> dict[str, Any]:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [dict(column) for column in _COLUMNS[kind.kind]],
-        "schema": {"openAPIV3Schema": object_schema(kind.type)},
+        "schema": {"openAPIV3Schema": with_rules(kind.kind, kind.group, object_schema(kind.type))},
     }
     # Issuers refer to nobody.
     if kind not in (ISSUERS, CLUSTER_ISSUERS):
@@ -112,7 +113,9 @@ def object_schema(type_: Any) -> Schema:
         "apiVersion": {"description": _API_VERSION, "type": "string"},
         "kind": {"description": _KIND, "type": "string"},
     }
-    return schema | {"properties": head | schema["properties"]}
+    # Not even a description of metadata is allowed here.
+    properties = head | schema["properties"] | {"metadata": dict(_PLAIN[ObjectMeta])}
+    return schema | {"properties": properties}
 
 
 @cache

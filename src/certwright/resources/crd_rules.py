@@ -1,0 +1,161 @@
+"""The rules of our kinds that the Common Expression Language can say, for servers that are not ours.
+
+`validation` holds all rules, with better messages, and our own server asks it; so it does not run these. On
+a Kubernetes cluster they stand in for a webhook. Whatever one of these refuses, `validation` refuses as well
+(tests see to that), and where both can speak they say the same.
+
+Source: KEP-2876; cert-manager `internal/apis/certmanager/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from certwright.resources.issuer import ISSUER_TYPES
+from certwright.resources.names import ACME_GROUP, GROUP
+
+Schema = dict[str, Any]
+Rule = dict[str, str]
+
+_FORBIDDEN: Final = "FieldValueForbidden"
+_REQUIRED: Final = "FieldValueRequired"
+
+
+def _rule(text: str, message: str, *, reason: str = "", path: str = "") -> Rule:
+    optional = {"reason": reason, "fieldPath": path}
+    return {"rule": text, "message": message} | {key: value for key, value in optional.items() if value}
+
+
+def _once_set(field: str) -> Rule:
+    return _rule(
+        f"!has(oldSelf.{field}) || size(oldSelf.{field}) == 0 || "
+        f"(has(self.{field}) && self.{field} == oldSelf.{field})",
+        "field is immutable once set",
+        reason=_FORBIDDEN,
+    )
+
+
+_ISSUER: Final = (
+    _rule(
+        f"[{', '.join(f'has(self.{name})' for name in ISSUER_TYPES)}].exists(given, given)",
+        f"configure one of {', '.join(ISSUER_TYPES)}",
+        reason=_REQUIRED,
+    ),
+    _rule(
+        f"[{', '.join(f'has(self.{name})' for name in ISSUER_TYPES)}].filter(given, given).size() <= 1",
+        "there is one issuer type already; keep one",
+        reason=_FORBIDDEN,
+    ),
+)
+_CERTIFICATE: Final = (
+    _rule(
+        "!has(self.literalSubject) || self.literalSubject == '' || !has(self.subject)",
+        "not with literalSubject; say it all in one of them",
+        reason=_FORBIDDEN,
+        path=".subject",
+    ),
+    _rule(
+        "!has(self.literalSubject) || self.literalSubject == '' || !has(self.commonName) || "
+        "self.commonName == ''",
+        "not with literalSubject; write CN=… in it instead",
+        reason=_FORBIDDEN,
+        path=".commonName",
+    ),
+    _rule(
+        "!has(self.renewBefore) || !has(self.renewBeforePercentage)",
+        "not with renewBefore; keep one of them",
+        reason=_FORBIDDEN,
+        path=".renewBeforePercentage",
+    ),
+    _rule(
+        "!has(self.revisionHistoryLimit) || self.revisionHistoryLimit >= 1",
+        "must be at least 1",
+        path=".revisionHistoryLimit",
+    ),
+    _rule(
+        "!has(self.nameConstraints) || (has(self.isCA) && self.isCA)",
+        "only a CA has name constraints; set isCA to true or remove them",
+        reason=_FORBIDDEN,
+        path=".nameConstraints",
+    ),
+)
+_CONDITIONS: Final = (
+    _rule(
+        "!self.exists(c, c.type == 'Approved') || !self.exists(c, c.type == 'Denied')",
+        "both Approved and Denied conditions cannot coexist",
+        reason=_FORBIDDEN,
+    ),
+    _rule(
+        "!oldSelf.exists(c, c.type == 'Approved') || self.exists(c, c.type == 'Approved')",
+        '"Approved" condition may not be modified once set',
+        reason=_FORBIDDEN,
+    ),
+    _rule(
+        "!oldSelf.exists(c, c.type == 'Denied') || self.exists(c, c.type == 'Denied')",
+        '"Denied" condition may not be modified once set',
+        reason=_FORBIDDEN,
+    ),
+)
+_CONDITION: Final = (
+    {
+        "rule": "!(self.type in ['Approved', 'Denied']) || self.status == 'True'",
+        "messageExpression": "'\"' + self.type + '\" condition may only be set to True'",
+    },
+    {
+        "rule": "!(self.type in ['Approved', 'Denied']) || self == oldSelf",
+        "messageExpression": "'\"' + self.type + '\" condition may not be modified once set'",
+        "reason": _FORBIDDEN,
+    },
+)
+
+Place = tuple[str, ...]
+_RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
+    ("Certificate", GROUP): {("spec",): _CERTIFICATE},
+    ("CertificateRequest", GROUP): {
+        ("spec",): (
+            _rule(
+                "self == oldSelf",
+                "a request never changes; delete it and make a new one",
+                reason=_FORBIDDEN,
+            ),
+        ),
+        ("status", "conditions"): _CONDITIONS,
+        ("status", "conditions", "items"): _CONDITION,
+    },
+    ("Issuer", GROUP): {("spec",): _ISSUER},
+    ("ClusterIssuer", GROUP): {("spec",): _ISSUER},
+    ("Order", ACME_GROUP): {
+        ("spec",): (_once_set("request") | {"fieldPath": ".request"},),
+        ("status",): tuple(
+            _once_set(field) | {"fieldPath": f".{field}"} for field in ("url", "finalizeURL", "certificate")
+        ),
+    },
+    ("Challenge", ACME_GROUP): {
+        ("spec",): (
+            _rule("self == oldSelf", "challenge spec is immutable after creation", reason=_FORBIDDEN),
+        ),
+    },
+}
+
+
+def with_rules(kind: str, group: str, schema: Schema) -> Schema:
+    """The schema of a kind with its rules; what is given is left as it is."""
+    for place, rules in _RULES[kind, group].items():
+        schema = _with(schema, place, rules)
+    return schema
+
+
+def _with(schema: Schema, place: Place, rules: tuple[Rule, ...]) -> Schema:
+    if not place:
+        return schema | {"x-kubernetes-validations": [dict(rule) for rule in rules]}
+    if place[0] == "items":
+        return schema | {"items": _with(schema["items"], place[1:], rules)}
+    properties = schema["properties"]
+    return schema | {"properties": properties | {place[0]: _with(properties[place[0]], place[1:], rules)}}
+
+
+def known_rules(kind: str, group: str) -> frozenset[str]:
+    """The texts of a kind's rules: those that `validation` enforces without being told."""
+    places = _RULES.get((kind, group), {})
+    return frozenset(rule["rule"] for rules in places.values() for rule in rules)
