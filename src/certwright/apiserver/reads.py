@@ -141,6 +141,11 @@ async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: 
             return found
 
 
+def answer(backend: Backend, call: Call, rows: list[Row], revision: int) -> Response:
+    """The list of `rows`, in the form that the client wants."""
+    return _answer(backend, call, _Found(rows, revision))
+
+
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     """The list that is in memory whole."""
     if call.form.shape is Shape.TABLE:

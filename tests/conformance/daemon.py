@@ -1,0 +1,48 @@
+"""certwright as a program of its own, for tests that reach it as strangers do: by its kubeconfig."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.calls import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A server that is running, with its controllers."""
+
+    kubeconfig: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        lines = (line.strip() for line in self.kubeconfig.read_text().splitlines())
+        return next(line.removeprefix("server: ") for line in lines if line.startswith("server: "))
+
+    def run(self, *words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a program that finds the server by `KUBECONFIG`."""
+        return subprocess.run(
+            words,
+            input=stdin,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), **environment},
+            cwd=self.kubeconfig.parent,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+
+@contextmanager
+def running_daemon(folder: Path) -> Iterator[Daemon]:
+    """Start one in `folder`."""
+    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", cwd=folder)
+    try:
+        assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
+        yield Daemon(folder / "data" / "kubeconfig")
+    finally:
+        process.close()
