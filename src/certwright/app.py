@@ -20,8 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from certwright.apiserver import asgi, serving
+from certwright.apiserver import asgi, features, serving
 from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens, read_token_file
+from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.tokens import DEFAULT_ISSUER, TokenIssuer, load_or_make_key
 from certwright.client import kubeconfig
@@ -77,7 +78,8 @@ class ServeOptions:
     """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`.
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
-    `service_account_issuer` mean what kube-apiserver's flags of these names mean.
+    `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
+    (`A=true,B=false`).
     """
 
     data_dir: Path
@@ -88,6 +90,7 @@ class ServeOptions:
     token_auth_file: Path | None = None
     client_ca_file: Path | None = None
     anonymous_auth: bool = False
+    feature_gates: str = ""
     service_account_issuer: str = DEFAULT_ISSUER
 
 
@@ -218,6 +221,7 @@ async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> 
 
 
 async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) -> RunningServer:
+    gates = _gates(options)
     _lock_data_dir(options.data_dir, closers)
     store = await _open_store(options)
     closers.add(store.close)
@@ -231,6 +235,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
         authenticator=FirstOf(ClientCertificates(clock), StaticTokens(_tokens(options) | {token: ADMIN})),
         tokens=TokenIssuer(signing_key, options.service_account_issuer),
         anonymous=options.anonymous_auth,
+        gates=gates,
     )
     closers.add(api.close)
     try:
@@ -250,6 +255,13 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
     with _writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
     return server
+
+
+def _gates(options: ServeOptions) -> FeatureGates:
+    try:
+        return FeatureGates(features.parse(options.feature_gates))
+    except ValueError as error:
+        raise StartError(f"--feature-gates: {error}") from error
 
 
 async def _wait_synced(controllers: RunningControllers) -> None:

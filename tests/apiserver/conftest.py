@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.callers import ADMIN, Api, StartApi
+from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.kit import ids
 from certwright.kit.clock import TestClock
@@ -28,14 +29,18 @@ async def start_api() -> AsyncIterator[StartApi]:
         name_suffix: Callable[[], str] = ids.random_suffix,
         authenticator: Any = lambda _: None,
         user: Identity | None = ADMIN,
+        anonymous: bool = False,
+        gates: FeatureGates | None = None,
     ) -> Api:
         store, clock = store or MemoryStore(), TestClock()
         server = ApiServer(
             store,
             clock,
             authenticator=authenticator,
+            anonymous=anonymous,
             bookmark_every_s=bookmark_every_s,
             name_suffix=name_suffix,
+            gates=gates,
         )
         await server.start(custom_resource_definitions())
         started.append(Api(server, clock, store, user))

@@ -70,6 +70,7 @@ def test_a_port_in_use_is_told(start: Start) -> None:
         (["--data-dir", "file/x"], "error: cannot write to file/x: Not a directory"),
         (["--store", "etcd://x"], "error: --store etcd://x: this version has no etcd store yet"),
         (["--controllers", "no-such"], "no-such"),
+        (["--feature-gates", "X=true"], "error: --feature-gates: unrecognized feature gate: X; there are"),
     ],
 )
 def test_what_cannot_work_is_told_in_one_sentence(

@@ -21,6 +21,13 @@ _CLOSE_S = 1.8
 
 Closer = Callable[[], Awaitable[None]]
 
+FEATURE_GATES = click.option(
+    "--feature-gates",
+    metavar="GATE=BOOL,…",
+    default="",
+    help="Switch behaviour off or on, for instance NameGenerationRetries=false.  [default: all on]",
+)
+
 
 def parse_listen(
     _context: click.Context, _option: click.Parameter, value: str | None

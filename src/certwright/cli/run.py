@@ -54,6 +54,7 @@ DEFAULT_EXPORT = Path("certwright-export")
     help="Where to listen, with TLS; port 0 picks a free one.  "
     "[default: 127.0.0.1:8443, or a free port if that is taken]",
 )
+@daemon.FEATURE_GATES
 def command(
     *,
     manifests: Manifests,
@@ -62,6 +63,7 @@ def command(
     export: Path,
     data_dir: Path,
     listen: tuple[str, int] | None,
+    feature_gates: str,
 ) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
 
@@ -88,7 +90,13 @@ def command(
     from certwright.cli.running import Runner, RunOptions
 
     options = RunOptions(
-        manifests=manifests, once=once, timeout_s=timeout_s, export=export, data_dir=data_dir, listen=listen
+        manifests=manifests,
+        once=once,
+        timeout_s=timeout_s,
+        export=export,
+        data_dir=data_dir,
+        listen=listen,
+        feature_gates=feature_gates,
     )
     succeeded = app.run(Runner(options).run())
     daemon.leave(0 if succeeded else 1)

@@ -42,6 +42,7 @@ class RunOptions:
     export: Path
     data_dir: Path
     listen: tuple[str, int] | None
+    feature_gates: str = ""
 
 
 class Runner:
@@ -82,7 +83,12 @@ class Runner:
         if self._options.listen is None and not daemon.is_free(host, port):
             click.echo(f"port {port} is in use; a free one is taken instead (--listen chooses)", err=True)
             port = 0
-        options = app.ServeOptions(data_dir=self._options.data_dir, host=host, port=port)
+        options = app.ServeOptions(
+            data_dir=self._options.data_dir,
+            host=host,
+            port=port,
+            feature_gates=self._options.feature_gates,
+        )
         try:
             return await app.start_server(options)
         except app.StartError as error:

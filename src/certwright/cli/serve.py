@@ -69,6 +69,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     show_default=True,
     help="Who the tokens of ServiceAccounts say that they are from.",
 )
+@daemon.FEATURE_GATES
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -93,6 +94,7 @@ def command(
     client_ca_file: Path | None,
     anonymous_auth: bool,
     service_account_issuer: str,
+    feature_gates: str,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -123,6 +125,7 @@ def command(
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,
         service_account_issuer=service_account_issuer,
+        feature_gates=feature_gates,
     )
 
     async def serve() -> None:
