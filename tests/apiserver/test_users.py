@@ -43,14 +43,14 @@ async def test_the_admin_may_act_as_anybody(api: Api) -> None:
     found = await whoami(
         api,
         impersonate_user="jane",
-        impersonate_group="a, b",
+        impersonate_group="a\nb, c",
         impersonate_uid="7",
         impersonate_extra_reason="audit",
     )
     assert found == {
         "username": "jane",
         "uid": "7",
-        "groups": ["a", "b", "system:authenticated"],
+        "groups": ["a", "b, c", "system:authenticated"],
         "extra": {"reason": ["audit"]},
     }
     robot = await whoami(api, impersonate_user="system:serviceaccount:team:robot")

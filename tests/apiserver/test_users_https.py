@@ -96,6 +96,9 @@ async def test_a_token_of_the_file_and_a_client_certificate_open_the_door(tmp_pa
         )
         masters = it.certificate("/O=system:masters/CN=root")
         assert (await it.get(LIST, certificate=masters))[0] == 200
+        # What the daemon shows to its clients is no credential of a client.
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+            await it.get(LIST, certificate=it.folder / "pki" / "server.crt")
         acting = {"impersonate-user": "jane"}
         status, refused = await it.get(LIST, certificate=masters, **acting)
         assert 'User "jane" cannot list' in refused["message"]
@@ -125,9 +128,9 @@ async def test_kubectl_asks_who_and_whether(tmp_path: Path) -> None:
         assert status == 1
         assert 'secrets is forbidden: User "jane" cannot list resource "secrets"' in refused
         assert await it.kubectl("--as=jane", "auth", "can-i", "list", "secrets") == (1, "no")
-        whoami = await it.does("--as=jane", "--as-group=staff", "auth", "whoami")
+        whoami = await it.does("--as=jane", "--as-group=staff", "--as-group=a,b", "auth", "whoami")
         assert "jane" in whoami
-        assert "staff" in whoami
+        assert "[staff a,b system:authenticated]" in whoami
         listed = await it.does("--as=jane", "auth", "can-i", "--list")
         assert "selfsubjectreviews.authentication.k8s.io" in listed
         assert "secrets" not in listed

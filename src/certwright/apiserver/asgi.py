@@ -132,7 +132,9 @@ def _request(scope: Scope) -> Request:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        # Lists with commas between (RFC 9110 §5.3), but names of groups may have commas themselves.
+        between = "\n" if key.startswith("impersonate-") else ", "
+        headers[key] = f"{headers[key]}{between}{text}" if key in headers else text
     target = scope["raw_path"].decode("latin-1")
     if query := scope["query_string"]:
         target += "?" + query.decode("latin-1")

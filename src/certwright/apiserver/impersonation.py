@@ -44,8 +44,8 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
 
 
 def _split(value: str) -> tuple[str, ...]:
-    # The face joins fields of one name with commas.
-    return tuple(part.strip() for part in value.split(",") if part.strip())
+    # The face puts fields of one name on lines of their own.
+    return tuple(part.strip() for part in value.split("\n") if part.strip())
 
 
 def _extra(headers: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
