@@ -43,11 +43,23 @@ def ask(registry: Registry, path: str, accept: str = "application/json, */*") ->
 def test_the_groups_are_listed_one_by_one(registry: Registry) -> None:
     assert ask(registry, "/api")["versions"] == ["v1"]
     groups = ask(registry, "/apis")["groups"]
+    names = (
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "networking.k8s.io",
+        "rbac.authorization.k8s.io",
+        "cert-manager.io",
+        "acme.cert-manager.io",
+    )
     assert {group["name"]: group["preferredVersion"]["groupVersion"] for group in groups} == {
-        "coordination.k8s.io": "coordination.k8s.io/v1",
-        "apiextensions.k8s.io": "apiextensions.k8s.io/v1",
-        "cert-manager.io": "cert-manager.io/v1",
-        "acme.cert-manager.io": "acme.cert-manager.io/v1",
+        name: f"{name}/v1" for name in names
     }
     assert ask(registry, "/apis/cert-manager.io")["kind"] == "APIGroup"
 
@@ -73,11 +85,21 @@ def test_a_version_lists_its_resources_and_their_status(registry: Registry) -> N
     core = {r["name"]: r.get("shortNames") for r in ask(registry, "/api/v1")["resources"]}
     assert core == {
         "configmaps": ["cm"],
+        "endpoints": ["ep"],
         "events": ["ev"],
+        "limitranges": ["limits"],
         "namespaces": ["ns"],
+        "namespaces/finalize": None,
         "namespaces/status": None,
+        "pods": ["po"],
+        "pods/status": None,
+        "resourcequotas": ["quota"],
+        "resourcequotas/status": None,
         "secrets": None,
         "serviceaccounts": ["sa"],
+        "serviceaccounts/token": None,
+        "services": ["svc"],
+        "services/status": None,
     }
 
 

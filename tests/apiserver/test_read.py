@@ -56,7 +56,7 @@ async def test_a_missing_object_is_not_found(api: Api) -> None:
     "path",
     [
         "/nothing",
-        "/api/v1/pods",
+        "/api/v1/nodes",
         "/apis/cert-manager.io/v2/certificates",
         "/apis/cert-manager.io/v1/namespaces/default/clusterissuers",
         "/api/v1/secrets/a",

@@ -1,4 +1,4 @@
-"""Service, Endpoints, ResourceQuota and Pod: stored as they are given, with the defaults that clients rely on.
+"""Service, Endpoints, ResourceQuota and Pod: stored as given, with the defaults that clients rely on.
 
 Source: Kubernetes API reference; Kubernetes `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation`.
 """

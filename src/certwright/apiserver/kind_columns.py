@@ -154,7 +154,7 @@ def _statuses(obj: Json) -> list[Json]:
 
 def _ready(obj: Json) -> str:
     ready = sum(1 for status in _statuses(obj) if status.get("ready"))
-    return f"{ready}/{len(obj['spec'].get('containers') or ())}"
+    return f"{ready}/{len(_spec(obj).get('containers') or ())}"
 
 
 def _pod_status(obj: Json) -> str:

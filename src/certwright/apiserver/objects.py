@@ -123,6 +123,7 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
     kind: str
     name: str
     uid: str
+    block_owner_deletion: bool | None = None
 
     @property
     def group(self) -> str:
