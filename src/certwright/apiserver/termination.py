@@ -17,6 +17,8 @@ from certwright.apiserver.deletes import CRD_CLEANUP, every_row, remove
 from certwright.apiserver.gc import one_per_bucket
 from certwright.apiserver.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.namespaces import is_terminating
+from certwright.apiserver.remains import Remains
+from certwright.apiserver.shaping import is_released
 from certwright.kit.tasks import TaskSet
 from certwright.store.contract import Changed, Key, Missing, Row, StoreError
 
@@ -71,8 +73,11 @@ class Termination:
             while True:
                 moved.clear()
                 try:
-                    if await self._empty(definition, key) and await self._release(definition, key):
+                    remains = await self._empty(definition, key)
+                    if not remains.objects and await self._release(definition, key):
                         return
+                    if definition.bucket == NAMESPACES:
+                        await self._tell(definition, key, remains)
                 except (Changed, Missing):
                     continue
                 except StoreError:
@@ -85,28 +90,39 @@ class Termination:
         finally:
             del self._underway[key]
 
-    async def _empty(self, definition: ResourceDefinition, key: Key) -> bool:
-        """Delete the contents; whether none are left."""
-        left = 0
+    async def _empty(self, definition: ResourceDefinition, key: Key) -> Remains:
+        """Delete the contents; what is left of them."""
+        remains = Remains()
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
             rows = await every_row(self._backend, resource, namespace)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
-                left += sum(await asyncio.gather(*(self._left_over(resource, row) for row in some)))
-        return left == 0
+                for held in await asyncio.gather(*(self._left_over(resource, row) for row in some)):
+                    if held is not None:
+                        remains.add(resource, held)
+        return remains
+
+    async def _tell(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
+        """Say in the namespace's status what keeps it."""
+        row = await self._backend.store.latest(key)
+        if row is None:
+            return
+        obj = objects.to_object(definition, row)
+        if remains.note_in(obj, self._backend.timestamp()):
+            await self._backend.put(definition, key, objects.columns(obj), previous=row)
 
     def _contents(self, definition: ResourceDefinition, key: Key) -> list[ResourceDefinition]:
         if definition.bucket == NAMESPACES:
             return [resource for resource in one_per_bucket(self._backend) if resource.namespaced]
         return list(self._backend.registry.crd_kinds(key.name)[:1])
 
-    async def _left_over(self, resource: ResourceDefinition, row: Row) -> int:
+    async def _left_over(self, resource: ResourceDefinition, row: Row) -> Row | None:
         current = await self._backend.store.latest(row.key)
         if current is None:
-            return 0
-        _, gone = await remove(self._backend, resource, current)
-        return 0 if gone else 1
+            return None
+        last, gone = await remove(self._backend, resource, current)
+        return None if gone else last
 
     async def _release(self, definition: ResourceDefinition, key: Key) -> bool:
         """Take away what held it; whether it is gone (somebody else's finalizer may still be there)."""
@@ -116,7 +132,7 @@ class Termination:
             return True
         obj = objects.to_object(definition, row)
         changed = _without_own_finalizer(obj)
-        if not obj["metadata"].get("finalizers"):
+        if is_released(obj):
             buckets = [resource.bucket for resource in self._contents(definition, key)]
             await backend.delete(definition, row, objects.columns(obj))
             if definition.is_crd:
