@@ -5,10 +5,11 @@ Never holds:  outgoing calls (but webhook_client, to configured webhooks), signi
               scheduling (to engine)
 Modules:      server (the handler), routes, negotiation (which form), backend (what verbs share) ·
               reads, creates, verbs (update, patch), deletes, shaping (of updates), patch, strategic, bodies,
-              metadata, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
+              metadata, managed (managedFields), apply (server-side), fields_set, fields_type, fields_walk,
+              fields_merge, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
               namespaces, gc, termination (what goes on behind) · asgi (the socket), wire (the way out), health, serving (its own TLS
               identity) · definitions, registry, builtin, core_columns, core_schemas, core_strategies, crd,
-              crd_rules, crd_structural, crd_validations, crd_versions, field_paths, names, schema,
+              crd_rules, crd_structural, crd_validations, crd_versions, field_paths, scale, names, schema,
               schema_check, schema_errors, schema_formats, schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi,
               openapi_names, openapi_proto, openapi_v2 ·
               cel (its library), cel_rules (of a schema), cel_schema, cel_declare, cel_functions,

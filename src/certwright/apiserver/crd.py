@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from certwright.apiserver import crd_rules
+from certwright.apiserver import crd_rules, scale
 from certwright.apiserver.definitions import Json, ResourceDefinition, Strategy
 from certwright.apiserver.jsonpath import simple_keys
 from certwright.apiserver.registry import Registry, version_rank
@@ -20,6 +20,7 @@ from certwright.apiserver.schema import Schema
 from certwright.apiserver.tables import printer_columns
 from certwright.kit.clock import Clock
 from certwright.resources.crd_rules import known_rules
+from certwright.resources.errors import FieldError
 
 
 def strategy(registry: Callable[[], Registry], clock: Clock) -> Strategy:
@@ -157,6 +158,7 @@ def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
 def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDefinition:
     names = (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    paths = (version.get("subresources") or {}).get("scale")
     return ResourceDefinition(
         group=crd["spec"]["group"],
         version=version["name"],
@@ -176,7 +178,22 @@ def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDe
         # In the order that Kubernetes lists them for custom resources.
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
+        warning=_deprecation(crd, version, names["kind"]),
+        subresources=(scale.subresource(paths),) if paths else (),
+        strategy=Strategy(validate=_scale_rules(paths)) if paths else Strategy(),
     )
+
+
+def _deprecation(crd: Json, version: Json, kind: str) -> str:
+    if not version.get("deprecated"):
+        return ""
+    return str(
+        version.get("deprecationWarning") or f"{crd['spec']['group']}/{version['name']} {kind} is deprecated"
+    )
+
+
+def _scale_rules(paths: Json) -> Callable[[Json, Json | None], list[FieldError]]:
+    return lambda new, _: scale.errors(new, paths)
 
 
 def _selectable(fields: Iterable[Json]) -> tuple[str, ...]:

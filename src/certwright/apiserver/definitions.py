@@ -70,13 +70,14 @@ class Subresource:
 
     `shape(new, old)` gives the object to store for what was written there (None: a function of its own does
     the work, see `ApiServer`). `kind` is group, version and kind of what it takes, where that is not the
-    object itself.
+    object itself. `scale` says where its numbers are (see `scale`).
     """
 
     name: str
     verbs: tuple[str, ...] = ("get", "patch", "update")
     shape: Callable[[Json, Json], Json] | None = None
     kind: tuple[str, str, str] | None = None
+    scale: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -90,9 +91,10 @@ class ResourceDefinition:
     of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
     it is of.
 
-    `virtual` kinds are answered and never stored. `stored_as` names the bucket of another resource that this
-    one is another view of; then `body_out` makes the body of this view of a row's, and `body_in` the other
-    way round. Both leave alone what already is in their form.
+    `warning` goes with every answer (a deprecated version). `virtual` kinds are answered and never stored.
+    `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
+    the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
+    their form.
     """
 
     group: str
@@ -116,6 +118,7 @@ class ResourceDefinition:
     strategy: Strategy = field(default_factory=Strategy)
     is_crd: bool = False
     custom: bool = False
+    warning: str = ""
     subresources: tuple[Subresource, ...] = ()
     field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
     unconditional_update: bool = False
