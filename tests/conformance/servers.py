@@ -41,15 +41,16 @@ async def reference(oracle: Oracle) -> AsyncIterator[HttpPeer]:
 async def prepare(peer: Peer) -> None:
     """Create the definitions, and wait until they are served."""
     caller = Caller(peer)
-    await _until_served(caller, CRDS)
+    await until_served(caller, CRDS)
     for definition in ALL:
         made = await caller.post(CRDS, definition, quiet=True)
         assert made.status in (201, 409), made.body
     for definition in ALL:
-        await _until_served(caller, collection(definition, "default"))
+        await until_served(caller, collection(definition, "default"))
 
 
-async def _until_served(caller: Caller, path: str) -> None:
+async def until_served(caller: Caller, path: str) -> None:
+    """Wait until a collection of a new definition is there."""
     deadline = time.monotonic() + _SERVED_WITHIN_S
     while (answer := await caller.get(path, quiet=True)).status != 200:
         assert time.monotonic() < deadline, answer.body

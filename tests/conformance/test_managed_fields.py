@@ -1,0 +1,281 @@
+"""Three managers write the same objects on the reference server and on ours: both must name the same owners.
+
+Generated: sequences of create, replace, merge patch and server-side apply over a kind that has every way of
+owning lists and maps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from certwright.apiserver.server import ApiServer
+from certwright.kit.clock import SystemClock
+from certwright.store.memory import MemoryStore
+from conformance.kinds import CRDS, INTEGER, STRING, an_object, crd
+from conformance.peers import Answer, Caller, HttpPeer, LocalPeer
+from conformance.servers import until_served
+from support.oracle import Oracle
+
+Json = dict[str, Any]
+
+_EXAMPLES = int(os.environ.get("CERTWRIGHT_SOAK", "0")) or 40
+_ITEM = an_object(name=STRING, note=STRING, tags={"type": "array", "items": STRING})
+_PORT: Json = {
+    "type": "object",
+    "required": ["port"],
+    "properties": {
+        "port": INTEGER,
+        "protocol": {"type": "string", "default": "TCP"},
+        "note": STRING,
+        "deep": an_object(x=STRING, y=STRING),
+    },
+}
+_SPEC = an_object(
+    text=STRING,
+    number=INTEGER,
+    mixed={"x-kubernetes-int-or-string": True},
+    either={"x-kubernetes-preserve-unknown-fields": True},
+    names={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+    whole={"type": "array", "items": _ITEM},
+    ports={
+        "type": "array",
+        "items": _PORT,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["port", "protocol"],
+    },
+    map={"type": "object", "additionalProperties": STRING},
+    maps={"type": "object", "additionalProperties": an_object(x=STRING, y=INTEGER)},
+    block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
+    anything={
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"known": an_object(x=STRING)},
+    },
+    deep=an_object(x=STRING, y=an_object(z=STRING, w=INTEGER)),
+)
+_STATUS = an_object(
+    phase=STRING,
+    conditions={
+        "type": "array",
+        "items": an_object(type=STRING, status=STRING) | {"required": ["type"]},
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    },
+)
+DEFINITION = crd(
+    "owneds", an_object(spec=_SPEC, status=_STATUS), group="owned.dev", subresources={"status": {}}
+)
+COLLECTION = "/apis/owned.dev/v1/namespaces/default/owneds"
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+# --- what is sent -----------------------------------------------------------------------------------------
+
+_TEXT = st.sampled_from(["a", "b"])
+_NUMBER = st.sampled_from([1, 2])
+
+
+def _some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({}, optional=members)
+
+
+_LOOSE = st.recursive(
+    st.none() | _NUMBER | _TEXT | st.booleans(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+_SPECS = _some(
+    text=_TEXT,
+    number=_NUMBER,
+    mixed=_TEXT | _NUMBER,
+    either=_TEXT | _NUMBER | st.dictionaries(_TEXT, _NUMBER, max_size=2) | st.lists(_TEXT, max_size=2),
+    names=st.lists(st.sampled_from("abc"), unique=True, max_size=3),
+    whole=st.lists(_some(name=_TEXT, note=_TEXT), max_size=2),
+    ports=st.lists(
+        st.fixed_dictionaries(
+            {"port": st.sampled_from([1, 2, 3])},
+            optional={
+                "protocol": st.sampled_from(["TCP", "UDP"]),
+                "note": _TEXT,
+                "deep": _some(x=_TEXT, y=_TEXT),
+            },
+        ),
+        unique_by=lambda port: (port["port"], port.get("protocol", "TCP")),
+        max_size=3,
+    ),
+    map=st.dictionaries(_TEXT, _TEXT, max_size=2),
+    maps=st.dictionaries(_TEXT, _some(x=_TEXT, y=_NUMBER), max_size=2),
+    block=_some(x=_TEXT, y=_TEXT),
+    anything=st.dictionaries(_TEXT, _LOOSE, max_size=2) | _some(known=_some(x=_TEXT, u=_TEXT)),
+    deep=_some(x=_TEXT, y=_some(z=_TEXT, w=_NUMBER)),
+)
+_STATUSES = _some(
+    phase=_TEXT,
+    conditions=st.lists(
+        st.fixed_dictionaries({"type": st.sampled_from(["A", "B"])}, optional={"status": _TEXT}),
+        unique_by=lambda condition: condition["type"],
+        max_size=2,
+    ),
+)
+_METADATA = _some(
+    labels=st.dictionaries(_TEXT, _TEXT, max_size=2),
+    annotations=st.dictionaries(_TEXT, _TEXT, max_size=2),
+    finalizers=st.lists(st.sampled_from(["a.dev/x", "a.dev/y"]), unique=True, max_size=2),
+    ownerReferences=st.lists(
+        st.builds(
+            lambda uid, name: {"apiVersion": "nobody.dev/v1", "kind": "Owner", "name": name, "uid": uid},
+            st.sampled_from(["1", "2"]),
+            _TEXT,
+        ),
+        unique_by=lambda owner: owner["uid"],
+        max_size=2,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write: who does it, how, and what is sent."""
+
+    verb: str
+    manager: str
+    metadata: Json
+    spec: Json
+    status: Json
+    force: bool
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        verb=st.sampled_from(
+            ["update", "merge", "apply", "apply", "status", "apply status", "replace status"]
+        ),
+        manager=st.sampled_from(["ann", "bob", "kubectl"]),
+        metadata=_METADATA,
+        spec=_SPECS,
+        status=_STATUSES,
+        force=st.booleans(),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+async def take(caller: Caller, step: Step, name: str) -> Answer:
+    """Ask for one step. A replacement is made of what the server has, as clients do."""
+    target, agent = f"{COLLECTION}/{name}", f"{step.manager}/1"
+    obj: Json = {"apiVersion": "owned.dev/v1", "kind": "Owned"}
+    if step.verb.startswith("apply"):
+        obj["metadata"] = {"name": name, **step.metadata}
+        about = "status" if step.verb == "apply status" else "spec"
+        obj[about] = step.status if about == "status" else step.spec
+        target += "/status" if about == "status" else ""
+        query = f"?fieldManager={step.manager}&force={'true' if step.force else 'false'}"
+        return await caller.call("PATCH", target + query, obj, content_type=APPLY, agent=agent)
+    found = await caller.get(target)
+    if found.status == 404:
+        obj |= {"metadata": {"name": name, **step.metadata}, "spec": step.spec, "status": step.status}
+        return await caller.call("POST", COLLECTION, obj, agent=agent)
+    if step.verb in ("merge", "status"):
+        changes: Json = {"status": step.status} if step.verb == "status" else {"spec": step.spec}
+        changes["metadata"] = step.metadata
+        target += "/status" if step.verb == "status" else ""
+        return await caller.call("PATCH", target, changes, content_type=MERGE, agent=agent)
+    stored = found.json
+    kept = {key: value for key, value in stored["metadata"].items() if key not in ("labels", "annotations")}
+    stored |= {"spec": step.spec, "status": step.status, "metadata": kept | step.metadata}
+    target += "/status" if step.verb == "replace status" else ""
+    return await caller.call("PUT", target, stored, agent=agent)
+
+
+# --- what comes back --------------------------------------------------------------------------------------
+
+
+def levelled(answer: Answer) -> tuple[int, Any]:
+    """What must be alike: everything but uids, times and revisions, the order of entries (it is by time),
+    and the order of conflicts (the reference takes its managers in any)."""
+    body = answer.json
+    meta = body.get("metadata", {})
+    for name in ("uid", "resourceVersion", "creationTimestamp"):
+        meta.pop(name, None)
+    entries = meta.get("managedFields", [])
+    for entry in entries:
+        entry["time"] = "time" in entry
+    entries.sort(key=lambda entry: (entry["manager"], entry["operation"], entry.get("subresource", "")))
+    causes = body.get("details", {}).get("causes", [])
+    causes.sort(key=lambda cause: (cause.get("message", ""), cause.get("field", "")))
+    return answer.status, body
+
+
+def _unlike(theirs: Any, said: Any) -> str:
+    old, new = (json.dumps(value, indent=1, sort_keys=True).splitlines() for value in (theirs, said))
+    return "\n".join(difflib.unified_diff(old, new, "the reference", "ours", lineterm="", n=6))
+
+
+@dataclass(slots=True, repr=False)
+class Both:
+    """The two servers, and the loop that they are asked on."""
+
+    runner: asyncio.Runner
+    reference: Caller
+    ours: Caller
+    names: Iterator[int]
+
+    async def walk(self, steps: list[Step]) -> None:
+        """Take the steps on both; the answers must be alike all the way."""
+        name = f"o{next(self.names)}"
+        for step in steps:
+            theirs = levelled(await take(self.reference, step, name))
+            said = levelled(await take(self.ours, step, name))
+            assert said == theirs, f"{step}\n{_unlike(theirs, said)}"
+
+
+@asynccontextmanager
+async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
+    server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
+    connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        await server.start([])
+        found = Both(
+            runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)), itertools.count()
+        )
+        for caller in (found.reference, found.ours):
+            made = await caller.post(CRDS, DEFINITION)
+            assert made.status in (201, 409), made.body
+            await until_served(caller, COLLECTION)
+        yield found
+        await server.close()
+
+
+@pytest.fixture(scope="module")
+def both(oracle: Oracle) -> Iterator[Both]:
+    """Both servers, ready."""
+    with asyncio.Runner() as runner:
+        opening = _both(oracle, runner)
+        yield runner.run(opening.__aenter__())
+        runner.run(opening.__aexit__(None, None, None))
+
+
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@settings(
+    max_examples=_EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=STEPS)
+def test_both_servers_name_the_same_owners(both: Both, steps: list[Step]) -> None:
+    both.runner.run(both.walk(steps))
