@@ -12,14 +12,7 @@ from certwright.cli import daemon
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit import logs
-from certwright.kit.durations import format_duration, parse_duration
-
-
-def _duration(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+from certwright.kit.durations import format_duration
 
 
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
@@ -48,7 +41,7 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str) -> 
     metavar="DURATION",
     default="1h",
     show_default=True,
-    callback=_duration,
+    callback=daemon.parse_duration_option,
     help="How long to wait after the first failed request; doubled after each further one.",
 )
 @click.option(
@@ -57,7 +50,7 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str) -> 
     metavar="DURATION",
     default="32h",
     show_default=True,
-    callback=_duration,
+    callback=daemon.parse_duration_option,
     help="The longest wait between failed requests.",
 )
 @click.option(

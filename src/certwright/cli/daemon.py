@@ -10,11 +10,13 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from certwright.cli.errors import Failed, tell_warning
+from certwright.kit.durations import parse_duration
 
 _CLOSE_S = 1.8
 """What is left of the two seconds within which Ctrl-C has to end the program."""
@@ -27,6 +29,14 @@ FEATURE_GATES = click.option(
     default="",
     help="Switch behaviour off or on, for instance NameGenerationRetries=false.  [default: all on]",
 )
+
+
+def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
+    """A duration such as `90s` or `1h30m`."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def parse_listen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -69,6 +70,14 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     show_default=True,
     help="Who the tokens of ServiceAccounts say that they are from.",
 )
+@click.option(
+    "--event-ttl",
+    metavar="DURATION",
+    default="1h",
+    show_default=True,
+    callback=daemon.parse_duration_option,
+    help="How long an Event is kept after it was last seen; 0s: for ever.",
+)
 @daemon.FEATURE_GATES
 @click.option(
     "--log-level",
@@ -94,6 +103,7 @@ def command(
     client_ca_file: Path | None,
     anonymous_auth: bool,
     service_account_issuer: str,
+    event_ttl: timedelta,
     feature_gates: str,
     log_level: str,
     log_format: str,
@@ -125,6 +135,7 @@ def command(
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,
         service_account_issuer=service_account_issuer,
+        event_ttl=event_ttl,
         feature_gates=feature_gates,
     )
 
