@@ -460,8 +460,58 @@ APPROVED = {
 }
 
 
+SIGNING_REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def encoded_csr(plan: CsrPlan) -> str:
+    return base64.b64encode(build_csr(plan, keys.generate(KeyPlan(KeyAlgorithm.ECDSA, 256)))).decode()
+
+
+async def signing_request(api: Api, name: str, signer: str, subject: str = "") -> Answer:
+    plan = CsrPlan(literal_subject=subject) if subject else CsrPlan(dns_names=("a.example",))
+    spec = {"request": encoded_csr(plan), "signerName": signer, "usages": ["client auth"]}
+    return await api.call("POST", SIGNING_REQUESTS, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize("name", ["example.com/it", "example.com/*"])
+async def test_signing_requests_are_approved_and_signed_by_who_may(api: Api, name: str) -> None:
+    assert (await signing_request(api, "x", "example.com/it")).status == 201
+    await grant(
+        api,
+        rule(
+            "get update patch",
+            "certificatesigningrequests/approval certificatesigningrequests/status",
+            "certificates.k8s.io",
+        ),
+    )
+    eve = as_user(api, EVE)
+    certificate = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+    for verb, part, status in (
+        ("approve", "approval", {"conditions": [APPROVED]}),
+        ("sign", "status", {"certificate": certificate}),
+    ):
+        target = f"{SIGNING_REQUESTS}/x/{part}"
+        merge = "application/merge-patch+json"
+        refused = await eve.call("PATCH", target, {"status": status}, content_type=merge)
+        assert (refused.status, refused.message) == (
+            403,
+            'certificatesigningrequests.certificates.k8s.io "x" is forbidden: user not permitted to '
+            f'{verb} requests with signerName "example.com/it"',
+        )
+        await grant(api, rule(verb, "signers", "certificates.k8s.io", resourceNames=[name]))
+        allowed = await eve.call("PATCH", target, {"status": status}, content_type=merge)
+        assert allowed.status in (200, 422), allowed.body  # 422: not a certificate
+
+
+async def test_nobody_asks_for_a_master_key_as_a_client_certificate(api: Api) -> None:
+    signer = "kubernetes.io/kube-apiserver-client"
+    refused = await signing_request(api, "x", signer, "O=system:masters,CN=eve")
+    assert refused.message.endswith(f"use of {signer} signer with system:masters group is not allowed")
+    assert (await signing_request(api, "x", signer, "O=staff,CN=eve")).status == 201
+
+
 async def certificate_request(api: Api, path: str, name: str) -> None:
-    csr = build_csr(CsrPlan(dns_names=("a.example",)), keys.generate(KeyPlan(KeyAlgorithm.ECDSA, 256)))
     issuer = {"name": "ca", "kind": "Issuer", "group": "cert-manager.io"}
-    spec = {"request": base64.b64encode(csr).decode(), "issuerRef": issuer}
-    await api.ok("POST", path, {"metadata": {"name": name}, "spec": spec})
+    spec = {"request": encoded_csr(CsrPlan(dns_names=("a.example",))), "issuerRef": issuer}
+    kind = {"apiVersion": "cert-manager.io/v1", "kind": "CertificateRequest"}
+    await api.ok("POST", path, {**kind, "metadata": {"name": name}, "spec": spec})

@@ -41,8 +41,9 @@ class AdmissionChain:
         definition, backend = call.definition, self._backend
         admission.validate(definition, new, old)
         privileges.check(backend.authorizer, call.user, definition, new, old)
-        if definition.kind == "CertificateRequest" and definition.group == approvals.GROUP:
-            approvals.check(backend.authorizer, backend.registry, call.user, new, old)
+        if approvals.concerns(definition):
+            part = call.route.subresource
+            approvals.check(backend.authorizer, backend.registry, call.user, part, new, old)
         hooks = self._webhooks.validating(call, operation)
         if hooks:
             await self._webhooks.validate(call, hooks, new, old, operation)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from certwright.apiserver.auth import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from certwright.apiserver.objects import decode_json, encode_json
-from certwright.apiserver.rbac import GROUP, Rbac
+from certwright.apiserver.rbac import GROUP
 from certwright.kit.exchange import Handler, Identity, Request
 from certwright.resources.errors import from_response
 
@@ -281,13 +281,6 @@ async def ensure(handle: Handler, user: Identity) -> None:
     for kind in ("roles", "bindings"):
         some = [default for default in found if default.plural.endswith(kind)]
         await asyncio.gather(*(_ensure(handle, user, default) for default in some))
-
-
-def seed(rbac: Rbac) -> None:
-    """Let them hold without being stored (for a server that has no RBAC kinds)."""
-    for default in defaults():
-        meta = default.obj["metadata"]
-        rbac.put(default.plural, (meta.get("namespace", ""), meta["name"]), encode_json(default.obj))
 
 
 async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
