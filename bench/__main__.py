@@ -14,6 +14,7 @@ BENCHMARKS = {
     "startup": "cold start to ready, and memory of the idle process",
     "certificates": "writes per certificate; 500 certificates from 10 CA issuers; one alone",
     "https": "creates and gets of 2 KB Secrets over loopback TLS, durable",
+    "generate_name": "retries of generated names: what they cost, and how likely a conflict is (KEP-4420)",
     "store": "the store alone: commits, reads, lists",
 }
 
