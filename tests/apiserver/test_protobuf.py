@@ -168,6 +168,28 @@ def test_a_small_body_cannot_become_a_large_object() -> None:
     assert time.perf_counter() - started < 5
 
 
+@pytest.mark.parametrize(
+    ("flood", "refused"),
+    [
+        (b"\xf8\x7f\x05" * 1_000_000, True),  # fields that nobody knows
+        (metadata(b"\x42\x02\x08\x01" * 700_000), True),  # times
+        (metadata(b"\x38\x01" * 1_500_000), False),  # numbers, the last of which counts
+        (metadata(b"\x0a\x00" * 1_500_000), False),  # texts
+    ],
+    ids=["unknown", "times", "numbers", "texts"],
+)
+def test_a_flood_of_fields_is_over_soon(flood: bytes, refused: bool) -> None:
+    started = time.process_time()
+    try:
+        protobuf.decode(secret(flood))
+    except BadRequest:
+        assert refused
+    else:
+        assert not refused
+    # A tenth of that where it was written.
+    assert time.process_time() - started < 8
+
+
 def answers_or_refuses(body: bytes) -> None:
     """Whatever comes in, an object comes out that has a JSON form, or a `BadRequest`."""
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from certwright.kit.exchange import Response
 from certwright.resources.errors import InternalError
 
 _log = logging.getLogger(__name__)
+_KEPT_BYTES = 32 * 1024  # of an event whose frame is kept for the next watcher
 _TOGETHER = 200  # items encoded before others get their turn
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -125,6 +127,8 @@ class Frames:
 
     async def __anext__(self) -> bytes:
         chunk = await anext(self._lines)
+        if len(chunk) < _KEPT_BYTES and chunk.find(b"\n") == len(chunk) - 1:
+            return _kept_frame(chunk)
         return b"".join([_frame(line) for line in chunk.splitlines()])
 
     async def aclose(self) -> None:
@@ -133,6 +137,7 @@ class Frames:
 
 
 def _frame(line: bytes) -> bytes:
+    """The frame of one event."""
     event = decode_json(line)
     kind, obj = event["type"], event["object"]
     try:
@@ -143,3 +148,7 @@ def _frame(line: bytes) -> bytes:
         encoded = protobuf.encode(InternalError("Internal error occurred: no protobuf form").status())
     message = put_piece(b"\x0a", kind.encode()) + put_piece(b"\x12", put_piece(b"\x0a", encoded))
     return len(message).to_bytes(4, "big") + message
+
+
+_kept_frame = lru_cache(maxsize=128)(_frame)
+"""Many watchers are told of the same event, one after the other."""

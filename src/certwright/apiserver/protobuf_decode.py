@@ -20,7 +20,6 @@ from certwright.apiserver.protobuf_wire import (
     DELIMITED,
     FIXED64,
     MAX_DEPTH,
-    MAX_MESSAGES,
     VARINT,
     Malformed,
     Reading,
@@ -32,7 +31,7 @@ Read = Callable[[Reading, int, int, int], Any]
 """Reads the piece from one offset to another, at a depth."""
 Take = Callable[[Reading, Json, int, int, int], None]
 """Reads a piece into an object, at a depth."""
-TakeNumber = Callable[[Json, int], None]
+TakeNumber = Callable[[Json, Any], None]
 """Puts a number off the wire into an object."""
 
 
@@ -76,21 +75,12 @@ _INTEGERS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def _float(value: int) -> float | int:
-    number: float = struct.unpack("<d", value.to_bytes(8, "little"))[0]
-    if not math.isfinite(number):
-        raise Malformed(0, "JSON has no such number")
-    return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-
 def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json, depth: int) -> None:
     """Read the message between two offsets into an object. Raises `Malformed`."""
-    reading.left -= 1
-    if reading.left < 0:
-        raise Malformed(pos, f"there are more than {MAX_MESSAGES} messages in it")
+    reading.spend(pos)
     if depth > MAX_DEPTH:
         raise Malformed(pos, "it is nested too deeply")
-    data, pieces = reading.data, how.pieces
+    data, pieces, integers = reading.data, how.pieces, how.integers
     while pos < end:
         start, tag = pos, data[pos]
         pos += 1
@@ -98,7 +88,15 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
             tag, pos = reading.varint(start)
         found = pieces.get(tag)
         if found is None:
-            pos = _read_other(reading, start, tag, pos, end, how, into)
+            if (number := integers.get(tag)) is None:
+                pos = _read_other(reading, start, tag, pos, end, how, into)
+                continue
+            value, pos = data[pos], pos + 1
+            if value > 0x7F:
+                value, pos = reading.varint(pos - 1)
+            if pos > end:
+                raise _told(number[0], Malformed(start, "a number goes beyond the end of its message"))
+            number[1](into, value)
             continue
         size = data[pos]
         if size > 0x7F:
@@ -120,28 +118,27 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
 
 
 def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how: Message, into: Json) -> int:
-    """Read a number, or skip what nobody knows; returns where it ends. Raises `Malformed`."""
-    if number := how.integers.get(tag):
-        value, pos = reading.varint(pos)
-    elif number := how.doubles.get(tag):
-        value, pos = int.from_bytes(reading.data[pos : pos + 8], "little"), pos + 8
-    else:
+    """Read a double, or skip what nobody knows; returns where it ends. Raises `Malformed`."""
+    if (number := how.doubles.get(tag)) is None:
         parsed, pos = reading.tag(start)
         if known := how.numbers.get(parsed.number):
-            error = Malformed(start, f"it cannot be of wire type {parsed.wire}")
-            error.within(known.name)
-            raise error
+            raise _told(known, Malformed(start, f"it cannot be of wire type {parsed.wire}"))
+        reading.spend(start)
         return reading.skip(parsed, pos, end)
     field, take = number
-    try:
-        if pos > end:
-            raise Malformed(start, "a number goes beyond the end of its message")
-        take(into, value)
-    except Malformed as error:
-        error.offset = error.offset or start
-        error.within(field.name)
-        raise
-    return pos
+    if pos + 8 > end:
+        raise _told(field, Malformed(start, "a number goes beyond the end of its message"))
+    value: float = struct.unpack_from("<d", reading.data, pos)[0]
+    if not math.isfinite(value):
+        raise _told(field, Malformed(start, "JSON has no such number"))
+    take(into, int(value) if value.is_integer() and abs(value) < 1e15 else value)
+    return pos + 8
+
+
+def _told(field: Field, error: Malformed) -> Malformed:
+    """The fault, in that field."""
+    error.within(field.name)
+    return error
 
 
 def _zero(field: Field) -> Callable[[], Any]:
@@ -159,14 +156,18 @@ def _empty(how: Message) -> Json:
     return {name: make() for name, make in how.missing}
 
 
+def _same(value: float) -> float:
+    return value
+
+
 def _number_taker(field: Field) -> TakeNumber:
-    name, convert = field.name, _INTEGERS.get(field.type, _float)
+    name, convert = field.name, _INTEGERS.get(field.type, _same)
     if field.repeated:
         return lambda into, value: into.setdefault(name, []).append(convert(value))
     if not field.omits_zero or field.pointer:
         return lambda into, value: into.__setitem__(name, convert(value))
 
-    def take(into: Json, value: int) -> None:
+    def take(into: Json, value: Any) -> None:
         if converted := convert(value):
             into[name] = converted
         else:
