@@ -10,6 +10,7 @@ from apiserver.callers import CRDS, JSON_PATCH, MERGE, Api
 
 BASE = "/apis/example.com/v1/namespaces/default/foos"
 Json = dict[str, Any]
+FOO = {"apiVersion": "example.com/v1", "kind": "Foo"}
 
 
 def foo_crd(**version: Any) -> Json:
@@ -49,7 +50,7 @@ def foo_crd(**version: Any) -> Json:
 @pytest.fixture
 async def foos(api: Api) -> Api:
     await api.ok("POST", CRDS, foo_crd())
-    await api.ok("POST", BASE, {"metadata": {"name": "x"}, "spec": {"n": 1}})
+    await api.ok("POST", BASE, {**FOO, "metadata": {"name": "x"}, "spec": {"n": 1}})
     return api
 
 
@@ -98,7 +99,7 @@ async def test_nothing_can_be_scaled_below_zero(foos: Api) -> None:
 
 
 async def test_an_object_that_does_not_say_how_many_has_no_scale_to_read(foos: Api) -> None:
-    await foos.ok("POST", BASE, {"metadata": {"name": "y"}, "spec": {}})
+    await foos.ok("POST", BASE, {**FOO, "metadata": {"name": "y"}, "spec": {}})
     answer = await foos.call("GET", f"{BASE}/y/scale")
     assert (answer.status, answer.message) == (
         500,

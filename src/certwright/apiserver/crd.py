@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from certwright.apiserver import crd_rules, scale
+from certwright.apiserver.conversion import Conversion
 from certwright.apiserver.definitions import Json, ResourceDefinition, Strategy
 from certwright.apiserver.jsonpath import simple_keys
 from certwright.apiserver.registry import Registry, version_rank
 from certwright.apiserver.schema import Schema
 from certwright.apiserver.tables import printer_columns
+from certwright.apiserver.webhook_config import target_of
 from certwright.kit.clock import Clock
 from certwright.resources.crd_rules import known_rules
 from certwright.resources.errors import FieldError
@@ -152,10 +154,34 @@ def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
         key=lambda version: version_rank(version["name"]),
     )
     names = tuple(version["name"] for version in served)
-    return tuple(_definition(crd, version, names) for version in served)
+    webhook = crd["spec"]["conversion"].get("webhook") if crd["spec"].get("conversion") else None
+    if not webhook:
+        return tuple(_definition(crd, version, names) for version in served)
+    kept = _kept_version(crd)
+    conversion = Conversion(
+        target_of(webhook["clientConfig"]),
+        tuple(webhook["conversionReviewVersions"]),
+        _definition(crd, kept, names),
+    )
+    return tuple(
+        conversion.kept
+        if version["name"] == kept["name"]
+        else _definition(crd, version, names, conversion=conversion)
+        for version in served
+    )
 
 
-def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDefinition:
+def _kept_version(crd: Json) -> Json:
+    """The version that objects are kept in: the first that any was ever kept in."""
+    versions: list[Json] = crd["spec"]["versions"]
+    stored = (crd["status"].get("storedVersions") or [""])[0]
+    found = next((version for version in versions if version["name"] == stored), None)
+    return found or next(version for version in versions if version["storage"])
+
+
+def _definition(
+    crd: Json, version: Json, served: tuple[str, ...], *, conversion: Conversion | None = None
+) -> ResourceDefinition:
     names = (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     paths = (version.get("subresources") or {}).get("scale")
@@ -178,6 +204,7 @@ def _definition(crd: Json, version: Json, served: tuple[str, ...]) -> ResourceDe
         # In the order that Kubernetes lists them for custom resources.
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
+        conversion=conversion,
         warning=_deprecation(crd, version, names["kind"]),
         subresources=(scale.subresource(paths),) if paths else (),
         strategy=Strategy(validate=_scale_rules(paths)) if paths else Strategy(),

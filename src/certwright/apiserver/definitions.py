@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from certwright.apiserver import names
 from certwright.apiserver.schema import Schema
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError
+
+if TYPE_CHECKING:
+    from certwright.apiserver.conversion import Conversion
 
 Json = dict[str, Any]
 
@@ -92,9 +95,9 @@ class ResourceDefinition:
     it is of.
 
     `warning` goes with every answer (a deprecated version). `virtual` kinds are answered and never stored.
-    `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
-    the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
-    their form.
+    `conversion`: a webhook makes this version of another one. `stored_as` names the bucket of another
+    resource that this one is another view of; then `body_out` makes the body of this view of a row's, and
+    `body_in` the other way round. Both leave alone what already is in their form.
     """
 
     group: str
@@ -119,6 +122,7 @@ class ResourceDefinition:
     is_crd: bool = False
     custom: bool = False
     warning: str = ""
+    conversion: Conversion | None = None
     subresources: tuple[Subresource, ...] = ()
     field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
     unconditional_update: bool = False

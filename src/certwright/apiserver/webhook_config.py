@@ -94,7 +94,7 @@ def _hook(key: str, hook: Json) -> Hook:
     return Hook(
         key=key,
         name=hook["name"],
-        target=_target(hook["clientConfig"]),
+        target=target_of(hook["clientConfig"]),
         rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
         equivalent=hook.get("matchPolicy", "Equivalent") == "Equivalent",
         fails_closed=hook.get("failurePolicy", "Fail") == "Fail",
@@ -119,7 +119,8 @@ def _rule(rule: Json) -> Rule:
     )
 
 
-def _target(config: Json) -> Target:
+def target_of(config: Json) -> Target:
+    """Where a `clientConfig` says that a webhook listens."""
     ca_pem = _pem(config.get("caBundle") or "")
     service: dict[str, Any] | None = config.get("service")
     if service is None:

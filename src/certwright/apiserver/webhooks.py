@@ -116,6 +116,11 @@ class Webhooks:
                 for row in page.rows:
                     self.wrote(definition, row, None)
 
+    @property
+    def client(self) -> WebhookClient:
+        """What calls them, for webhooks of other kinds."""
+        return self._client
+
     async def close(self) -> None:
         """Let go of the connections to the webhooks."""
         await self._client.close()

@@ -1,0 +1,171 @@
+"""Versions of a custom resource that a webhook converts, asked over real HTTPS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apiserver.callers import CRDS, JSON_PATCH, MERGE, PARTIAL, TABLE, Api, Json
+from apiserver.webhook_server import WebhookServer, running
+
+V1 = "/apis/example.com/v1/namespaces/default/hosts"
+V2 = "/apis/example.com/v2/namespaces/default/hosts"
+
+
+def convert(request: Json) -> Json:
+    """v1 has `host: name:port`, v2 has `name` and `port`."""
+    wanted, converted = request["desiredAPIVersion"], []
+    for obj in request["objects"]:
+        spec = obj.get("spec", {})
+        if wanted.endswith("/v2"):
+            name, _, port = spec["host"].partition(":")
+            spec = {"name": name, "port": int(port)}
+        else:
+            spec = {"host": f"{spec['name']}:{spec['port']}"}
+        converted.append({**obj, "apiVersion": wanted, "spec": spec})
+    return {"result": {"status": "Success"}, "convertedObjects": converted}
+
+
+def host(version: str, called: str, /, **spec: Any) -> Json:
+    """An object in one version."""
+    return {
+        "apiVersion": f"example.com/{version}",
+        "kind": "Host",
+        "metadata": {"name": called},
+        "spec": spec,
+    }
+
+
+def host_crd(client: Json) -> Json:
+    def version(name: str, properties: Json, *, storage: bool) -> Json:
+        spec = {"type": "object", "required": sorted(properties), "properties": properties}
+        schema = {"type": "object", "properties": {"spec": spec}}
+        columns = [
+            {"name": key.capitalize(), "type": "string", "jsonPath": f".spec.{key}"} for key in properties
+        ]
+        return {
+            "name": name,
+            "served": True,
+            "storage": storage,
+            "schema": {"openAPIV3Schema": schema},
+            "additionalPrinterColumns": columns,
+        }
+
+    text, number = {"type": "string"}, {"type": "integer"}
+    return {
+        "metadata": {"name": "hosts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "hosts", "kind": "Host"},
+            "versions": [
+                version("v1", {"host": text}, storage=True),
+                version("v2", {"name": text, "port": number}, storage=False),
+            ],
+            "conversion": {
+                "strategy": "Webhook",
+                "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+            },
+        },
+    }
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[WebhookServer]:
+    async with running() as server:
+        server.answers["/convert"] = convert
+        yield server
+
+
+@pytest.fixture
+async def hosts(api: Api, webhook: WebhookServer) -> Api:
+    await api.ok("POST", CRDS, host_crd(webhook.client_config("/convert")))
+    await api.ok("POST", V1, host("v1", "a", host="x:1"))
+    return api
+
+
+async def test_an_object_is_read_in_each_version(hosts: Api) -> None:
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:1"}
+    found = await hosts.ok("GET", f"{V2}/a")
+    assert (found["apiVersion"], found["spec"]) == ("example.com/v2", {"name": "x", "port": 1})
+
+
+async def test_the_kept_version_needs_no_webhook(hosts: Api, webhook: WebhookServer) -> None:
+    await hosts.ok("GET", V1)
+    assert webhook.reviews == []
+
+
+async def test_what_is_written_in_another_version_is_kept_in_the_first(hosts: Api) -> None:
+    made = await hosts.ok("POST", V2, host("v2", "b", name="y", port=2))
+    assert made["spec"] == {"name": "y", "port": 2}
+    made["spec"]["port"] = 3
+    await hosts.ok("PUT", f"{V2}/b", made)
+    assert (await hosts.ok("GET", f"{V1}/b"))["spec"] == {"host": "y:3"}
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [(MERGE, {"spec": {"port": 9}}), (JSON_PATCH, [{"op": "replace", "path": "/spec/port", "value": 9}])],
+)
+async def test_a_patch_sees_the_version_that_it_is_for(hosts: Api, media: str, body: Any) -> None:
+    found = await hosts.ok("PATCH", f"{V2}/a", body, content_type=media)
+    assert found["spec"] == {"name": "x", "port": 9}
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:9"}
+
+
+async def test_a_list_is_converted_in_one_request(hosts: Api, webhook: WebhookServer) -> None:
+    await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
+    found = await hosts.ok("GET", V2)
+    assert (found["apiVersion"], found["kind"]) == ("example.com/v2", "HostList")
+    assert [item["spec"]["port"] for item in found["items"]] == [1, 2]
+    assert len(webhook.reviews) == 1
+
+
+async def test_tables_and_metadata_of_a_converted_version(hosts: Api) -> None:
+    table = await hosts.ok("GET", V2, accept=TABLE)
+    assert [row["cells"] for row in table["rows"]] == [["a", "x", "1"]]
+    assert (await hosts.ok("GET", f"{V2}/a", accept=TABLE))["rows"][0]["cells"] == ["a", "x", "1"]
+    assert (await hosts.ok("GET", f"{V2}/a", accept=PARTIAL))["kind"] == "PartialObjectMetadata"
+
+
+async def test_events_are_converted(hosts: Api) -> None:
+    stream = await hosts.watch(V2)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("ADDED", {"name": "x", "port": 1})
+    await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:5"}}, content_type=MERGE)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("MODIFIED", {"name": "z", "port": 5})
+    await stream.close()
+
+
+async def test_each_version_is_checked_by_its_own_schema(hosts: Api) -> None:
+    answer = await hosts.call("POST", V2, host("v2", "b", name="y"))
+    assert answer.status == 422
+    assert answer.message == 'Host.example.com "b" is invalid: spec.port: Required value'
+
+
+async def test_an_object_can_be_deleted_in_any_version(hosts: Api) -> None:
+    await hosts.ok("DELETE", f"{V2}/a")
+    assert (await hosts.call("GET", f"{V1}/a")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"result": {"status": "Failed", "message": "no way"}}, "failed: no way"),
+        ({"result": {"status": "Success"}}, "returned 0 objects, expected 1"),
+        (
+            {"result": {"status": "Success"}, "convertedObjects": [{"metadata": {}}]},
+            "returned invalid object: invalid groupVersion (expected example.com/v2, received None)",
+        ),
+    ],
+)
+async def test_a_webhook_that_fails_is_named(
+    hosts: Api, webhook: WebhookServer, answer: Json, text: str
+) -> None:
+    webhook.answers["/convert"] = lambda _: answer
+    found = await hosts.call("GET", f"{V2}/a")
+    assert found.status == 500
+    assert found.message == f"conversion webhook for example.com/v1, Kind=Host {text}"
