@@ -109,7 +109,7 @@ def _property(message: str, field: Field, refer: Refer) -> Json:
         made = {"type": "array", "items": made, **_merging(message, field)}
     if (message, field.name) in _DEFAULTS:
         made["default"] = _DEFAULTS[message, field.name]
-    words = _words().get(f"{message}.{field.name}")
+    words = _words().get(f"{message}.{field.name}") or _words().get(f"*.{field.name}")
     return {"description": words, **made} if words else made
 
 
