@@ -8,10 +8,10 @@ import msgspec
 import pytest
 import yaml
 
-from apiserver.callers import CERTIFICATES, CONFIG_MAPS, SECRETS, Api
+from apiserver.callers import CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi
 from certwright.apiserver import protobuf
 from certwright.apiserver.protobuf_wire import Reading
-from certwright.kit.exchange import Response
+from certwright.kit.exchange import Identity, Response
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 TYPED = f"{PROTOBUF},application/json"
@@ -129,11 +129,12 @@ async def test_metadata_of_any_kind_comes_in_protobuf(api: Api) -> None:
     assert [item["metadata"]["name"] for item in many["items"]] == ["web"]
 
 
-@pytest.mark.parametrize(("accept", "status"), [(PROTOBUF, 406), (TYPED, 200)])
-async def test_custom_objects_are_json_or_nothing(api: Api, accept: str, status: int) -> None:
+async def test_custom_objects_are_json_or_nothing(api: Api) -> None:
     await api.certificate("web")
-    response = await api.raw("GET", f"{CERTIFICATES}/web", accept=accept)
-    assert (response.status, response.headers["content-type"]) == (status, "application/json")
+    either = await api.raw("GET", f"{CERTIFICATES}/web", accept=TYPED)
+    assert (either.status, either.headers["content-type"]) == (200, "application/json")
+    neither = await api.raw("GET", f"{CERTIFICATES}/web", accept=PROTOBUF)
+    assert (neither.status, read(neither)["reason"]) == (406, "NotAcceptable")
 
 
 @pytest.mark.parametrize("accept", [PROTOBUF + ";as=Table;v=v1;g=meta.k8s.io", "application/yaml"])
@@ -185,6 +186,29 @@ async def test_a_watch_of_metadata_serves_custom_kinds_too(api: Api) -> None:
     [(kind, obj)] = frames(await anext(response.stream))
     assert (kind, obj["kind"], obj["metadata"]["name"]) == ("ADDED", "PartialObjectMetadata", "web")
     await response.stream.aclose()  # type: ignore[attr-defined] # as above
+
+
+async def test_who_is_refused_is_told_in_protobuf(start_api: StartApi) -> None:
+    api = await start_api(user=Identity("nobody"))
+    response = await api.raw("GET", CONFIG_MAPS, accept=TYPED)
+    status = read(response)
+    assert (response.status, status["code"], status["reason"]) == (403, 403, "Forbidden")
+    assert status["details"]["kind"] == "configmaps"
+    anonymous = await start_api(user=None)
+    assert read(await anonymous.raw("GET", CONFIG_MAPS, accept=PROTOBUF))["reason"] == "Unauthorized"
+
+
+async def test_an_event_for_many_watchers_is_the_same_frame(api: Api) -> None:
+    revision = (await api.ok("GET", CONFIG_MAPS))["metadata"]["resourceVersion"]
+    path = f"{CONFIG_MAPS}?watch=true&resourceVersion={revision}"
+    watches = [await api.raw("GET", path, accept=TYPED) for _ in range(3)]
+    await api.ok("POST", CONFIG_MAPS, config_map("a"))
+    chunks = set()
+    for watch in watches:
+        assert watch.stream is not None
+        chunks.add(await anext(watch.stream))
+        await watch.stream.aclose()  # type: ignore[attr-defined] # as above
+    assert len(chunks) == 1
 
 
 async def test_yaml_is_given_to_who_wants_it(api: Api) -> None:

@@ -22,8 +22,8 @@ from certwright.apiserver.backend import Call
 from certwright.apiserver.negotiation import JSON, YAML, negotiate
 from certwright.apiserver.objects import decode_json
 from certwright.apiserver.protobuf_wire import put_piece
-from certwright.kit.exchange import Response
-from certwright.resources.errors import InternalError
+from certwright.kit.exchange import Request, Response
+from certwright.resources.errors import InternalError, NotAcceptable
 
 _log = logging.getLogger(__name__)
 _KEPT_BYTES = 32 * 1024  # of an event whose frame is kept for the next watcher
@@ -47,20 +47,33 @@ async def convert(call: Call, response: Response) -> Response:
     """The answer in the form that the client wants. Raises `NotAcceptable`: it cannot be had in any."""
     if response.headers.get("content-type") != JSON:
         return response
-    if call.form.wire == YAML:
-        return await _as_yaml(response)
     if response.stream is not None and call.verb == "watch":
         response.headers["content-type"] = call.form.wire + ";stream=watch"
         response.stream = Frames(response.stream)
         return response
+    return await _convert_whole(call.request, response, call.form.wire)
+
+
+async def convert_failure(request: Request, response: Response) -> Response:
+    """The `Status` of a request that came to no verb, in the form that the client wants."""
+    try:
+        form = negotiate(request.headers.get("accept", ""), custom=False)
+    except NotAcceptable:
+        return response
+    return response if form.wire == JSON else await _convert_whole(request, response, form.wire)
+
+
+async def _convert_whole(request: Request, response: Response, wire: str) -> Response:
+    if wire == YAML:
+        return await _as_yaml(response)
     body = await _whole(response)
     try:
         encoded = await _encode(body)
     except protobuf.NoSuchForm:
         # Then whatever the client named next will have to do.
-        negotiate(call.request.headers.get("accept", ""))
+        negotiate(request.headers.get("accept", ""))
         return Response(response.status, response.headers, body)
-    response.headers["content-type"] = call.form.wire
+    response.headers["content-type"] = wire
     return Response(response.status, response.headers, encoded)
 
 

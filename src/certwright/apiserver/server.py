@@ -204,7 +204,7 @@ class ApiServer:
         try:
             return await self._answer(request, track)
         except ApiError as error:
-            return forms.failure(error)
+            return await _convert_failure(request, forms.failure(error))
         except contract.StoreError as error:
             _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
             return forms.failure(Unavailable(f"the store does not work: {error}"))
@@ -290,6 +290,17 @@ def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[s
         if ours := wanted["metadata"].get(name):
             meta[name] = {**meta.get(name, {}), **ours}
     return {**stored, "metadata": meta, "spec": wanted["spec"]}
+
+
+async def _convert_failure(request: Request, response: Response) -> Response:
+    """The refusal in the form that the client wants."""
+    accept = request.headers.get("accept", "")
+    if "protobuf" not in accept and "yaml" not in accept:
+        return response
+    # Only some clients want these, and the tables for them cost time and memory.
+    from certwright.apiserver import encodings
+
+    return await encodings.convert_failure(request, response)
 
 
 async def _convert(call: Call, response: Response) -> Response:
