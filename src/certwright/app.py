@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from certwright.apiserver import asgi, features, serving
 from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens, read_token_file
+from certwright.apiserver.expiry import DEFAULT_TTL
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.tokens import DEFAULT_ISSUER, TokenIssuer, load_or_make_key
@@ -79,7 +80,7 @@ class ServeOptions:
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
-    (`A=true,B=false`).
+    (`A=true,B=false`) and `event_ttl` (zero: for ever).
     """
 
     data_dir: Path
@@ -90,6 +91,7 @@ class ServeOptions:
     token_auth_file: Path | None = None
     client_ca_file: Path | None = None
     anonymous_auth: bool = False
+    event_ttl: timedelta = DEFAULT_TTL
     feature_gates: str = ""
     service_account_issuer: str = DEFAULT_ISSUER
 
@@ -236,6 +238,8 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
         tokens=TokenIssuer(signing_key, options.service_account_issuer),
         anonymous=options.anonymous_auth,
         gates=gates,
+        root_ca=identity.ca_pem.decode(),
+        event_ttl=options.event_ttl,
     )
     closers.add(api.close)
     try:

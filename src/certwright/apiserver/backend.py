@@ -20,12 +20,13 @@ from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     AlreadyExists,
     ApiError,
-    BadRequest,
     Conflict,
     Details,
     MethodNotAllowed,
     NotFound,
+    invalid_object,
 )
+from certwright.resources.errors import not_supported as unsupported_value
 from certwright.store.contract import Encode, Key, Row, Store
 
 Json = dict[str, Any]
@@ -169,12 +170,13 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be stored. Raises `BadRequest` for a value that nobody knows."""
+        """Whether nothing is to be stored. Raises `Invalid` for a value that nobody knows."""
         wanted = self.query.get("dryRun")
         if wanted is None:
             return False
         if wanted != "All":
-            raise BadRequest(f'dryRun: Unsupported value: "{wanted}": supported values: "All"')
+            kind = f"{self.verb.capitalize()}Options"
+            raise invalid_object("meta.k8s.io", kind, "", [unsupported_value("dryRun", [wanted], ("All",))])
         return True
 
 

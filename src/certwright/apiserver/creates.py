@@ -6,13 +6,13 @@ the store, which decides conflicts. Source: Kubernetes API conventions; KEP-4420
 
 from __future__ import annotations
 
-from certwright.apiserver import admission, bodies, forms, metadata, objects
+from certwright.apiserver import admission, bodies, forms, managed, metadata, objects
 from certwright.apiserver.backend import Backend, Call, already_exists
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.apiserver.namespaces import is_terminating
 from certwright.apiserver.objects import Json
-from certwright.apiserver.shaping import check_type
+from certwright.apiserver.shaping import check_type, process
 from certwright.kit import ids
 from certwright.kit.exchange import Response
 from certwright.resources.errors import AlreadyExists, BadRequest, Details
@@ -35,7 +35,7 @@ async def create_object(backend: Backend, call: Call, obj: Json, duplicates: lis
     """Bring a new object into shape, through admission, and into the store."""
     definition = call.definition
     unknown = metadata.clean(definition, obj)
-    unknown += definition.schema.process(obj)
+    unknown += process(call, obj)
     if text := bodies.strict_errors(call, unknown, duplicates):
         raise bodies.unreadable(call, definition.kind, definition.version, text)
     _place(call, obj["metadata"])
@@ -59,6 +59,9 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition, meta = call.definition, obj["metadata"]
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    if definition.custom:
+        # What admission adds is nobody's, as in Kubernetes.
+        managed.on_create(backend, call, obj)
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
@@ -72,6 +75,9 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition.strategy.prepare_create(obj)
     if definition.strategy.identify is not None:
         definition.strategy.identify(obj, call.user)
+    if not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+        managed.on_create(backend, call, obj)
     try:
         return await _store_new(backend, call, obj)
     except Exists as error:

@@ -10,21 +10,26 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
-from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_defaults, reads, verbs
+from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_defaults, reads, scale, verbs
+from certwright.apiserver.aggregation import Aggregation
 from certwright.apiserver.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
 from certwright.apiserver.authorizer import Authorizer
 from certwright.apiserver.backend import Backend, Call, not_supported
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
+from certwright.apiserver.conversion import Conversions
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.expiry import DEFAULT_TTL, EventExpiry
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.gc import GarbageCollector
 from certwright.apiserver.health import Health
 from certwright.apiserver.impersonation import act_as
 from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Track
+from certwright.apiserver.namespace_contents import NamespaceContents
 from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
 from certwright.apiserver.negotiation import JSON, negotiate
 from certwright.apiserver.objects import decode_json, encode_json
@@ -41,7 +46,7 @@ from certwright.kit import ids
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
-from certwright.resources.errors import ApiError, InternalError, Unavailable, from_response
+from certwright.resources.errors import ApiError, BadRequest, InternalError, Unavailable, from_response
 from certwright.store import contract
 from certwright.store.contract import Store
 
@@ -61,6 +66,8 @@ class ApiServer:
 
     `authenticator` says who sent a request that no caller in this process has put a name on; tokens of
     ServiceAccounts, which `tokens` signs, are known beside it. `anonymous`: let in who has no credentials.
+    `root_ca`: PEM of the CA to check this server by, for the ConfigMap in every namespace; empty: none.
+    `event_ttl`: how long an Event lives after it was last written; zero: for ever.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
     generated names. `gates`: behaviour that is switched off, or on.
     """
@@ -73,6 +80,8 @@ class ApiServer:
         authenticator: Authenticator,
         tokens: TokenIssuer | None = None,
         anonymous: bool = False,
+        root_ca: str = "",
+        event_ttl: timedelta = DEFAULT_TTL,
         bookmark_every_s: float | None = 60.0,
         name_suffix: Callable[[], str] = ids.random_suffix,
         gates: FeatureGates | None = None,
@@ -104,6 +113,11 @@ class ApiServer:
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
         self._backend.observers.append(self._webhooks)
         self._backend.observers += [self._rbac, self._accounts]
+        self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
+        self._aggregation = Aggregation(self._backend)
+        self._expiry = EventExpiry(self._backend, event_ttl)
+        self._backend.observers += [self._contents, self._aggregation, self._expiry]
+        self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
         self._metrics = Metrics(store, self._watched)
         self._verbs: Mapping[str, Verb] = {
@@ -119,8 +133,9 @@ class ApiServer:
 
     @property
     def idle(self) -> bool:
-        """Whether the work behind the answers (garbage, terminating namespaces) is done."""
-        return self._garbage.idle and self._termination.idle
+        """Whether the work behind the answers (garbage, terminating namespaces, …) is done."""
+        behind = (self._garbage, self._termination, self._contents, self._aggregation, self._expiry)
+        return all(part.idle for part in behind)
 
     @property
     def open_watches(self) -> int:
@@ -140,11 +155,14 @@ class ApiServer:
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self._ensure("/api/v1/namespaces", namespace, update=False)
-        if self._backend.registry.by_resource(rbac.GROUP, "clusterroles") is not None:
-            await rbac_defaults.ensure(self.handle, _MYSELF)
-        else:
-            rbac_defaults.seed(self._rbac)
+        await self._aggregation.load()
+        await rbac_defaults.ensure(self.handle, _MYSELF)
+        await self._aggregation.work_off()
+        await self._contents.fill_all()
         self._tasks.start(self._garbage.run(), name="garbage collector")
+        self._tasks.start(self._aggregation.run(), name="aggregated roles")
+        self._tasks.start(self._contents.run(), name="contents of namespaces")
+        self._tasks.start(self._expiry.run(), name="expiry of events")
         await self._termination.resume()
         self._health.started = True
 
@@ -229,8 +247,12 @@ class ApiServer:
         run = self._find_verb(definition, route, verb)
         if run is None:
             return _nowhere()
+        if definition.conversion is not None:
+            run = self._conversions.around({**self._verbs, verb: run})
         form = negotiate(request.headers.get("accept", ""), custom=definition.custom, stream=verb == "watch")
         call = track.call = Call(request, user, verb, definition, route, query, form)
+        if definition.warning:
+            call.warnings.append(definition.warning)
         try:
             response = await run(self._backend, call)
         except ApiError as error:
@@ -249,12 +271,19 @@ class ApiServer:
             return special
         if route.subresource:
             part = definition.subresource(route.subresource)
+            if part is not None and part.scale and verb in part.verbs:
+                return scale.VERBS[verb]
             if part is None and (route.subresource != "status" or not definition.status_subresource):
                 return None
             allowed = part.verbs if part is not None else ("get", "update", "patch")
         on_object = verb not in ("list", "create", "deletecollection")
         if verb not in allowed or bool(route.name) != (on_object if verb != "watch" else bool(route.name)):
-            raise not_supported(definition, verb or "this method")
+            if definition.custom and not route.subresource:
+                _refuse_custom(definition, route, verb)
+            raise not_supported(definition, verb)
+        if definition.custom and verb in ("create", "deletecollection") and definition.namespaced:
+            # Custom objects are written in their namespace only.
+            return self._verbs[verb] if route.namespace else None
         return self._verbs[verb]
 
     async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
@@ -311,12 +340,19 @@ async def _convert(call: Call, response: Response) -> Response:
     return await encodings.convert(call, response)
 
 
+def _refuse_custom(definition: ResourceDefinition, route: Route, verb: str) -> None:
+    """What Kubernetes' handler of custom resources says of a verb that does not fit the path."""
+    if verb in ("update", "patch") and not route.name:
+        raise BadRequest("name must be provided")
+    raise not_supported(definition, verb)
+
+
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
     """What is asked for; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
     namespace, name = route.namespace, route.name
     if route.plural == "namespaces" and not route.group:
         namespace = name
-    if not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
+    if query and not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
         name = selected[1]
     return Action(verb, route.group, route.plural, route.subresource, namespace, name)
 
