@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from apiserver.callers import ADMIN, Api, StartApi
+from certwright.apiserver.expiry import DEFAULT_TTL
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.kit import ids
@@ -31,6 +33,8 @@ async def start_api() -> AsyncIterator[StartApi]:
         user: Identity | None = ADMIN,
         anonymous: bool = False,
         gates: FeatureGates | None = None,
+        root_ca: str = "",
+        event_ttl: timedelta = DEFAULT_TTL,
     ) -> Api:
         store, clock = store or MemoryStore(), TestClock()
         server = ApiServer(
@@ -41,6 +45,8 @@ async def start_api() -> AsyncIterator[StartApi]:
             bookmark_every_s=bookmark_every_s,
             name_suffix=name_suffix,
             gates=gates,
+            root_ca=root_ca,
+            event_ttl=event_ttl,
         )
         await server.start(custom_resource_definitions())
         started.append(Api(server, clock, store, user))
