@@ -69,7 +69,7 @@ def test_qualified_names_are_keys(key: str) -> None:
         ("", "name part must be non-empty"),
         ("a/", "name part must be non-empty"),
         ("/a", "prefix part must be non-empty"),
-        ("a/b/c", "a qualified name must consist of"),
+        ("a/b/c", "a valid label key must consist of"),
         ("Ex.com/a", "prefix part a lowercase RFC 1123 subdomain"),
         ("a b", "name part must consist of"),
         ("x" * 64, "name part must be no more than 63 bytes"),

@@ -157,6 +157,9 @@ def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) 
     # With a limit and no word on how to match, a revision has always meant exactly that one.
     if revision and (match == "Exact" or (not match and limit)):
         return ListOptions(limit=limit, exact=revision)
+    if version == "0":
+        # Whatever is at hand, and all of it: Kubernetes' cache does not count here, and clients know.
+        return ListOptions()
     return ListOptions(limit=limit, not_older=revision)
 
 
@@ -186,6 +189,9 @@ def wrong_with_watch(query: Mapping[str, str]) -> list[FieldError]:
     """What does not go together in the parameters of a watch."""
     wrong: list[FieldError] = []
     match, streamed = query.get(_MATCH, ""), "sendInitialEvents" in query
+    if not match and not streamed and query.get("resourceVersion", "") in ("", "0"):
+        # Such a watch begins with the objects there are, as if that had been asked for.
+        match, streamed = "NotOlderThan", True
     if streamed and match != "NotOlderThan":
         wrong.append(
             errors.forbidden(

@@ -152,7 +152,11 @@ def _answer(backend: Backend, call: Call, found: _Found) -> Response:
         body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
     else:
         body = forms.list_opening(call.definition, call.form, found.metadata(call))
-        body += b",".join(_items(call, found.rows)) + b"]}"
+        if found.rows or call.form.shape is not Shape.PARTIAL:
+            body += b",".join(_items(call, found.rows)) + b"]}"
+        else:
+            # What Go makes of a list that nothing was put in, and what Kubernetes answers.
+            body = body.removesuffix(b"[") + b"null}"
     return Response(200, forms.headers(call), body)
 
 

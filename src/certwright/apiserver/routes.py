@@ -30,7 +30,7 @@ class Route(NamedTuple):
 
 
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:
-    """Path (decoded segment by segment later) and query; of a repeated parameter the first counts.
+    """Path (decoded later) and query; of a repeated parameter the first counts.
 
     Raises `BadRequest`.
     """
@@ -47,24 +47,25 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
 
 def parse_path(path: str) -> Route | None:
     """The resource that `path` names, or None where it names none (discovery, health, nonsense)."""
-    parts = path.strip("/").split("/")
+    parts = (unquote(path) if "%" in path else path).strip("/").split("/")
     if parts[0] == "api" and len(parts) >= 3:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) >= 4:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return None
-    if "%" in path:
-        rest = [unquote(part) for part in rest]
     namespace, watched = "", rest[0] == "watch" and len(rest) > 1
     if watched:
         rest = rest[1:]
     # `namespaces/x` and `namespaces/x/status` are the Namespace itself, `namespaces/x/secrets` is inside it.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    if len(rest) > 3 or "" in rest:
+        if not namespace:
+            return None
+    # What lies deeper than a subresource is one that nobody has.
+    plural, name, subresource = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
+    if not plural:
         return None
-    plural, name, subresource = (*rest, "", "")[:3]
     return Route(group, version, namespace, plural, name, subresource, watched)
 
 

@@ -88,7 +88,7 @@ def check_label_key(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return (
-            f"a qualified name {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' "
+            f"a valid label key {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' "
             "(e.g. 'example.com/MyName')"
         )
     if slash:
