@@ -17,7 +17,7 @@ from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_
 from certwright.apiserver.aggregation import Aggregation
 from certwright.apiserver.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
 from certwright.apiserver.authorizer import Authorizer
-from certwright.apiserver.backend import Backend, Call, not_supported
+from certwright.apiserver.backend import Backend, Call, not_found, not_supported
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.conversion import Conversions
@@ -274,6 +274,8 @@ class ApiServer:
             if part is not None and part.scale and verb in part.verbs:
                 return scale.VERBS[verb]
             if part is None and (route.subresource != "status" or not definition.status_subresource):
+                if definition.custom:
+                    raise not_found(definition, route.name)
                 return None
             allowed = part.verbs if part is not None else ("get", "update", "patch")
         on_object = verb not in ("list", "create", "deletecollection")
