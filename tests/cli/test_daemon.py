@@ -229,6 +229,7 @@ def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon
     cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
     watch = start("get", "cm", "-w", "-n", namespace, "--kubeconfig", str(daemon))
     assert watch.line().split() == ["NAME", "DATA", "AGE"]
+    assert watch.line().split()[:2] == ["kube-root-ca.crt", "1"]
     assert watch.line().split()[:2] == ["longer-name", "1"]
     cli(
         "apply",
@@ -238,7 +239,7 @@ def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon
         namespace,
         stdin=manifest.replace("longer-name", "x").replace("{a: ", "{b: '2', a: "),
     )
-    assert watch.line().startswith("x             2      ")
+    assert watch.line().startswith("x                  2      ")
     watch.kill(signal.SIGINT)
     assert watch.rest().status == 130
 
