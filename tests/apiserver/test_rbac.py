@@ -271,6 +271,15 @@ async def test_a_role_may_hold_what_its_author_holds(api: Api) -> None:
 MERGE = "application/merge-patch+json"
 
 
+async def test_every_change_of_a_role_but_its_ownership_is_judged(api: Api) -> None:
+    await grant(api, rule("update patch", "roles", GROUP), namespace="default")
+    await api.ok("POST", ROLES, role("all", rule("*", "*", "*")))
+    eve = as_user(api, EVE)
+    for meta, status in (({"labels": {"a": "b"}}, 403), ({"finalizers": ["example.com/hold"]}, 200)):
+        answer = await eve.call("PATCH", f"{ROLES}/all", {"metadata": meta}, content_type=MERGE)
+        assert answer.status == status
+
+
 async def test_who_may_escalate_may_grant_anything(api: Api) -> None:
     await grant(api, rule("create escalate", "roles", GROUP), namespace="default")
     await as_user(api, EVE).ok("POST", ROLES, role("all", rule("*", "*", "*")))

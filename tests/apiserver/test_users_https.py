@@ -144,6 +144,7 @@ async def test_kubectl_grants_rights_and_makes_tokens(tmp_path: Path) -> None:
         await it.does("create", "rolebinding", "robots", "--role=reader", "--serviceaccount=default:robot")
         token = await it.does("create", "token", "robot", "--duration=10m")
         assert token.count(".") == 2
+        assert (await it.does("create", "token", "default", "--audience=vault")).count(".") == 2
         # kubectl prefers what the kubeconfig says of its user, so this one has a user of its own.
         await it.does("config", "set-credentials", "robot", f"--token={token}")
         assert "No resources found" in await it.does("--user=robot", "get", "secrets")

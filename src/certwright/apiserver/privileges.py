@@ -20,6 +20,7 @@ from certwright.resources.errors import Details, NotFound
 Json = dict[str, Any]
 
 _ROLES = ("clusterroles", "roles")
+_OWNERSHIP = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"})
 _EVERYTHING = (
     Rule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),
     Rule(verbs=(ALL,), non_resource_urls=(ALL,)),
@@ -37,12 +38,18 @@ def check(
 
     Raises `Forbidden`, and `NotFound` for a binding to a role that is not there.
     """
-    if definition.group != GROUP or MASTERS in user.groups:
+    if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
         return
     if definition.plural in _ROLES:
         _check_role(authorizer, user, definition, new, old)
     else:
-        _check_binding(authorizer, user, definition, new, old)
+        _check_binding(authorizer, user, definition, new)
+
+
+def _said(obj: Json) -> Json:
+    """The object without what the garbage collector may change, and without what only the server sets."""
+    meta = {name: value for name, value in obj["metadata"].items() if name not in _OWNERSHIP}
+    return {**obj, "metadata": meta}
 
 
 def _check_role(
@@ -50,8 +57,6 @@ def _check_role(
 ) -> None:
     meta = new["metadata"]
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
-    if old is not None and all(new.get(part) == old.get(part) for part in ("rules", "aggregationRule")):
-        return
     # Kubernetes asks by the name in the path, which a create has not.
     named = name if old is not None else ""
     if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
@@ -65,11 +70,7 @@ def _check_role(
         raise refused(GROUP, definition.plural, name, why)
 
 
-def _check_binding(
-    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json, old: Json | None
-) -> None:
-    if old is not None and all(new.get(part) == old.get(part) for part in ("subjects", "roleRef")):
-        return
+def _check_binding(authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json) -> None:
     meta, ref = new["metadata"], msgspec.convert(new.get("roleRef") or {}, RoleRef)
     namespace = meta.get("namespace", "")
     plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
