@@ -138,8 +138,8 @@ def listing(items: Json, **more: Any) -> Json:
             (*VERSION, "storage"),
             False,
             [
-                'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":false,'
-                '"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,'
+                'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":'
+                'false,"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,'
                 '"SelectableFields":null}]: must have exactly one version marked as storage version',
                 "status.storedVersions: Invalid value: null: must have at least one stored version",
             ],
@@ -374,7 +374,8 @@ def listing(items: Json, **more: Any) -> Json:
             {"strategy": "Webhook"},
             [
                 "spec.conversion.conversionReviewVersions: Required value",
-                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to "
+                "Webhook",
             ],
         ),
         (
