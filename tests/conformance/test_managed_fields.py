@@ -218,6 +218,9 @@ def levelled(answer: Answer) -> tuple[int, Any]:
     entries.sort(key=lambda entry: (entry["manager"], entry["operation"], entry.get("subresource", "")))
     causes = body.get("details", {}).get("causes", [])
     causes.sort(key=lambda cause: (cause.get("message", ""), cause.get("field", "")))
+    if body.get("reason") == "Invalid":
+        # The reference words several causes in any order.
+        body.pop("message")
     return answer.status, body
 
 

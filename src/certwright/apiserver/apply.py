@@ -25,7 +25,7 @@ from certwright.apiserver.fields_set import (
     with_named_fields,
 )
 from certwright.apiserver.fields_type import Type, type_of
-from certwright.apiserver.fields_walk import Comparison, applied_fields, without
+from certwright.apiserver.fields_walk import Comparison, applied_fields, compare_maps, without
 from certwright.apiserver.managed import APPLY, UPDATE, Entry
 from certwright.apiserver.negotiation import YAML
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json, same
@@ -261,8 +261,7 @@ class _Application:
             if type(last) is not dict or last.get("apiVersion") != self.call.definition.api_version:
                 return {}
             check_typed(self.kind, last)
-            found = Comparison()
-            found.maps(self.kind, last, _plain(self.live))
+            found = compare_maps(self.kind, last, _plain(self.live))
             fields = applied_fields(self.kind, last)
             return difference(difference(fields, found.touched), found.removed)
         except (msgspec.DecodeError, FieldsError):

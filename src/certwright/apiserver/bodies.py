@@ -14,7 +14,7 @@ from certwright.apiserver.backend import Call
 from certwright.apiserver.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.apiserver.objects import Json, decode_json, encode_json
 from certwright.resources import manifests
-from certwright.resources.errors import BadRequest
+from certwright.resources.errors import BadRequest, invalid_object, not_supported
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
@@ -36,19 +36,54 @@ def read_object(call: Call) -> tuple[Json, list[str]]:
     Raises `UnsupportedMediaType` and `BadRequest`.
     """
     media, body = content_type(call.request.headers), call.request.body
-    accepted = _CUSTOM_TYPES if call.definition.custom else _OBJECT_TYPES
-    if media not in accepted:
-        raise unsupported(accepted)
+    if media not in _OBJECT_TYPES:
+        raise unsupported(_OBJECT_TYPES)
     if media == PROTOBUF:
+        if call.definition.custom:
+            raise unsupported(_CUSTOM_TYPES)
         return _read_protobuf(call), []
-    value = read_value(body, media)
-    if type(value) is not dict:
-        raise BadRequest(f"the body must be an object of kind {call.definition.kind}")
+    try:
+        value = read_value(body, media)
+    except BadRequest as error:
+        raise unrecognized(call, f"couldn't get version/kind; json parse error: {error}") from None
+    _check_head(call, value)
     strictness = field_validation(call)
     duplicates: list[str] = []
     if media == JSON and (strictness == "Strict" or (strictness == "Warn" and _may_repeat(body, value))):
         duplicates = duplicate_paths(body)
     return value, duplicates
+
+
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+_GO_HEAD = (
+    r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
+)
+_SHOWN = 30  # bytes of a body that errors repeat
+
+
+def _check_head(call: Call, value: Any) -> None:
+    """Whether the value is an object that can say what it is, in the words of Go's decoder."""
+    if value is None:
+        raise unrecognized(call, "Object 'Kind' is missing in 'null'")
+    if type(value) is not dict:
+        what = f"{_JSON_TYPES[type(value)]} into Go value of type {_GO_HEAD}"
+        raise unrecognized(
+            call, f"couldn't get version/kind; json parse error: json: cannot unmarshal {what}"
+        )
+    for name in ("apiVersion", "kind"):
+        if value.get(name) is not None and type(value[name]) is not str:
+            what = f"{_JSON_TYPES[type(value[name])]} into Go struct field .{name} of type string"
+            text = f"couldn't get version/kind; json parse error: json: cannot unmarshal {what}"
+            raise unrecognized(call, text)
+
+
+def unrecognized(call: Call, detail: str) -> BadRequest:
+    """The body does not say what it is, or is not an object at all."""
+    body, kind = call.request.body, call.definition.kind
+    start = body[:_SHOWN]
+    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    shown = (shown + " ..." if len(body) > _SHOWN else shown) or "<empty>"
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind}): {detail} ({shown})")
 
 
 def _read_protobuf(call: Call) -> Json:
@@ -59,10 +94,11 @@ def _read_protobuf(call: Call) -> Json:
     definition = call.definition
     try:
         return protobuf.decode(call.request.body, api_version=definition.api_version, kind=definition.kind)
-    except BadRequest as error:
-        raise BadRequest(
-            f"the object provided is unrecognized (must be of type {definition.kind}): {error.message}"
-        ) from None
+    except protobuf.Unreadable as error:
+        if not error.kind:
+            raise unrecognized(call, error.message) from None
+        version = error.api_version.rpartition("/")[2]
+        raise unreadable(call, error.kind, version, error.message) from None
 
 
 def read_options(call: Call, kind: str) -> Any:
@@ -128,13 +164,11 @@ def duplicate_paths(body: bytes) -> list[str]:
 
 
 def field_validation(call: Call) -> str:
-    """`Strict`, `Warn` or `Ignore`. Raises `BadRequest` for anything else."""
+    """`Strict`, `Warn` or `Ignore`. Raises `Invalid` for anything else."""
     wanted = call.query.get("fieldValidation") or "Warn"
     if wanted not in ("Strict", "Warn", "Ignore"):
-        raise BadRequest(
-            f'fieldValidation: Unsupported value: "{wanted}": '
-            'supported values: "", "Ignore", "Strict", "Warn"'
-        )
+        wrong = not_supported("fieldValidation", wanted, ("", "Ignore", "Strict", "Warn"))
+        raise invalid_object("meta.k8s.io", f"{call.verb.capitalize()}Options", "", [wrong])
     return wanted
 
 

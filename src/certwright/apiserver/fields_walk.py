@@ -5,8 +5,9 @@ Source: structured-merge-diff `typed` (compare, remove, tofieldset); KEP-555.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Container, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from certwright.apiserver.fields_set import (
     SELF,
@@ -20,6 +21,9 @@ from certwright.apiserver.fields_type import ATOMIC, Type
 from certwright.apiserver.objects import same
 
 _CONTAINERS = (dict, list)
+_ABSENT: Final = object()
+LEAF: Final[Node] = {}
+"""The node of a field with nothing below it. It is in many sets, and is not changed."""
 
 
 def element_of(kind: Type, item: Any) -> str:
@@ -30,6 +34,8 @@ def element_of(kind: Type, item: Any) -> str:
         return value_element(item)
     if type(item) is not dict:
         raise FieldsError("associative list with keys may not have non-map elements")
+    if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str:
+        return _text_key(kind.keys[0], value)
     values = {key: item[key] for key in kind.keys if key in item}
     for key, default in kind.defaults.items():
         values.setdefault(key, default)
@@ -39,6 +45,11 @@ def element_of(kind: Type, item: Any) -> str:
             "(and doesn't have default values for any key fields)"
         )
     return key_element(values)
+
+
+@lru_cache(maxsize=1024)
+def _text_key(key: str, value: str) -> str:
+    return key_element({key: value})
 
 
 def _parts(kind: Type, value: Any) -> bool:
@@ -51,21 +62,31 @@ def _parts(kind: Type, value: Any) -> bool:
 def everything(kind: Type, value: Any) -> Node:
     """The node of a value that has just come: it and all below it."""
     if not value or type(value) not in _CONTAINERS or not _parts(kind, value):
-        return {}
-    return {SELF: {}, **below(kind, value)}
+        return LEAF
+    return {SELF: LEAF, **below(kind, value)}
 
 
 def below(kind: Type, value: Any) -> Node:
     """All fields below a map or list owned in parts."""
-    found: Node = {}
     if type(value) is dict:
-        for name, child in value.items():
-            deep = type(child) in _CONTAINERS
-            found[f"f:{name}"] = everything(kind.child(name) or ATOMIC, child) if deep else {}
-        return found
-    for name, items in _by_element(kind, value).items():
-        found[name] = everything(_item(kind), items[0]) if len(items) == 1 else {}
-    return found
+        fields, element = kind.fields, kind.element
+        if not fields and element is not None and not element.maps and not element.lists:
+            return {"f:" + name: LEAF for name in value}
+        return {
+            "f:" + name: (
+                everything(fields.get(name) or element or ATOMIC, child)
+                if type(child) in _CONTAINERS
+                else LEAF
+            )
+            for name, child in value.items()
+        }
+    item = kind.item or ATOMIC
+    if len(value) == 1:
+        return {element_of(kind, value[0]): everything(item, value[0])}
+    return {
+        name: everything(item, items[0]) if len(items) == 1 else LEAF
+        for name, items in _by_element(kind, value).items()
+    }
 
 
 def _item(kind: Type) -> Type:
@@ -79,86 +100,111 @@ def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
     return found
 
 
-class Comparison:
+class Comparison(NamedTuple):
     """What has changed from one object to the other: fields `touched` (come or changed) and `removed`."""
 
-    __slots__ = ("removed", "touched")
+    touched: Node
+    removed: Node
 
-    def __init__(self) -> None:
-        self.touched: Node = {}
-        self.removed: Node = {}
-
-    def maps(self, kind: Type, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        """Compare two maps that are owned in parts."""
-        for name, value in new.items():
-            if name not in old:
-                self.touched[f"f:{name}"] = everything(kind.child(name) or ATOMIC, value)
-            elif old[name] is not value and not _equal(old[name], value):
-                self._differ(f"f:{name}", kind.child(name) or ATOMIC, old[name], value)
-        for name in old.keys() - new.keys():
-            self.removed[f"f:{name}"] = everything(kind.child(name) or ATOMIC, old[name])
-
-    def _differ(self, name: str, kind: Type, old: Any, new: Any) -> None:
-        """Two values that are both there and not the same."""
-        if not (old or new) or not (_parts(kind, old) or _parts(kind, new)):
-            self.touched[name] = {}
-            return
-        inner = Comparison()
-        if type(old) is type(new):
-            inner.maps(kind, old, new) if type(new) is dict else inner._lists(kind, old, new)
-        else:
-            inner._forms(kind, old, new)
+    def add(self, name: str, inner: Comparison) -> None:
+        """Note what has changed below a field."""
         if inner.touched:
-            self.touched[name] = inner.touched if inner.touched.keys() != {SELF} else {}
+            self.touched[name] = inner.touched
         if inner.removed:
             self.removed[name] = inner.removed
 
-    def _forms(self, kind: Type, old: Any, new: Any) -> None:
-        """A value that has taken another form; null is the empty value of any."""
-        if old is not None and _parts(kind, old):
-            self.removed = below(kind, old)
-        if new is not None and _parts(kind, new):
-            self.touched = below(kind, new)
-        if old is not None and new is not None:
-            self.touched = {SELF: {}, **self.touched}
 
-    def _lists(self, kind: Type, old: list[Any], new: list[Any]) -> None:
-        before, after = _by_element(kind, old), _by_element(kind, new)
-        for name in {**before, **after}:
-            self._items(name, kind, before.get(name, []), after.get(name, []))
+def compare_maps(
+    kind: Type, old: Mapping[str, Any], new: Mapping[str, Any], hidden: Container[str] = ()
+) -> Comparison:
+    """Compare two maps that are owned in parts, but for the names that are `hidden`."""
+    found = Comparison({}, {})
+    fields, element = kind.fields, kind.element
+    for name, value in new.items():
+        if name in hidden:
+            continue
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT:
+            found.touched["f:" + name] = everything(fields.get(name) or element or ATOMIC, value)
+        elif before is not value and not _equal(before, value):
+            _differ(found, "f:" + name, fields.get(name) or element or ATOMIC, before, value)
+    for name, before in old.items():
+        if name not in new and name not in hidden:
+            found.removed["f:" + name] = everything(fields.get(name) or element or ATOMIC, before)
+    return found
 
-    def _items(self, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
-        """Items of one element: one of each as a rule, more where a client has sent it twice."""
-        if len(old) <= 1 and len(new) <= 1:
-            self._item(name, _item(kind), old, new)
-        elif len(old) > 1 and len(new) > 1:
-            if not same(old, new):
-                self.touched[name] = {}
-        elif len(old) > 1:
-            self.removed[name] = {}
-            if new:
-                self.touched[name] = everything(_item(kind), new[0])
-        else:
-            self.touched[name] = {}
-            if old:
-                self.removed[name] = everything(_item(kind), old[0])
 
-    def _item(self, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
-        if not old:
-            self.touched[name] = everything(kind, new[0])
-        elif not new:
-            self.removed[name] = everything(kind, old[0])
-        elif not _equal(old[0], new[0]):
-            self._differ(name, kind, old[0], new[0])
+def _differ(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+    """Two values that are both there and not the same."""
+    if type(new) is not type(old):
+        _other_forms(found, name, kind, old, new)
+    elif type(new) is dict and kind.maps == "granular":
+        found.add(name, compare_maps(kind, old, new))
+    elif type(new) is list and kind.lists != "atomic" and kind.lists:
+        found.add(name, _compare_lists(kind, old, new))
+    else:
+        found.touched[name] = LEAF
+
+
+def _other_forms(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+    """A value that has taken another form; null is the empty value of any."""
+    had = below(kind, old) if old and _parts(kind, old) else LEAF
+    has = below(kind, new) if new and _parts(kind, new) else LEAF
+    if had:
+        found.removed[name] = had
+    if has and old is None:
+        found.touched[name] = has
+    elif has or not (had and new is None):
+        found.touched[name] = {SELF: LEAF, **has} if has else LEAF
+
+
+def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
+    found, item = Comparison({}, {}), kind.item or ATOMIC
+    if kind.lists == "map" and _same_keys(kind.keys, old, new):
+        for one, other in zip(old, new, strict=True):
+            if not _equal(one, other):
+                _differ(found, element_of(kind, other), item, one, other)
+        return found
+    before, after = _by_element(kind, old), _by_element(kind, new)
+    for name in {**before, **after}:
+        _compare_items(found, name, item, before.get(name, []), after.get(name, []))
+    return found
+
+
+def _compare_items(found: Comparison, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
+    """Items of one element: one of each as a rule, more where a client has sent it twice."""
+    if len(old) == len(new) == 1:
+        if not _equal(old[0], new[0]):
+            _differ(found, name, kind, old[0], new[0])
+        return
+    if len(old) > 1 and len(new) > 1:
+        if not same(old, new):
+            found.touched[name] = LEAF
+        return
+    if old:
+        found.removed[name] = everything(kind, old[0]) if len(old) == 1 else LEAF
+    if new:
+        found.touched[name] = everything(kind, new[0]) if len(new) == 1 else LEAF
+
+
+def _same_keys(keys: tuple[str, ...], old: list[Any], new: list[Any]) -> bool:
+    """Whether both lists have the same items by their keys, in the same order and each once."""
+    if len(old) != len(new):
+        return False
+    seen = []
+    for one, other in zip(old, new, strict=True):
+        if type(one) is not dict or type(other) is not dict:
+            return False
+        mine = [one.get(key) for key in keys]
+        if mine != [other.get(key) for key in keys] or mine in seen:
+            return False
+        seen.append(mine)
+    return True
 
 
 def _equal(old: Any, new: Any) -> bool:
     """Whether two values are the same; 1 and 1.0 are, 1 and true are not."""
-    if old != new:
-        return False
-    if type(old) is type(new) and type(old) is not dict and type(old) is not list:
-        return True
-    return bool not in (type(old), type(new))
+    return bool(old == new) and (type(old) is type(new) or bool not in (type(old), type(new)))
 
 
 def applied_fields(kind: Type, value: Any) -> Node:

@@ -19,7 +19,7 @@ from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.fields_set import FieldsError, difference, read, reconciled, union
 from certwright.apiserver.fields_type import OBJECT_META, Type, type_of
-from certwright.apiserver.fields_walk import Comparison
+from certwright.apiserver.fields_walk import Comparison, compare_maps
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.resources.errors import FieldError, invalid, invalid_object, too_long
 
@@ -37,12 +37,16 @@ UNOWNED: Final = frozenset(
     }
 )  # fmt: skip
 """The members of metadata that nobody owns, as the server sets them or the path says them."""
+_OWNED = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 _HEADS = frozenset({"apiVersion", "kind", "metadata"})
+_HEADS_AND_SPEC = _HEADS | {"spec"}
+_HEADS_AND_STATUS = _HEADS | {"status"}
 _KEPT = 4096  # results of set operations that are remembered: about 1 KB each
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 
 
-_NO_FIELDS = msgspec.Raw(b"{}")
+_NOTHING = b"{}"
+_NO_FIELDS = msgspec.Raw(_NOTHING)
 
 
 class Entry(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -80,7 +84,9 @@ def read_entries(raw: bytes) -> list[Entry]:
 
 def write_entries(entries: Iterable[Entry]) -> msgspec.Raw | None:
     """The list as it is stored, in Kubernetes' order; None when there is no entry."""
-    ordered = sorted(entries, key=_order)
+    ordered = list(entries)
+    if len(ordered) > 1:
+        ordered.sort(key=_order)
     return msgspec.Raw(encode_json(ordered)) if ordered else None
 
 
@@ -216,20 +222,19 @@ def compare(
     definition: ResourceDefinition, old: Json | None, new: Json, *, subresource: str = ""
 ) -> Comparison:
     """What has changed, less what this kind of write cannot change and what nobody owns."""
-    found, kind = Comparison(), type_of(definition)
     hidden = _HEADS
     if subresource:
-        hidden = _HEADS | {"spec"}
+        hidden = _HEADS_AND_SPEC
     elif definition.status_subresource:
-        hidden = _HEADS | {"status"}
+        hidden = _HEADS_AND_STATUS
     if old is None:
         old = blank(definition)
-    found.maps(
-        kind,
-        {name: value for name, value in old.items() if name not in hidden},
-        {name: value for name, value in new.items() if name not in hidden},
-    )
-    _compare_metadata(found, old["metadata"], new["metadata"])
+    found = compare_maps(type_of(definition), old, new, hidden)
+    before, after = old["metadata"], new["metadata"]
+    for name in _OWNED:
+        if before.get(name) != after.get(name):
+            found.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))
+            break
     return found
 
 
@@ -242,47 +247,36 @@ def blank(definition: ResourceDefinition) -> Json:
     return made
 
 
-def _compare_metadata(found: Comparison, old: Json, new: Json) -> None:
-    inner = Comparison()
-    inner.maps(
-        OBJECT_META,
-        {name: value for name, value in old.items() if name not in UNOWNED},
-        {name: value for name, value in new.items() if name not in UNOWNED},
-    )
-    if inner.touched:
-        found.touched["f:metadata"] = inner.touched
-    if inner.removed:
-        found.removed["f:metadata"] = inner.removed
-
-
 def _updated(backend: Backend, call: Call, base: list[Entry], found: Comparison, manager: str) -> list[Entry]:
     """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
-    touched, removed = _sorted_json(found.touched), _sorted_json(found.removed)
-    key = (manager, UPDATE, call.definition.api_version, call.route.subresource)
+    touched = _sorted_json(found.touched) if found.touched else _NOTHING
+    removed = _sorted_json(found.removed) if found.removed else _NOTHING
+    version, subresource = call.definition.api_version, call.route.subresource
     entries: list[Entry] = []
     mine: Entry | None = None
     for entry in base:
         kind = type_in_version(backend, call.definition, entry.api_version)
         if kind is None:
             continue
-        fields = bytes(entry.fields_v1)
-        left = _less(kind, _less(kind, fields, touched), removed)
-        if entry.key == key:
-            mine = with_fields(entry, left)
-        elif left != b"{}":
-            entries.append(entry if left == fields else with_fields(entry, left))
-    own = _own(call, manager, found, mine, backend)
-    return _capped(entries if own is None else [*entries, own])
-
-
-def _own(call: Call, manager: str, found: Comparison, mine: Entry | None, backend: Backend) -> Entry | None:
-    """The manager's own entry; None when it owns nothing."""
-    if not found.touched:
-        return mine if mine is not None and bytes(mine.fields_v1) != b"{}" else None
-    touched = _sorted_json(found.touched)
-    if mine is not None:
-        return with_fields(mine, _plus(bytes(mine.fields_v1), touched), backend.timestamp())
-    return new_entry(call, manager, UPDATE, touched, backend.timestamp())
+        if (
+            entry.manager == manager
+            and entry.operation == UPDATE
+            and entry.subresource == subresource
+            and entry.api_version == version
+        ):
+            fields = _more(kind, bytes(entry.fields_v1), touched, removed)
+            time = backend.timestamp() if found.touched else entry.time
+            mine = Entry(manager, UPDATE, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
+            if fields != _NOTHING:
+                entries.append(mine)
+            continue
+        before = bytes(entry.fields_v1)
+        left = _less(kind, before, touched, removed)
+        if left != _NOTHING:
+            entries.append(entry if left == before else with_fields(entry, left))
+    if mine is None and found.touched:
+        entries.append(new_entry(call, manager, UPDATE, touched, backend.timestamp()))
+    return entries if len(entries) <= MAX_UPDATERS else _capped(entries)
 
 
 def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str | None) -> Entry:
@@ -301,13 +295,17 @@ def type_in_version(backend: Backend, definition: ResourceDefinition, api_versio
 
 
 @lru_cache(maxsize=_KEPT)
-def _less(kind: Type, fields: bytes, others: bytes) -> bytes:
-    if others == b"{}" or fields == b"{}":
-        return fields
-    return _sorted_json(difference(reconciled(decode_json(fields), kind), decode_json(others)))
+def _less(kind: Type, fields: bytes, touched: bytes, removed: bytes) -> bytes:
+    left = reconciled(decode_json(fields), kind)
+    return _sorted_json(difference(difference(left, decode_json(touched)), decode_json(removed)))
 
 
 @lru_cache(maxsize=_KEPT)
+def _more(kind: Type, fields: bytes, touched: bytes, removed: bytes) -> bytes:
+    left = difference(reconciled(decode_json(fields), kind), decode_json(removed))
+    return _sorted_json(union(left, decode_json(touched)))
+
+
 def _plus(fields: bytes, others: bytes) -> bytes:
     return _sorted_json(union(decode_json(fields), decode_json(others)))
 

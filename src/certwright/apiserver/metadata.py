@@ -6,13 +6,12 @@ Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/vali
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.names import for_prefix
-from certwright.apiserver.objects import Json
+from certwright.apiserver.objects import MANAGED, Json
 from certwright.resources import naming
 from certwright.resources.errors import BadRequest, FieldError, forbidden, invalid
 
@@ -46,9 +45,10 @@ class _MetadataShape(msgspec.Struct):
     finalizers: list[str] = []
 
 
-_KNOWN = frozenset(_MetadataShape.__struct_fields__)
+# managedFields is read by managed.py: it is bytes in a patched object.
+_KNOWN = frozenset({*_MetadataShape.__struct_fields__, MANAGED})
 # Members that clients may send and that this server does not keep.
-_DROPPED = frozenset({"managedFields", "selfLink"})
+_DROPPED = frozenset({"selfLink"})
 _OWNER_FIELDS = frozenset(_OwnerShape.__struct_fields__)
 
 
@@ -63,10 +63,14 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
     if type(metadata) is not dict:
         raise _unreadable(definition, "metadata must be an object")
     unknown = _drop_unknown(metadata)
+    if type(metadata.get(MANAGED, [])) not in (list, msgspec.Raw):
+        raise _unreadable(definition, "metadata.managedFields must be a list")
     try:
         msgspec.convert(metadata, _MetadataShape)
     except msgspec.ValidationError as error:
         raise _unreadable(definition, str(error).replace("`$", "`metadata")) from None
+    if not all(metadata.values()):
+        _drop_empty(metadata)
     if metadata.get("ownerReferences"):
         unknown += _clean_owners(metadata["ownerReferences"])
     return unknown
@@ -79,6 +83,13 @@ def _drop_unknown(metadata: Json) -> list[str]:
             unknown.append(f"metadata.{name}")
         del metadata[name]
     return unknown
+
+
+def _drop_empty(metadata: Json) -> None:
+    # Empty texts, lists and maps are the same as none: ObjectMeta's members are "omitempty".
+    for name in [name for name, value in metadata.items() if not value]:
+        if name != "deletionGracePeriodSeconds":
+            del metadata[name]
 
 
 def _clean_owners(owners: list[Json]) -> list[str]:
@@ -124,9 +135,8 @@ def check(metadata: Json) -> list[FieldError]:
         errors += naming.check_annotations(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
         errors += _check_owners(owners)
-    for index, finalizer in enumerate(metadata.get("finalizers", ())):
-        if detail := naming.check_label_key(finalizer):
-            errors.append(invalid(f"metadata.finalizers[{index}]", finalizer, detail))
+    if finalizers := metadata.get("finalizers"):
+        errors += _check_finalizers(finalizers)
     return errors
 
 
@@ -138,18 +148,45 @@ def _is_small(annotations: dict[str, str]) -> bool:
 def _check_owners(owners: list[Json]) -> list[FieldError]:
     errors: list[FieldError] = []
     controllers: list[str] = []
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]"
-        errors += [
-            invalid(f"{path}.{name}", "", "must not be empty")
-            for name in ("apiVersion", "kind", "name", "uid")
-            if not owner.get(name)
-        ]
+    for owner in owners:
+        errors += _check_owner(owner)
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:
         text = 'Only one reference can have Controller set to true. Found "true" in references for '
-        errors.append(invalid("metadata.ownerReferences", owners, text + " and ".join(controllers)))
+        errors.append(invalid(_OWNERS, owners, text + " and ".join(controllers)))
+    return errors
+
+
+_OWNERS = "metadata.ownerReferences"
+
+
+def _check_owner(owner: Json) -> list[FieldError]:
+    # Kubernetes does not say which of the references is wrong.
+    version = owner.get("apiVersion", "")
+    errors = []
+    if not version or version.count("/") > 1 or version.endswith("/"):
+        errors.append(invalid(f"{_OWNERS}.apiVersion", version, "version must not be empty"))
+    errors += [
+        invalid(f"{_OWNERS}.{name}", "", "must not be empty")
+        for name in ("kind", "name", "uid")
+        if not owner.get(name)
+    ]
+    if version == "v1" and owner.get("kind") == "Event":
+        shown = {name: owner.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
+        errors.append(invalid(_OWNERS, shown, "/v1, Kind=Event is disallowed from being an owner"))
+    return errors
+
+
+def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
+    errors = [
+        invalid("metadata.finalizers", finalizer, detail)
+        for finalizer in finalizers
+        if (detail := naming.check_label_key(finalizer))
+    ]
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid("metadata.finalizers", finalizers, text))
     return errors
 
 
@@ -197,11 +234,3 @@ def check_update(new: Json, old: Json) -> list[FieldError]:
         + "}"
     )
     return [forbidden("metadata.finalizers", text)]
-
-
-def creation_immutable(new: Json, old: Json) -> list[FieldError]:
-    """A creationTimestamp that differs from the stored one; a client that leaves it out means no harm."""
-    sent: Any = new.get("creationTimestamp")
-    if sent is None or sent == old.get("creationTimestamp"):
-        return []
-    return [invalid("metadata.creationTimestamp", sent, "field is immutable")]

@@ -50,49 +50,55 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(document: Any, operations: Any) -> Any:
     """`document` after all `operations`; it may be changed on the way, so hand over one of your own.
 
+    As Kubernetes applies patches, which is laxer than the RFC: null is no operation, `replace` may add, a
+    missing value is null, and a missing field passes a `test` against null.
+
     Raises `PatchMalformed` and `PatchFailed`.
     """
-    if type(operations) is not list:
-        raise PatchMalformed("a JSON patch is a list of operations")
-    for index, operation in enumerate(operations):
+    if operations is not None and type(operations) is not list:
+        raise PatchMalformed(f"{_cannot_unmarshal(operations)} []handlers.jsonPatchOp")
+    for operation in operations or ():
         if type(operation) is not dict:
-            raise PatchMalformed(f"operation {index} is not an object")
+            raise PatchMalformed(f"{_cannot_unmarshal(operation)} handlers.jsonPatchOp")
+    for index, operation in enumerate(operations or ()):
         document = _apply(document, operation, index)
     return document
 
 
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+
+
+def _cannot_unmarshal(value: Any) -> str:
+    """Go's words for a value of another type."""
+    return f"json: cannot unmarshal {_JSON_TYPES.get(type(value), 'null')} into Go value of type"
+
+
 def _apply(document: Any, operation: dict[str, Any], index: int) -> Any:
     name = operation.get("op")
-    path = _pointer(operation, "path", index)
+    path, value = _pointer(operation, "path", index), operation.get("value")
     match name:
         case "add":
-            return _add(document, path, _value(operation, index))
+            return _add(document, path, value)
         case "remove":
             return _remove(document, path)[0]
         case "replace":
-            return _replace(document, path, _value(operation, index))
+            return _replace(document, path, value)
         case "move":
             return _move(document, _pointer(operation, "from", index), path)
         case "copy":
             return _add(document, path, copy.deepcopy(_find(document, _pointer(operation, "from", index))))
         case "test":
-            return _test(document, path, operation.get("value"))
+            return _test(document, path, value)
         case _:
-            raise PatchMalformed(f"operation {index}: unknown op {name!r}")
+            raise PatchFailed(f"operation {index}: unknown op {name!r}")
 
 
 def _pointer(operation: dict[str, Any], member: str, index: int) -> list[str]:
     """The tokens of a JSON pointer, unescaped (RFC 6901 §4)."""
     text = operation.get(member)
     if type(text) is not str or (text and not text.startswith("/")):
-        raise PatchMalformed(f'operation {index}: "{member}" must be a JSON pointer')
+        raise PatchFailed(f'operation {index}: "{member}" must be a JSON pointer')
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
-
-
-def _value(operation: dict[str, Any], index: int) -> Any:
-    if "value" not in operation:
-        raise PatchMalformed(f'operation {index}: "{operation["op"]}" needs a value')
-    return operation["value"]
 
 
 def _show(path: list[str]) -> str:
@@ -136,7 +142,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
 def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
     """The document without what `path` points at, and that."""
     if not path:
-        return None, document
+        raise PatchFailed("the whole document cannot be removed")
     removed = _find(document, path)
     parent, token = _find(document, path[:-1]), path[-1]
     if type(parent) is list:
@@ -149,12 +155,13 @@ def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
 def _replace(document: Any, path: list[str], value: Any) -> Any:
     if not path:
         return value
-    _find(document, path)
     parent, token = _find(document, path[:-1]), path[-1]
     if type(parent) is list:
         parent[_index(parent, token, path, limit=len(parent) - 1)] = value
-    else:
+    elif type(parent) is dict:
         parent[token] = value
+    else:
+        raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
     return document
 
 
@@ -167,6 +174,8 @@ def _move(document: Any, source: list[str], path: list[str]) -> Any:
 
 
 def _test(document: Any, path: list[str], value: Any) -> Any:
-    if not same(_find(document, path), value):
+    parent = _find(document, path[:-1]) if path else None
+    found = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
+    if not same(found, value):
         raise PatchFailed(f"testing value {_show(path)} failed")
     return document

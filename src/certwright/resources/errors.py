@@ -292,7 +292,9 @@ def invalid_object(group: str, kind: str, name: str, errors: list[FieldError]) -
     """The 422 that carries all of `errors`, worded as Kubernetes' `errors.NewInvalid`."""
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
     qualified = f"{kind}.{group}" if group else kind
-    listed = str(errors[0]) if len(errors) == 1 else f"[{', '.join(str(e) for e in errors)}]"
+    # Each cause is listed, and each sentence said once.
+    texts = list(dict.fromkeys(map(str, errors)))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return Invalid(
         f'{qualified} "{name}" is invalid: {listed}',
         details=Details(name=name, group=group, kind=kind, causes=causes),
