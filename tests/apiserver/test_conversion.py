@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.callers import CRDS, JSON_PATCH, MERGE, PARTIAL, TABLE, Api, Json
-from apiserver.webhook_server import WebhookServer, running
+from apiserver.webhook_server import WebhookServer, patch, register, running
 
 V1 = "/apis/example.com/v1/namespaces/default/hosts"
 V2 = "/apis/example.com/v2/namespaces/default/hosts"
@@ -169,3 +169,19 @@ async def test_a_webhook_that_fails_is_named(
     found = await hosts.call("GET", f"{V2}/a")
     assert found.status == 500
     assert found.message == f"conversion webhook for example.com/v1, Kind=Host {text}"
+
+
+async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
+    hosts: Api, webhook: WebhookServer
+) -> None:
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v2"], "resources": ["hosts"], "operations": ["*"]}
+    webhook.answers["/change"] = lambda _: patch({"op": "replace", "path": "/spec/port", "value": 9})
+    await register(hosts, "Mutating", webhook.hook(path="/change", rules=[rule]))
+    made = await hosts.ok("POST", V1, host("v1", "b", host="y:1"))
+    assert made["spec"] == {"host": "y:9"}
+    asked = next(request for request in webhook.requests if "operation" in request)
+    assert (asked["object"]["apiVersion"], asked["object"]["spec"]) == (
+        "example.com/v2",
+        {"name": "y", "port": 1},
+    )
+    assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")

@@ -333,6 +333,18 @@ async def test_a_condition_that_fails_is_passed_over_where_failures_are_ignored(
     assert not hooks.reviews
 
 
+async def test_a_condition_that_is_none_is_refused_with_the_configuration(
+    api: Api, hooks: WebhookServer
+) -> None:
+    conditions = [{"name": "good", "expression": "true"}, {"name": "bad", "expression": "object."}]
+    body = {"metadata": {"name": "a"}, "webhooks": [hooks.hook(matchConditions=conditions)]}
+    answer = await api.call("POST", f"{HOOKS}/validatingwebhookconfigurations", body)
+    assert (answer.status, answer.json["reason"]) == (422, "Invalid")
+    (cause,) = answer.json["details"]["causes"]
+    assert cause["field"] == "webhooks[0].matchConditions[1].expression"
+    assert 'Invalid value: "object.": compilation failed: ERROR: <input>:1:8' in cause["message"]
+
+
 async def refused_by_failure(api: Api, because: str) -> None:
     answer = await make(api)
     assert (answer.status, answer.json["reason"]) == (500, "InternalError")

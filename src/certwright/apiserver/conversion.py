@@ -70,6 +70,20 @@ class Conversions:
 
         return run
 
+    async def shown(self, wanted: ResourceDefinition, obj: Json) -> Json:
+        """A kept object in another version, that of `wanted`. Raises `InternalError`."""
+        conversion = wanted.conversion
+        assert conversion is not None, "asked of the definition"
+        (found,) = await self._convert(conversion, conversion.kept, [obj], wanted.version)
+        return found
+
+    async def kept(self, source: ResourceDefinition, obj: Json) -> Json:
+        """An object in the version of `source` as it is kept. Raises `InternalError`."""
+        conversion = source.conversion
+        assert conversion is not None, "asked of the definition"
+        (found,) = await self._convert(conversion, source, [obj], conversion.kept.version)
+        return found
+
     # --- in -----------------------------------------------------------------------------------------------
 
     async def _to_kept(self, call: Call, conversion: Conversion, obj: Json) -> Json:

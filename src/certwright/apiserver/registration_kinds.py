@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from certwright.apiserver import names
+from certwright.apiserver import names, webhook_conditions
 from certwright.apiserver.core_services import port_number_errors
 from certwright.apiserver.definitions import Json, Strategy
 from certwright.kit.clock import Clock
@@ -53,6 +53,8 @@ def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
         errors += _policy_errors(hook, path)
         errors += client_errors(hook["clientConfig"], f"{path}.clientConfig")
         errors += _review_errors(hook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
+        if conditions := hook.get("matchConditions"):
+            errors += webhook_conditions.errors_of(conditions, f"{path}.matchConditions")
         if hook["name"] in seen:
             errors.append(duplicate(f"{path}.name", hook["name"]))
         seen.add(hook["name"])
@@ -115,8 +117,8 @@ def client_errors(client: Json, path: str) -> list[FieldError]:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]
-    if url is not None:
-        return _url_errors(url, f"{path}.url")
+    if service is None:
+        return _url_errors(str(url), f"{path}.url")
     errors: list[FieldError] = []
     for name in ("name", "namespace"):
         if not service[name]:

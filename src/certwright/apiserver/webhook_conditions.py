@@ -8,12 +8,13 @@ Source: Kubernetes documentation, "Dynamic Admission Control", matchConditions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import Json, decode_json, encode_json
 from certwright.apiserver.webhook_config import Hook
-from certwright.resources.errors import Details, Forbidden
+from certwright.resources.errors import Details, FieldError, Forbidden, invalid, required
 
 _VARIABLES = ("object", "oldObject", "request")
 _MAX_KEPT = 1000
@@ -61,6 +62,25 @@ class Conditions:
         if type(value) is not bool:
             errors.append(f"expression '{expression}' resulted in error: the value is no boolean")
         return value
+
+
+def errors_of(conditions: Iterable[Json], path: str) -> list[FieldError]:
+    """What is wrong with the match conditions of a webhook: expressions that do not compile."""
+    # See `Conditions._value`.
+    from certwright.apiserver import cel
+
+    errors: list[FieldError] = []
+    for index, condition in enumerate(conditions):
+        expression = condition.get("expression", "")
+        at = f"{path}[{index}].expression"
+        if not expression.strip():
+            errors.append(required(at))
+            continue
+        try:
+            cel.Expression(expression, _VARIABLES)
+        except cel.CompileError as error:
+            errors.append(invalid(at, expression, f"compilation failed: {error}"))
+    return errors
 
 
 def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:

@@ -18,11 +18,12 @@ import msgspec
 
 from certwright.apiserver import metadata, objects
 from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.conversion import Conversions
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.deletes import every_row
 from certwright.apiserver.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.objects import Json
 from certwright.apiserver.patch import PatchFailed, PatchMalformed, json_patch
-from certwright.apiserver.reads import CHUNK
 from certwright.apiserver.selectors import labels_match
 from certwright.apiserver.webhook_client import CallFailed, WebhookClient
 from certwright.apiserver.webhook_conditions import Conditions
@@ -79,6 +80,7 @@ class Webhooks:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._client = WebhookClient(self._external_name)
+        self._conversions = Conversions(self._client)
         self._conditions = Conditions()
         self._sides: dict[Side, _SideHooks] = {"mutating": _SideHooks(), "validating": _SideHooks()}
         self._generation = -1
@@ -112,8 +114,7 @@ class Webhooks:
             group, _, plural = bucket.partition("/")
             definition = self._backend.registry.by_resource(group, plural)
             if definition is not None:
-                page = await self._backend.store.list(bucket, limit=CHUNK)
-                for row in page.rows:
+                for row in await every_row(self._backend, definition, ""):
                     self.wrote(definition, row, None)
 
     @property
@@ -201,9 +202,10 @@ class Webhooks:
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
     ) -> tuple[bool, bool]:
         """Whether the webhook was concerned, and whether it changed the object."""
-        if not await self._concerns(call, invocation, new, old, operation):
+        request = await self._request(call, invocation, new, old, operation)
+        if request is None:
             return False, False
-        verdict = await self._ask(call, invocation, new, old, operation, mutating=True)
+        verdict = await self._ask(call, invocation.hook, request, mutating=True)
         if verdict is None or not verdict.patch:
             return True, False
         if new is None:
@@ -211,34 +213,49 @@ class Webhooks:
                 f'admission webhook "{invocation.hook.name}" attempted to modify the object, '
                 "which is not supported for this operation"
             )
-        return True, _apply(call, invocation, new, verdict.patch)
+        patched = _patched(invocation.hook, request["object"], verdict.patch)
+        if patched is None:
+            return True, False
+        if invocation.definition.conversion is not None:
+            patched = await self._conversions.kept(invocation.definition, patched)
+        _reshape(call, invocation.hook, patched)
+        new.clear()
+        new.update(patched)
+        return True, True
 
     async def validate(
         self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
     ) -> None:
         """Ask the webhooks, all at once. Raises the refusal of the first in order that has one."""
-        concerned = [one for one in hooks if await self._concerns(call, one, new, old, operation)]
-        asked = (self._ask(call, one, new, old, operation, mutating=False) for one in concerned)
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        asked = []
+        for invocation in hooks:
+            request = await self._request(call, invocation, new, old, operation)
+            if request is not None:
+                asked.append((invocation.hook, request))
+        answers = (self._ask(call, hook, request, mutating=False) for hook, request in asked)
+        for outcome in await asyncio.gather(*answers, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _concerns(
+    async def _request(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
-    ) -> bool:
-        """Whether selectors and conditions let the request through to the webhook."""
-        hook = invocation.hook
+    ) -> Json | None:
+        """What the webhook is to be asked; None where selectors or conditions keep the request from it."""
+        hook, definition = invocation.hook, invocation.definition
         if hook.namespace_labels and not await self._namespace_matches(call, hook, new, operation):
-            return False
+            return None
         if hook.object_labels and not any(
             obj is not None and labels_match(hook.object_labels, obj["metadata"].get("labels") or {})
             for obj in (new, old)
         ):
-            return False
-        if not hook.conditions:
-            return True
-        request = attributes(call, invocation.definition, new, old, operation)
-        return self._conditions.hold(hook, call, request)
+            return None
+        if definition.conversion is not None:
+            new = new and await self._conversions.shown(definition, new)
+            old = old and await self._conversions.shown(definition, old)
+        request = attributes(call, definition, new, old, operation)
+        if hook.conditions and not self._conditions.hold(hook, call, request):
+            return None
+        return request
 
     async def _namespace_matches(self, call: Call, hook: Hook, new: Json | None, operation: str) -> bool:
         definition, route = call.definition, call.route
@@ -254,24 +271,13 @@ class Webhooks:
             raise NotFound(f'namespaces "{name}" not found', details=Details(name=name, kind="namespaces"))
         return labels_match(hook.namespace_labels, objects.labels_of(row.meta))
 
-    async def _ask(
-        self,
-        call: Call,
-        invocation: Invocation,
-        new: Json | None,
-        old: Json | None,
-        operation: str,
-        *,
-        mutating: bool,
-    ) -> Verdict | None:
+    async def _ask(self, call: Call, hook: Hook, request: Json, *, mutating: bool) -> Verdict | None:
         """What the webhook says; None where it could not be asked and that does not matter.
 
         Raises its refusal, and `InternalError` in Kubernetes' words where a failure does matter.
         """
-        hook = invocation.hook
         if call.dry_run and hook.side_effects not in _DRY:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
-        request = attributes(call, invocation.definition, new, old, operation)
         try:
             verdict = await self._call(hook, request, mutating=mutating)
         except BadReview as error:
@@ -312,21 +318,28 @@ class Webhooks:
         return str(host)
 
 
-def _apply(call: Call, invocation: Invocation, new: Json, operations: list[Any]) -> bool:
-    """Patch `new` in place, in the version that the webhook saw; whether that changed it."""
-    seen = invocation.definition
-    before = {**new, "apiVersion": seen.api_version, "kind": seen.kind}
+def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
+    """The object after the patch; None where that changes nothing. Raises `InternalError`'s words."""
     try:
         # A document of its own: patching changes what it works on, and may fail half-way.
-        patched = json_patch(objects.decode_json(objects.encode_json(before)), operations)
+        patched = json_patch(objects.decode_json(objects.encode_json(seen)), operations)
         if type(patched) is not dict:
             raise PatchFailed("the result is not an object")
-        changed = not objects.same(patched, before)
-        patched["apiVersion"], patched["kind"] = call.definition.api_version, call.definition.kind
-        metadata.clean(call.definition, patched)
-        call.definition.schema.process(patched)
-    except (PatchFailed, PatchMalformed, ApiError) as error:
-        raise internal(f'the patch of webhook "{invocation.hook.name}" cannot be applied: {error}') from None
-    new.clear()
-    new.update(patched)
-    return changed
+    except (PatchFailed, PatchMalformed) as error:
+        raise _unfit(hook, error) from None
+    return None if objects.same(patched, seen) else patched
+
+
+def _reshape(call: Call, hook: Hook, obj: Json) -> None:
+    """Bring what a webhook made into the shape of what clients send: version, known members, defaults."""
+    definition = call.definition
+    obj["apiVersion"], obj["kind"] = definition.api_version, definition.kind
+    try:
+        metadata.clean(definition, obj)
+        definition.schema.process(obj)
+    except ApiError as error:
+        raise _unfit(hook, error) from None
+
+
+def _unfit(hook: Hook, error: Exception) -> ApiError:
+    return internal(f'the patch of webhook "{hook.name}" cannot be applied: {error}')
