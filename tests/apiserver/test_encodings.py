@@ -84,9 +84,13 @@ async def test_a_malformed_body_is_a_bad_request_that_names_the_field(api: Api) 
     response = await api.raw("POST", CONFIG_MAPS, body, content_type=PROTOBUF)
     status = msgspec.json.decode(response.body)
     assert (response.status, status["reason"]) == (400, "BadRequest")
-    assert "must be of type ConfigMap" in status["message"]
+    assert status["message"].startswith('ConfigMap in version "v1" cannot be handled as a ConfigMap: ')
     assert "metadata.name" in status["message"]
     assert "at byte" in status["message"]
+    nothing = await api.raw("POST", CONFIG_MAPS, b"k8s\x00", content_type=PROTOBUF)
+    assert msgspec.json.decode(nothing.body)["message"] == (
+        "the object provided is unrecognized (must be of type ConfigMap): empty body (6b387300)"
+    )
 
 
 async def test_an_object_of_another_kind_is_refused(api: Api) -> None:
@@ -133,6 +137,8 @@ async def test_custom_objects_are_json_or_nothing(api: Api) -> None:
     await api.certificate("web")
     either = await api.raw("GET", f"{CERTIFICATES}/web", accept=TYPED)
     assert (either.status, either.headers["content-type"]) == (200, "application/json")
+    missing = await api.raw("GET", f"{CERTIFICATES}/missing", accept=TYPED)
+    assert read(missing)["reason"] == "NotFound"
     neither = await api.raw("GET", f"{CERTIFICATES}/web", accept=PROTOBUF)
     assert (neither.status, read(neither)["reason"]) == (406, "NotAcceptable")
 
@@ -216,6 +222,7 @@ async def test_yaml_is_given_to_who_wants_it(api: Api) -> None:
     response = await api.raw("GET", f"{CONFIG_MAPS}/a", accept="application/yaml")
     assert response.headers["content-type"] == "application/yaml"
     assert yaml.safe_load(response.body)["data"] == {"key": "x"}
+    assert b'resourceVersion: "' in response.body
 
 
 async def test_warnings_and_json_answers_are_untouched(api: Api) -> None:

@@ -127,10 +127,12 @@ def test_a_malformed_message_is_told_of_with_field_and_offset(fields: bytes, nam
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        (b"", "expected prefix [107 56 115 0]"),
+        (b"", "empty data"),
+        (b"k8s\x00", "empty body"),
+        (b"k8s\x00\x0a\x05a", "the envelope is not a valid protobuf message"),
         (b'{"kind":"Secret"}', "expected prefix [107 56 115 0]"),
         (secret(kind="Certificate", version="cert-manager.io/v1"), 'no kind "Certificate" is registered'),
-        (b"k8s\x00\x10\x01", "the envelope holds no message"),
+        (b"k8s\x00\x10\x01", "the envelope holds no object"),
     ],
 )
 def test_what_is_no_object_is_refused(body: bytes, named: str) -> None:

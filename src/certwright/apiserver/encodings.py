@@ -15,20 +15,19 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import yaml
 
 from certwright.apiserver import protobuf, protobuf_encode, protobuf_fields
 from certwright.apiserver.backend import Call
-from certwright.apiserver.negotiation import JSON, YAML, negotiate
+from certwright.apiserver.negotiation import JSON, YAML, failure_wire, negotiate
 from certwright.apiserver.objects import decode_json
 from certwright.apiserver.protobuf_wire import put_piece
 from certwright.kit.exchange import Request, Response
-from certwright.resources.errors import InternalError, NotAcceptable
+from certwright.resources.errors import InternalError
+from certwright.resources.yaml_writer import write_yaml
 
 _log = logging.getLogger(__name__)
 _KEPT_BYTES = 32 * 1024  # of an event whose frame is kept for the next watcher
 _TOGETHER = 200  # items encoded before others get their turn
-_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -55,12 +54,9 @@ async def convert(call: Call, response: Response) -> Response:
 
 
 async def convert_failure(request: Request, response: Response) -> Response:
-    """The `Status` of a request that came to no verb, in the form that the client wants."""
-    try:
-        form = negotiate(request.headers.get("accept", ""), custom=False)
-    except NotAcceptable:
-        return response
-    return response if form.wire == JSON else await _convert_whole(request, response, form.wire)
+    """The `Status` of a request that failed, in the form that the client wants."""
+    wire = failure_wire(request.headers.get("accept", ""))
+    return response if wire == JSON else await _convert_whole(request, response, wire)
 
 
 async def _convert_whole(request: Request, response: Response, wire: str) -> Response:
@@ -77,14 +73,9 @@ async def _convert_whole(request: Request, response: Response, wire: str) -> Res
     return Response(response.status, response.headers, encoded)
 
 
-def _dump(value: Any) -> bytes:
-    text: bytes = yaml.dump(value, Dumper=_Dumper, encoding="utf-8", allow_unicode=True)
-    return text
-
-
 async def _as_yaml(response: Response) -> Response:
     body = await _whole(response)
-    text = await asyncio.to_thread(_dump, decode_json(body))
+    text = (await asyncio.to_thread(write_yaml, decode_json(body))).encode()
     response.headers["content-type"] = YAML
     return Response(response.status, response.headers, text)
 

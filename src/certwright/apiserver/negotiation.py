@@ -6,7 +6,7 @@ Source: RFC 9110 §12.5.1; Kubernetes documentation, "Kubernetes API Concepts", 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -71,11 +71,16 @@ def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
     return (shape, version) if params.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1") else None
 
 
-def _possible(shape: Shape, wire: str, *, custom: bool, stream: bool) -> bool:
+def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
     if wire == PROTOBUF:
         # Of a custom object only the metadata has a protobuf form; of a Table nothing.
         return shape is Shape.PARTIAL or (shape is Shape.WHOLE and not custom)
-    return wire == JSON or not stream
+    return True
+
+
+def _ranges(accept: str) -> list[tuple[str, dict[str, str], float]]:
+    ranges = sorted((_parse(part) for part in accept.split(",")), key=lambda found: -found[2])
+    return [found for found in ranges if found[2] > 0]
 
 
 @lru_cache(maxsize=512)
@@ -84,16 +89,33 @@ def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form
 
     `custom`: of a kind that came with a CustomResourceDefinition. `stream`: as events, one after the other.
     """
-    ranges = sorted((_parse(part) for part in accept.split(",")), key=lambda found: -found[2])
-    for media, params, quality in ranges:
+    form = next(_forms(accept, custom=custom), None)
+    if form is None:
+        raise _not_acceptable(_WIRES)
+    if stream and form.wire == YAML:
+        # As Kubernetes does it: what stands next in the list is not looked at.
+        raise _not_acceptable((f"{JSON};stream=watch", f"{PROTOBUF};stream=watch"))
+    return form
+
+
+def _forms(accept: str, *, custom: bool) -> Iterator[Form]:
+    for media, params, _ in _ranges(accept):
         wanted = _shape(params)
-        if wanted is None or quality <= 0:
-            continue
-        for wire in _wires(media):
-            if _possible(wanted[0], wire, custom=custom, stream=stream):
-                return Form(*wanted, wire)
-    media_types = (JSON, PROTOBUF) if stream else _WIRES
-    raise NotAcceptable("only the following media types are accepted: " + ", ".join(media_types))
+        if wanted is not None:
+            for wire in _wires(media):
+                if _possible(wanted[0], wire, custom=custom):
+                    yield Form(*wanted, wire)
+
+
+def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
+    return NotAcceptable("only the following media types are accepted: " + ", ".join(media_types))
+
+
+@lru_cache(maxsize=512)
+def failure_wire(accept: str) -> str:
+    """What the `Status` of a failure is sent as: what asks for another shape does not count."""
+    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    return next(whole, JSON)
 
 
 def content_type(headers: Mapping[str, str]) -> str:

@@ -24,38 +24,60 @@ class NoSuchForm(Exception):
     """An object that has no protobuf form: its kind has none, or a value is not of its field's type."""
 
 
+class Unreadable(BadRequest):
+    """A body that cannot be read. `kind` and `api_version` are empty where it did not come to say them."""
+
+    def __init__(self, message: str, *, api_version: str = "", kind: str = "") -> None:
+        super().__init__(message)
+        self.api_version = api_version
+        self.kind = kind
+
+
 def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
     """The object in a body, as JSON would have it, with apiVersion and kind.
 
-    `api_version` and `kind` stand in for those that the body leaves out. Raises `BadRequest`, which names the
+    `api_version` and `kind` stand in for those that the body leaves out. Raises `Unreadable`, which names the
     field and the offset at fault.
     """
+    if not body:
+        raise Unreadable("empty data")
     if not body.startswith(MAGIC):
-        raise BadRequest("the body does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        raise Unreadable(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+        )
+    if len(body) == len(MAGIC):
+        raise Unreadable("empty body")
     try:
-        return _decode(body[4:], api_version, kind)
+        named, raw = _open(body[len(MAGIC) :])
     except Malformed as error:
-        raise BadRequest(f"the body is not a valid protobuf message: {error}") from None
+        raise Unreadable(f"the envelope is not a valid protobuf message: {error}") from None
+    return _decode(raw, named[0] or api_version, named[1] or kind)
 
 
-def _decode(envelope: bytes, api_version: str, kind: str) -> Json:
+def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
+    """What the envelope says of the object (apiVersion, kind), and the object's message."""
     reading = Reading(envelope)
     found = reading.small(0, len(envelope))
-    type_meta = found.get(1)
+    raw, type_meta, named = found.get(2, (0, 0)), found.get(1), ("", "")
     if isinstance(type_meta, tuple):
-        named = reading.small(*type_meta)
-        api_version = _text(reading, named.get(1)) or api_version
-        kind = _text(reading, named.get(2)) or kind
+        fields = reading.small(*type_meta)
+        named = _text(reading, fields.get(1)), _text(reading, fields.get(2))
+    if not isinstance(raw, tuple):
+        raise Malformed(0, "the envelope holds no object")
+    return named, envelope[slice(*raw)]
+
+
+def _decode(raw: bytes, api_version: str, kind: str) -> Json:
+    told = {"api_version": api_version, "kind": kind}
     name = protobuf_fields.message_of(api_version, kind)
     if name is None:
-        raise BadRequest(f'no kind "{kind}" is registered for version "{api_version}" in protobuf')
-    raw = found.get(2, (0, 0))
-    if not isinstance(raw, tuple):
-        raise Malformed(0, "the envelope holds no message")
+        raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"', **told)
     obj: Json = {"apiVersion": api_version, "kind": kind}
-    begin, end = raw
-    inner = Reading(envelope[begin:end])
-    protobuf_decode.read_message(inner, 0, end - begin, protobuf_decode.message(name), obj, 0)
+    how = protobuf_decode.message(name)
+    try:
+        protobuf_decode.read_message(Reading(raw), 0, len(raw), how, obj, 0)
+    except Malformed as error:
+        raise Unreadable(f"the object is not a valid protobuf message: {error}", **told) from None
     return obj
 
 

@@ -246,6 +246,8 @@ class ApiServer:
             return _nowhere()
         run = self._find_verb(definition, route, verb)
         if run is None:
+            if definition.custom and route.subresource and bool(route.namespace) == definition.namespaced:
+                raise not_found(definition, route.name)
             return _nowhere()
         if definition.conversion is not None:
             run = self._conversions.around({**self._verbs, verb: run})
@@ -256,7 +258,7 @@ class ApiServer:
         try:
             response = await run(self._backend, call)
         except ApiError as error:
-            response = forms.failure(error, call.warnings)
+            return await _convert_failure(request, forms.failure(error, call.warnings))
         return response if form.wire == JSON else await _convert(call, response)
 
     def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
