@@ -322,3 +322,37 @@ def test_a_rule_that_runs_too_long_stops_all() -> None:
         "validation rules will be run due to call cost exceeds limit for rule: "
         "self.l.all(x, self.l.all(y, x == y))"
     ]
+
+
+@pytest.mark.parametrize(
+    ("embedded", "expected"),
+    [
+        ({}, ["spec.e.apiVersion: Required value", "spec.e.kind: Required value"]),
+        (
+            {"apiVersion": "a/b/c", "kind": "Pod"},
+            ['spec.e.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c'],
+        ),
+        ({"apiVersion": "v1", "kind": 5}, ["spec.e.kind: Invalid value: 5: must be a string"]),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": "x"},
+            ['spec.e.metadata: Invalid value: "x": must be an object'],
+        ),
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "more": 1}, []),
+    ],
+)
+def test_an_embedded_resource_says_what_it_is(embedded: Json, expected: list[str]) -> None:
+    inner = {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    schema = Schema(
+        {"type": "object", "properties": {"spec": {"type": "object", "properties": {"e": inner}}}}
+    )
+    assert [str(error) for error in schema.validate({"spec": {"e": embedded}})] == expected
+
+
+def test_the_labels_of_an_embedded_resource_are_checked() -> None:
+    emb = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"a b": "c"}}}
+    (error,) = [error for error in found({**A, "emb": emb}) if not error.startswith("<nil>")]
+    assert error.startswith('spec.emb.metadata.labels: Invalid value: "a b": name part must consist of')

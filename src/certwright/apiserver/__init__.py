@@ -10,14 +10,14 @@ Modules:      server (the handler), routes, negotiation (which form), backend (w
               namespaces, gc, termination (what goes on behind) · asgi (the socket), wire (the way out),
               health, serving (its own TLS identity) · definitions, registry, builtin, core_columns,
               core_schemas, core_strategies, crd, crd_rules, crd_structural, crd_validations, crd_versions,
-              field_paths, scale, conversion, names, schema, schema_check, schema_errors, schema_formats,
-              schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages, discovery, openapi,
-              openapi_names, openapi_proto, openapi_v2 · cel (its library), cel_rules (of a schema),
-              cel_schema, cel_declare, cel_functions, cel_addresses, cel_formats, cel_numbers, cel_regex ·
-              encodings (answers other than JSON), protobuf, protobuf_fields, protobuf_wire,
-              protobuf_scalars, protobuf_decode, protobuf_encode · auth, service_accounts, tokens,
-              impersonation (who) · rbac, rbac_defaults, authorizer, privileges, approvals, reviews (may
-              they) · chain (admission), webhooks (which, and in which order), webhook_config,
+              field_paths, scale, conversion, names, schema, schema_check, schema_embedded, schema_errors,
+              schema_formats, schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages,
+              discovery, openapi, openapi_names, openapi_proto, openapi_v2 · cel (its library), cel_rules
+              (of a schema), cel_schema, cel_declare, cel_functions, cel_addresses, cel_formats,
+              cel_numbers, cel_regex · encodings (answers other than JSON), protobuf, protobuf_fields,
+              protobuf_wire, protobuf_scalars, protobuf_decode, protobuf_encode · auth, service_accounts,
+              tokens, impersonation (who) · rbac, rbac_defaults, authorizer, privileges, approvals, reviews
+              (may they) · chain (admission), webhooks (which, and in which order), webhook_config,
               webhook_review, webhook_conditions, webhook_client (the only one that dials out), features
               (gates), metrics
 """

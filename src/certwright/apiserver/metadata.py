@@ -76,6 +76,15 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
     return unknown
 
 
+def type_problem(metadata: Json) -> str:
+    """What is wrong with the types of metadata that nobody has cleaned; empty where nothing is."""
+    try:
+        msgspec.convert(metadata, _MetadataShape)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
 def _drop_unknown(metadata: Json) -> list[str]:
     unknown: list[str] = []
     for name in [name for name, value in metadata.items() if value is None or name not in _KNOWN]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from certwright.apiserver import schema_embedded
 from certwright.apiserver import schema_errors as words
 from certwright.apiserver.schema_errors import Path
 from certwright.apiserver.schema_scalars import (
@@ -163,6 +164,8 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
         checks.append(_each_value(frozenset(schema.get("properties", ())), child, simple_type(extra)))
     if properties is not None:
         checks.append(properties)
+    if schema.get("x-kubernetes-embedded-resource"):
+        checks.append(schema_embedded.check)
     if schema.get("required"):
         checks.append(_required(tuple(schema["required"])))
     if schema.get("minProperties") is not None or schema.get("maxProperties") is not None:
