@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from certwright.apiserver import forms, paging
 from certwright.apiserver.backend import Backend, Call, not_found
@@ -77,7 +78,7 @@ async def list_objects(backend: Backend, call: Call) -> Response:
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
             return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
-        if options.limit or call.form.shape is Shape.TABLE:
+        if options.limit:
             return _answer(backend, call, await _collect(backend, call, options, matcher))
         return await _everything(backend, call, options, matcher)
     except Compacted:
@@ -150,18 +151,37 @@ def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     """The list that is in memory whole."""
     if call.form.shape is Shape.TABLE:
         body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
-    else:
+    elif found.rows or call.form.shape is not Shape.PARTIAL:
         body = forms.list_opening(call.definition, call.form, found.metadata(call))
-        if found.rows or call.form.shape is not Shape.PARTIAL:
-            body += b",".join(_items(call, found.rows)) + b"]}"
-        else:
-            # What Go makes of a list that nothing was put in, and what Kubernetes answers.
-            body = body.removesuffix(b"[") + b"null}"
+        body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"
+    else:
+        # What Go makes of a list that nothing was put in, and what Kubernetes answers.
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body = body.removesuffix(b"[") + b"null}"
     return Response(200, forms.headers(call), body)
 
 
-def _items(call: Call, rows: Iterable[Row]) -> Iterable[bytes]:
-    return (forms.item(call.definition, call.form, row) for row in rows)
+class _Parts:
+    """A list that is sent part by part, in the form that the client wants."""
+
+    def __init__(self, call: Call, metadata: bytes, now: datetime) -> None:
+        self._call = call
+        self._now = now
+        if call.form.shape is Shape.TABLE:
+            self.opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
+            self._around = len(self._rows(())) - len(b"]}")
+        else:
+            self.opening = forms.list_opening(call.definition, call.form, metadata)
+
+    def _rows(self, rows: Iterable[Row]) -> bytes:
+        return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
+
+    def of(self, rows: Iterable[Row]) -> bytes:
+        """The items of `rows`, with commas between them."""
+        call = self._call
+        if call.form.shape is Shape.TABLE:
+            return self._rows(rows)[self._around : -len(b"]}")]
+        return b",".join(forms.item(call.definition, call.form, row) for row in rows)
 
 
 async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
@@ -176,9 +196,10 @@ async def _everything(backend: Backend, call: Call, options: ListOptions, matche
 async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
     """The chunks of a list, all of the first page's revision."""
     found = _Found([], page.revision)
-    opening, comma = forms.list_opening(call.definition, call.form, found.metadata(call)), b""
+    parts = _Parts(call, found.metadata(call), backend.clock.now())
+    opening, comma = parts.opening, b""
     while True:
-        items = b",".join(_items(call, (row for row in page.rows if matcher.trivial or matcher.matches(row))))
+        items = parts.of(row for row in page.rows if matcher.trivial or matcher.matches(row))
         yield opening + (comma + items if items else b"")
         opening, comma = b"", b"," if items else comma
         if not page.more or not page.rows:
