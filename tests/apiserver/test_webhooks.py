@@ -530,3 +530,20 @@ async def test_validating_webhooks_are_asked_at_the_same_time(api: Api, hooks: W
     hooks.answers["/"] = answer
     await register(api, "Validating", *(hooks.hook(f"check{number}.test.dev") for number in range(3)))
     assert (await make(api)).status == 201
+
+
+async def test_who_owns_which_field_outlives_a_webhook(api: Api, hooks: WebhookServer) -> None:
+    rule = {**CONFIG_MAP_CREATES, "operations": ["*"]}
+    hooks.answers["/"] = add_label("changed")
+    await register(api, "Mutating", hooks.hook(rules=[rule]))
+    target = f"{CONFIG_MAPS}?fieldManager=me"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+    made = await api.ok("POST", target, body)
+    (owned,) = made["metadata"]["managedFields"]
+    assert (owned["manager"], owned["fieldsV1"]["f:data"]) == ("me", {".": {}, "f:k": {}})
+    made["metadata"].pop("labels")
+    made["data"]["l"] = "w"
+    updated = await api.ok("PUT", f"{CONFIG_MAPS}/a?fieldManager=me", made)
+    assert (updated["data"], updated["metadata"]["labels"]) == ({"k": "v", "l": "w"}, {"changed": "yes"})
+    (owned,) = updated["metadata"]["managedFields"]
+    assert owned["fieldsV1"]["f:data"] == {".": {}, "f:k": {}, "f:l": {}}
