@@ -7,9 +7,12 @@ Modules:      server (the handler), routes, negotiation (which form), backend (w
               creates, verbs (update, patch), deletes, shaping (of updates), patch, strategic, bodies,
               metadata, managed (managedFields), apply (server-side), fields_set, fields_type, fields_walk,
               fields_merge, admission, objects (rows and bytes), forms, matching, selectors, paging, watch ·
-              namespaces, gc, termination (what goes on behind) · asgi (the socket), wire (the way out),
+              namespaces, namespace_contents, gc, owner_warnings, termination, remains, aggregation, expiry (what
+              goes on behind) · asgi (the socket), wire (the way out),
               health, serving (its own TLS identity) · definitions, registry, builtin, core_columns,
-              core_schemas, core_strategies, crd, crd_rules, crd_structural, crd_validations, crd_versions,
+              core_schemas, core_strategies, core_services, kind_columns, events, network_kinds, rbac_kinds,
+              registration_kinds, signing_requests, messages (fields of built-in kinds), native,
+              native_scalars, native_lists, native_openapi · crd, crd_rules, crd_structural, crd_validations, crd_versions,
               field_paths, scale, conversion, names, schema, schema_check, schema_embedded, schema_errors,
               schema_formats, schema_ratchet, schema_scalars, schema_walk, tables, jsonpath, ages,
               discovery, openapi, openapi_names, openapi_proto, openapi_v2 · cel (its library), cel_rules
