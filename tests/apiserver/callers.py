@@ -174,6 +174,7 @@ def thing_crd(*, status: bool = True, scope: str = "Namespaced") -> Json:
 
 
 THINGS = "/apis/test.dev/v1/namespaces/default/things"
+THING: Json = {"apiVersion": "test.dev/v1", "kind": "Thing"}
 
 StartApi = Callable[..., Awaitable[Api]]
 """Starts a server: see the fixture of that name."""

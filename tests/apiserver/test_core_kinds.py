@@ -187,7 +187,10 @@ def test_unknown_fields_of_built_in_kinds_are_dropped(kind: str) -> None:
     ("fields", "text"),
     [
         ({"data": {"a": 5}}, "number into Go struct field Secret.data of type []uint8"),
-        ({"stringData": ["hunter2"]}, "array into Go struct field Secret.stringData of type map[string]string"),
+        (
+            {"stringData": ["hunter2"]},
+            "array into Go struct field Secret.stringData of type map[string]string",
+        ),
     ],
 )
 def test_a_wrong_type_in_a_secret_is_told_without_its_value(fields: Json, text: str) -> None:

@@ -13,6 +13,7 @@ from apiserver.callers import (
     CRDS,
     MERGE,
     SECRETS,
+    THING,
     THINGS,
     Api,
     StartApi,
@@ -74,16 +75,13 @@ async def test_a_namespace_must_exist(api: Api) -> None:
             "the API version in the data (v2) does not match the expected API version (cert-manager.io/v1)",
         ),
         (
-            {**certificate("a"), "kind": "Issuer"},
-            'Issuer in version "v1" cannot be handled as a Certificate: the kind is another one',
-        ),
-        (
             certificate("a", namespace="other"),
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
         ({**certificate("a"), "metadata": []}, "metadata must be an object"),
         (certificate("a", labels={"a": 1}), "Expected `str`, got `int`"),
-        ([], "the body must be an object of kind Certificate"),
+        ([], "the object provided is unrecognized (must be of type Certificate): couldn't get version/kind"),
+        ({"metadata": {"name": "a"}}, "Object 'Kind' is missing in '"),
     ],
 )
 async def test_a_body_that_does_not_fit_the_path_is_a_bad_request(
@@ -170,7 +168,7 @@ async def test_unknown_fields_warn_unless_strict(api: Api) -> None:
         'Certificate in version "v1" cannot be handled as a Certificate: strict decoding error: '
         'unknown field "metadata.colour", unknown field "spec.foo"'
     )
-    assert (await api.call("POST", f"{CERTIFICATES}?fieldValidation=Perhaps", body)).status == 400
+    assert (await api.call("POST", f"{CERTIFICATES}?fieldValidation=Perhaps", body)).status == 422
 
 
 async def test_duplicate_fields_warn_unless_strict(api: Api) -> None:
@@ -181,6 +179,15 @@ async def test_duplicate_fields_warn_unless_strict(api: Api) -> None:
     warned = await api.raw("POST", CONFIG_MAPS, body)
     assert warned.status == 201
     assert warned.headers["warning"] == '299 - "duplicate field \\"data.x\\""'
+
+
+async def test_a_custom_object_of_another_kind_is_invalid(api: Api) -> None:
+    answer = await api.call("POST", CERTIFICATES, {**certificate("a"), "kind": "Issuer"})
+    assert answer.status == 422
+    assert (
+        answer.message
+        == 'Issuer.cert-manager.io "a" is invalid: kind: Invalid value: "Issuer": must be Certificate'
+    )
 
 
 async def test_a_dry_run_answers_and_stores_nothing(api: Api) -> None:
@@ -226,9 +233,9 @@ async def test_a_definition_brings_its_kind(api: Api) -> None:
     assert (await api.call("GET", THINGS)).status == 404
     crd = await api.ok("POST", CRDS, thing_crd())
     assert {c["type"]: c["status"] for c in crd["status"]["conditions"]}["Established"] == "True"
-    made = await api.ok("POST", THINGS, {"metadata": {"name": "a"}, "spec": {"size": 1}})
+    made = await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
     assert made["spec"] == {"size": 1, "colour": "red"}
-    wrong = await api.call("POST", THINGS, {"metadata": {"name": "b"}, "spec": {"size": 0}})
+    wrong = await api.call("POST", THINGS, {**THING, "metadata": {"name": "b"}, "spec": {"size": 0}})
     assert wrong.status == 422
 
 

@@ -14,6 +14,7 @@ from apiserver.callers import (
     CRDS,
     MERGE,
     SECRETS,
+    THING,
     THINGS,
     Api,
     Json,
@@ -105,7 +106,8 @@ async def test_a_namespace_goes_with_all_that_is_in_it(api: Api) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.secret("a", namespace="team")
     path = "/apis/cert-manager.io/v1/namespaces/team/issuers"
-    await api.ok("POST", path, {"metadata": {"name": "i"}, "spec": {"selfSigned": {}}})
+    head = {"apiVersion": "cert-manager.io/v1", "kind": "Issuer"}
+    await api.ok("POST", path, {**head, "metadata": {"name": "i"}, "spec": {"selfSigned": {}}})
     marked = await api.ok("DELETE", "/api/v1/namespaces/team")
     assert marked["status"]["phase"] == "Terminating"
     refused = await api.call("POST", "/api/v1/namespaces/team/secrets", {"metadata": {"name": "b"}})
@@ -155,7 +157,7 @@ async def test_some_namespaces_stay(api: Api) -> None:
 async def test_a_definition_goes_with_all_its_objects(api: Api) -> None:
     await api.ok("POST", CRDS, thing_crd())
     for number in range(3):
-        await api.ok("POST", THINGS, {"metadata": {"name": f"t{number}"}, "spec": {"size": 1}})
+        await api.ok("POST", THINGS, {**THING, "metadata": {"name": f"t{number}"}, "spec": {"size": 1}})
     watch = await api.watch(f"{THINGS}?resourceVersion={api.store.revision}")
     await api.ok("DELETE", f"{CRDS}/things.test.dev")
     await api.settle()

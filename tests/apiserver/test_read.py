@@ -16,6 +16,7 @@ from apiserver.callers import (
     PARTIAL,
     SECRETS,
     TABLE,
+    THING,
     THINGS,
     Api,
     Json,
@@ -212,7 +213,9 @@ async def test_fields_select(api: Api) -> None:
 async def test_selectable_fields_of_a_definition_select(api: Api) -> None:
     await api.ok("POST", CRDS, thing_crd())
     for owner in ("eve", "bob"):
-        await api.ok("POST", THINGS, {"metadata": {"name": owner}, "spec": {"size": 1, "owner": owner}})
+        await api.ok(
+            "POST", THINGS, {**THING, "metadata": {"name": owner}, "spec": {"size": 1, "owner": owner}}
+        )
     assert names(await api.ok("GET", f"{THINGS}?fieldSelector=spec.owner%3Deve")) == ["eve"]
     assert (await api.call("GET", f"{THINGS}?fieldSelector=spec.size%3D1")).status == 400
 
@@ -557,7 +560,7 @@ async def test_a_start_brings_stored_definitions_into_line(start_api: StartApi) 
     store = MemoryStore()
     api = await start_api(store=store)
     await api.ok("POST", CRDS, thing_crd())
-    await api.ok("POST", THINGS, {"metadata": {"name": "a"}, "spec": {"size": 1}})
+    await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
     await api.server.close()
     before = store.revision
     again = await start_api(store=store)

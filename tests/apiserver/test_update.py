@@ -16,6 +16,7 @@ from apiserver.callers import (
     MERGE,
     SECRETS,
     STRATEGIC,
+    THING,
     THINGS,
     Api,
     Json,
@@ -47,7 +48,7 @@ async def test_a_put_of_the_same_object_changes_nothing(api: Api) -> None:
 
 async def test_true_is_not_one(api: Api) -> None:
     await api.ok("POST", CRDS, thing_crd())
-    body = {"metadata": {"name": "a"}, "spec": {"size": 1}}
+    body = {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}}
     await api.ok("POST", THINGS, body)
     answer = await api.call("PATCH", f"{THINGS}/a", {"spec": {"size": True}}, content_type=MERGE)
     assert answer.status == 422
@@ -84,7 +85,7 @@ async def test_only_core_kinds_may_be_replaced_without_a_revision(api: Api) -> N
     await api.certificate("web")
     answer = await api.call("PUT", f"{CERTIFICATES}/web", certificate("web"))
     assert answer.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update" in answer.message
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in answer.message
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ async def test_only_core_kinds_may_be_replaced_without_a_revision(api: Api) -> N
         ({"name": "b"}, "the name of the object (b) does not match the name on the URL (a)"),
         (
             {"name": "a", "namespace": "b"},
-            "the namespace of the object (b) does not match the namespace on the URL (default)",
+            "the namespace of the provided object does not match the namespace sent on the request",
         ),
         ({}, "the name of the object (a based on URL) was undeterminable: name must be provided"),
     ],
@@ -111,9 +112,8 @@ async def test_what_the_server_decided_stays(api: Api) -> None:
     for name in ("uid", "creationTimestamp", "generation", "namespace"):
         assert put["metadata"][name] == made["metadata"][name]
     moved = {**put, "metadata": {**put["metadata"], "creationTimestamp": "2020-01-01T00:00:00Z"}}
-    answer = await api.call("PUT", f"{CERTIFICATES}/web", moved)
-    assert answer.status == 422
-    assert "metadata.creationTimestamp: Invalid value" in answer.message
+    kept = await api.ok("PUT", f"{CERTIFICATES}/web", moved)
+    assert kept["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
 
 
 async def test_status_and_spec_are_written_apart(api: Api) -> None:
@@ -134,7 +134,7 @@ async def test_status_and_spec_are_written_apart(api: Api) -> None:
 
 async def test_a_kind_without_status_subresource_keeps_what_is_sent(api: Api) -> None:
     await api.ok("POST", CRDS, thing_crd(status=False))
-    body = {"metadata": {"name": "a"}, "spec": {"size": 1}, "status": {"phase": "New"}}
+    body = {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}, "status": {"phase": "New"}}
     assert (await api.ok("POST", THINGS, body))["status"] == {"phase": "New"}
     patched = await merge(api, f"{THINGS}/a", {"status": {"phase": "Old"}})
     assert patched["metadata"]["generation"] == 2
@@ -184,7 +184,7 @@ async def test_a_failed_test_of_a_json_patch_changes_nothing(api: Api) -> None:
     answer = await api.call("PATCH", f"{CERTIFICATES}/web", operations, content_type=JSON_PATCH)
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert answer.message == "the server rejected our request due to an error in our request"
-    assert answer.json["details"]["causes"][0]["message"] == "testing value /spec/secretName failed"
+    assert answer.json["details"] == {}
     assert await api.ok("GET", f"{CERTIFICATES}/web") == made
 
 
@@ -193,11 +193,10 @@ async def test_a_failed_test_of_a_json_patch_changes_nothing(api: Api) -> None:
     [
         (MERGE, [], 400),
         (JSON_PATCH, {}, 400),
-        (JSON_PATCH, [{"op": "shuffle", "path": "/a"}], 400),
+        (JSON_PATCH, [{"op": "shuffle", "path": "/a"}], 422),
         (JSON_PATCH, [{"op": "remove", "path": "/a"}] * 10_001, 413),
-        (JSON_PATCH, [{"op": "replace", "path": "", "value": 1}], 400),
+        (JSON_PATCH, [{"op": "replace", "path": "", "value": 1}], 422),
         (STRATEGIC, {}, 415),
-        ("application/apply-patch+yaml", {}, 415),
         ("application/json", {}, 415),
     ],
 )

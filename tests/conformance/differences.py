@@ -36,46 +36,121 @@ def without(*names: str) -> Level:
     return strip
 
 
+def rewritten(pattern: str, replacement: str) -> Level:
+    """Replaces what a pattern finds, in every text."""
+    compiled = re.compile(pattern, re.DOTALL)
+
+    def rewrite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: rewrite(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [rewrite(item) for item in value]
+        return compiled.sub(replacement, value) if isinstance(value, str) else value
+
+    return rewrite
+
+
+def _causes_as_a_set(answer: Any) -> Any:
+    """The causes of a `Status` sorted, each once; the message, which lists them, up to where they begin."""
+    body = answer.get("body") if isinstance(answer, dict) else None
+    if not isinstance(body, dict) or body.get("kind") != "Status":
+        return answer
+    details = body.get("details") or {}
+    causes = details.get("causes") or []
+    unique = {repr(sorted(cause.items())): cause for cause in causes}
+    if causes:
+        details["causes"] = [unique[key] for key in sorted(unique)]
+    if len(unique) > 1:
+        body["message"] = body["message"].partition(" is invalid: ")[0]
+    return answer
+
+
+def _texts_of_columns(answer: Any) -> Any:
+    body = answer.get("body") or answer.get("object") if isinstance(answer, dict) else None
+    for column in (body.get("columnDefinitions") or ()) if isinstance(body, dict) else ():
+        if column["name"] in ("Name", "Age"):
+            column["description"] = "…"
+    return answer
+
+
+def _by_namespace(answer: Any) -> Any:
+    body = answer["body"]
+    for name in ("items", "rows"):
+        if isinstance(body, dict) and isinstance(body.get(name), list):
+            body[name].sort(key=lambda item: repr(sorted((item.get("object") or item)["metadata"].items())))
+    return answer
+
+
 DIFFERENCES: tuple[Difference, ...] = (
-    Difference("a gap, not meant: managed fields are still being built", "", without("managedFields")),
+    Difference(
+        "causes come in the order of Go's maps, which is by chance, and Kubernetes lists some of them thrice",
+        "",
+        _causes_as_a_set,
+    ),
+    Difference(
+        "a decoder says in its own words what is wrong with a text",
+        "(POST|PUT|PATCH|DELETE) ",
+        rewritten(
+            r"(cannot be handled as a \w+: |error decoding patch: |json parse error: )"
+            r"(?!strict decoding error).*?(?= \([^()]* \.\.\.\)$|$)",
+            r"\1…",
+        ),
+    ),
+    Difference(
+        "a decoder says in its own words what is wrong with a continue token",
+        "GET .*continue=",
+        rewritten(r"(continue key is not valid: ).*", r"\1…"),
+    ),
+    Difference(
+        "a refused patch: the reference repeats the whole patched object, ours the patch",
+        "PATCH ",
+        rewritten(r"(patch: )?Invalid value: .*: (strict decoding|Object 'Kind' is missing).*", r"\1… \2"),
+    ),
+    Difference(
+        "descriptions are documentation: we write our own",
+        "(GET|POST|PUT|PATCH|DELETE|event of GET) .*as=Table",
+        _texts_of_columns,
+    ),
+    Difference(
+        "across namespaces the reference orders by its keys in etcd ('-' before '/'), we by the names",
+        "GET /apis/[^/]+/[^/]+/[^/]+\\?labelSelector=story=",
+        _by_namespace,
+    ),
+    Difference(
+        "in process nothing cuts the body of the answer to HEAD; the HTTP face does",
+        "HEAD ",
+        without("body"),
+    ),
+    Difference(
+        "the reference's words for a precondition of its storage name its key in etcd",
+        "(PUT|PATCH) ",
+        rewritten(r"StorageError: invalid object, .*AdditionalErrorMsg: ", ""),
+    ),
 )
 
 GAPS: dict[str, int] = {
     "definitions_are_judged": 8,
-    "merge_patches": 39,
-    "json_patches": 27,
-    "patches_of_other_types": 6,
-    "objects_are_got": 5,
-    "paths_that_name_nothing": 11,
-    "methods_that_nobody_has": 9,
-    "lists_are_selected_by_label": 11,
-    "lists_are_selected_by_field": 12,
-    "lists_come_in_pieces": 14,
+    "merge_patches": 5,
+    "json_patches": 1,
+    "paths_that_name_nothing": 5,
+    "methods_that_nobody_has": 1,
+    "lists_come_in_pieces": 1,
     "lists_are_of_a_revision": 1,
-    "answers_take_other_forms": 28,
-    "all_namespaces_are_listed": 5,
+    "answers_take_other_forms": 6,
+    "all_namespaces_are_listed": 1,
     "what_is_there_can_be_discovered": 3,
-    "every_change_is_an_event": 2,
-    "a_label_selector_makes_events_of_its_own": 2,
-    "a_field_selector_makes_events_of_its_own": 1,
-    "events_carry_metadata_only": 2,
-    "events_carry_tables": 1,
-    "a_watch_begins_with_what_is_there": 2,
-    "watches_that_cannot_begin": 3,
-    "a_watch_spans_namespaces": 1,
+    "a_watch_begins_with_what_is_there": 1,
+    "watches_that_cannot_begin": 1,
     "versions_are_watched_side_by_side": 3,
-    "specs_are_judged_by_their_schema": 23,
-    "metadata_is_judged": 53,
-    "bodies_are_read": 15,
-    "types_must_fit_the_path": 23,
-    "an_object_is_created_once": 5,
-    "an_object_is_replaced": 13,
-    "status_is_written_apart": 8,
-    "the_scale_is_read_and_written": 4,
-    "objects_are_deleted": 16,
-    "finalizers_hold_an_object": 9,
-    "collections_are_deleted": 6,
-    "rules_in_cel_are_kept": 13,
+    "specs_are_judged_by_their_schema": 15,
+    "metadata_is_judged": 19,
+    "bodies_are_read": 2,
+    "types_must_fit_the_path": 6,
+    "an_object_is_created_once": 1,
+    "an_object_is_replaced": 2,
+    "status_is_written_apart": 3,
+    "the_scale_is_read_and_written": 2,
+    "objects_are_deleted": 4,
     "versions_are_served_side_by_side": 9,
 }
 """Stories in which answers still differ without being meant to, and how many: the numbers may only fall."""

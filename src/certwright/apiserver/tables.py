@@ -67,7 +67,8 @@ def _printer_column(given: Mapping[str, Any]) -> Column:
         given["type"],
         _path_cell(path, given["type"]),
         format=given.get("format", ""),
-        description=given.get("description") or f"The value at {path}",
+        description=given.get("description")
+        or f"Custom resource definition column (in JSONPath format): {path}",
         priority=given.get("priority", 0),
     )
 
