@@ -9,6 +9,7 @@ Source: Kubernetes API reference, APIVersions, APIGroupList, APIGroup, APIResour
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import platform
 from typing import Any
@@ -148,7 +149,17 @@ def _resource(definition: ResourceDefinition) -> Json:
         "kind": definition.kind,
         "verbs": definition.verbs,
         **_words(definition),
+        **_storage_hash(definition),
     }
+
+
+def _storage_hash(definition: ResourceDefinition) -> Json:
+    """A name for the version that objects are kept in (apiserver `pkg/endpoints/discovery`)."""
+    if definition.virtual:
+        return {}
+    group = "" if definition.stored_as else definition.group
+    kept = f"{group}/{definition.version}/{definition.kind}"
+    return {"storageVersionHash": base64.b64encode(hashlib.sha256(kept.encode()).digest()[:8]).decode()}
 
 
 def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
