@@ -41,6 +41,7 @@ _OWNED = ("labels", "annotations", "finalizers", "ownerReferences", "generateNam
 _HEADS = frozenset({"apiVersion", "kind", "metadata"})
 _HEADS_AND_SPEC = _HEADS | {"spec"}
 _HEADS_AND_STATUS = _HEADS | {"status"}
+_HEADS_AND_BOTH = _HEADS_AND_SPEC | {"status"}
 _KEPT = 4096  # results of set operations that are remembered: about 1 KB each
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 
@@ -223,7 +224,10 @@ def compare(
 ) -> Comparison:
     """What has changed, less what this kind of write cannot change and what nobody owns."""
     hidden = _HEADS
-    if subresource:
+    if definition.kind == "Namespace" and definition.group == "":
+        # Its finalizers are set by the server.
+        hidden = _HEADS_AND_BOTH
+    elif subresource:
         hidden = _HEADS_AND_SPEC
     elif definition.status_subresource:
         hidden = _HEADS_AND_STATUS
@@ -242,7 +246,9 @@ def compare(
 def blank(definition: ResourceDefinition) -> Json:
     """An object with nothing in it but what Go's structs of built-in kinds always have. Read only."""
     made: Json = {"apiVersion": definition.api_version, "kind": definition.kind, "metadata": {}}
-    if not definition.custom:
+    if definition.is_crd:
+        made["spec"] = {"names": {}}
+    elif not definition.custom:
         definition.schema.process(made)
     return made
 
