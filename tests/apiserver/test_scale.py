@@ -1,4 +1,4 @@
-"""The scale subresource of custom resources, and versions that are deprecated."""
+"""The scale subresource of custom resources; versions that are deprecated, and kinds that are going."""
 
 from __future__ import annotations
 
@@ -131,3 +131,19 @@ async def test_a_deprecated_version_warns(api: Api, version: Json, warning: str)
     await api.ok("POST", CRDS, foo_crd(**version))
     answer = await api.call("GET", BASE)
     assert answer.headers["warning"] == f'299 - "{warning}"'
+
+
+async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(foos: Api) -> None:
+    held = {"metadata": {"finalizers": ["example.com/wait"]}}
+    await foos.ok("PATCH", f"{BASE}/x", held, content_type=MERGE)
+    await foos.ok("DELETE", f"{CRDS}/foos.example.com")
+    crd = await foos.ok("GET", f"{CRDS}/foos.example.com")
+    condition = next(one for one in crd["status"]["conditions"] if one["type"] == "Terminating")
+    assert (condition["status"], condition["reason"]) == ("True", "InstanceDeletionInProgress")
+    answer = await foos.call("POST", BASE, {**FOO, "metadata": {"name": "z"}})
+    assert answer.status == 405
+    assert answer.message == "create not allowed while custom resource definition is terminating"
+    await foos.ok("DELETE", f"{BASE}/x")
+    await foos.ok("PATCH", f"{BASE}/x", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    await foos.settle()
+    assert (await foos.call("GET", f"{CRDS}/foos.example.com")).status == 404

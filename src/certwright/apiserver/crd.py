@@ -125,6 +125,18 @@ def _established(*, names_accepted: bool) -> Json:
     return {"type": "Established", "status": status, "reason": reason, "message": message}
 
 
+def mark_terminating(crd: Json, now: str) -> None:
+    """Say of a definition that is marked for deletion that its objects are being deleted first."""
+    condition = {
+        "type": "Terminating",
+        "status": "True",
+        "reason": "InstanceDeletionInProgress",
+        "message": "CustomResource deletion is in progress",
+    }
+    status = crd["status"] = dict(crd.get("status") or {})
+    status["conditions"] = _merged(list(status.get("conditions") or ()), [condition], now)
+
+
 def _is_true(status: Json, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or ())
 
@@ -205,6 +217,7 @@ def _definition(
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
         conversion=conversion,
+        terminating=_is_true(crd.get("status") or {}, "Terminating"),
         warning=_deprecation(crd, version, names["kind"]),
         subresources=(scale.subresource(paths),) if paths else (),
         strategy=Strategy(validate=_scale_rules(paths)) if paths else Strategy(),

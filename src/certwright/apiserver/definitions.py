@@ -95,9 +95,10 @@ class ResourceDefinition:
     it is of.
 
     `warning` goes with every answer (a deprecated version). `virtual` kinds are answered and never stored.
-    `conversion`: a webhook makes this version of another one. `stored_as` names the bucket of another
-    resource that this one is another view of; then `body_out` makes the body of this view of a row's, and
-    `body_in` the other way round. Both leave alone what already is in their form.
+    `terminating`: its definition is being deleted, and nothing new is accepted. `conversion`: a webhook makes
+    this version of another one. `stored_as` names the bucket of another resource that this one is another
+    view of; then `body_out` makes the body of this view of a row's, and `body_in` the other way round. Both
+    leave alone what already is in their form.
     """
 
     group: str
@@ -123,6 +124,7 @@ class ResourceDefinition:
     custom: bool = False
     warning: str = ""
     conversion: Conversion | None = None
+    terminating: bool = False
     subresources: tuple[Subresource, ...] = ()
     field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
     unconditional_update: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.apiserver import bodies, forms, objects, reads
+from certwright.apiserver import bodies, crd, forms, objects, reads
 from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.matching import Matcher
@@ -243,8 +243,10 @@ def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
     meta["deletionGracePeriodSeconds"] = 0
     if meta.get("generation"):
         meta["generation"] += 1
-    if definition.is_crd and CRD_CLEANUP not in meta.get("finalizers", ()):
-        meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
+    if definition.is_crd:
+        crd.mark_terminating(obj, meta["deletionTimestamp"])
+        if CRD_CLEANUP not in meta.get("finalizers", ()):
+            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
 
 
 async def delete_collection(backend: Backend, call: Call) -> Response:

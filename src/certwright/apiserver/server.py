@@ -17,7 +17,7 @@ from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_
 from certwright.apiserver.aggregation import Aggregation
 from certwright.apiserver.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
 from certwright.apiserver.authorizer import Authorizer
-from certwright.apiserver.backend import Backend, Call, not_found, not_supported
+from certwright.apiserver.backend import Backend, Call, details, not_found, not_supported
 from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.chain import AdmissionChain
 from certwright.apiserver.conversion import Conversions
@@ -46,7 +46,14 @@ from certwright.kit import ids
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
-from certwright.resources.errors import ApiError, BadRequest, InternalError, Unavailable, from_response
+from certwright.resources.errors import (
+    ApiError,
+    BadRequest,
+    InternalError,
+    MethodNotAllowed,
+    Unavailable,
+    from_response,
+)
 from certwright.store import contract
 from certwright.store.contract import Store
 
@@ -268,6 +275,9 @@ class ApiServer:
         if route.name and definition.namespaced and not route.namespace:
             return None
         allowed = definition.verbs
+        if definition.terminating and verb == "create":
+            text = "create not allowed while custom resource definition is terminating"
+            raise MethodNotAllowed(text, details=details(definition))
         special = self._special.get((definition.resource, route.subresource, verb))
         if special is not None and bool(route.name) == bool(route.subresource):
             return special
