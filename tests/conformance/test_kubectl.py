@@ -105,12 +105,12 @@ def test_apply_checks_fields(kubectl: Kubectl) -> None:
     assert (ignored.returncode, ignored.stderr) == (0, "")
 
 
-def later_apply_on_the_server(kubectl: Kubectl) -> None:
+def test_apply_on_the_server(kubectl: Kubectl) -> None:
     on_server = ("apply", "--server-side", "-f", "-")
     assert kubectl(*on_server, stdin=BOTH).splitlines()[1] == (
         "certificate.cert-manager.io/web serverside-applied"
     )
-    other = ("--field-manager=other", *())
+    other = ("--field-manager=other",)
     taken = kubectl.try_to(*on_server, *other, stdin=CERTIFICATE.replace("web.example.com", "x.example.com"))
     assert taken.returncode == 1
     assert 'conflict with "kubectl": .spec.dnsNames' in taken.stderr
@@ -121,14 +121,14 @@ def later_apply_on_the_server(kubectl: Kubectl) -> None:
     assert {"other", "kubectl"} <= {entry["manager"] for entry in shown["metadata"]["managedFields"]}
 
 
-def later_client_side_apply_moves_to_the_server(kubectl: Kubectl) -> None:
+def test_client_side_apply_moves_to_the_server(kubectl: Kubectl) -> None:
     maps = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: '1', b: '2'}\n"
     kubectl("apply", "-f", "-", stdin=maps)
     kubectl("apply", "--server-side", "-f", "-", stdin=maps.replace(", b: '2'", ""))
     assert kubectl.json("get", "configmap", "m")["data"] == {"a": "1"}
 
 
-def later_diff(kubectl: Kubectl) -> None:
+def test_diff(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=BOTH)
     assert kubectl.try_to("diff", "-f", "-", stdin=BOTH).returncode == 0
     changed = kubectl.try_to("diff", "-f", "-", stdin=BOTH.replace("web.example.com", "new.example.com"))
@@ -235,7 +235,7 @@ def test_get_and_watch(kubectl: Kubectl) -> None:
     assert "ADDED" in events.stdout
 
 
-def later_describe(kubectl: Kubectl) -> None:
+def test_describe(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=BOTH)
     kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=60s")
     text = kubectl("describe", "certificate", "web")
@@ -243,7 +243,7 @@ def later_describe(kubectl: Kubectl) -> None:
     assert "Certificate is up to date" in text
     assert "Issuing" in text.partition("Events:")[2]
     assert "tls.crt:" in kubectl("describe", "secret", "web-tls")
-    assert "Namespace:    default" in kubectl("describe", "serviceaccount", "default", "-n", "default")
+    assert "Tokens:" in kubectl("describe", "serviceaccount", "default")
     assert "Status:       Active" in kubectl("describe", "namespace", kubectl.namespace)
 
 
@@ -363,7 +363,7 @@ spec:
 """
 
 
-def later_scale(kubectl: Kubectl) -> None:
+def test_scale(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=CRD)
     kubectl("wait", "--for=condition=Established", "crd/pools.scaled.dev", "--timeout=20s")
     kubectl(

@@ -17,7 +17,7 @@ from conformance.daemon import Daemon, running_daemon
 _ROOT = Path(__file__).parents[2]
 _PYTHON = _ROOT / ".venv-clients" / "bin" / "python"
 _SCRIPTS = Path(__file__).parent / "clients"
-_CLIENTS = sorted(path.stem.removeprefix("drive_") for path in _SCRIPTS.glob("drive_k[ro]*.py"))
+_CLIENTS = sorted(path.stem.removeprefix("drive_") for path in _SCRIPTS.glob("drive_*.py"))
 
 
 @pytest.fixture(scope="module")
