@@ -239,3 +239,11 @@ async def test_a_namespace_is_finalized_at_its_own_door(api: Api) -> None:
     made["spec"] = {"finalizers": ["x.dev/own"]}
     assert (await api.ok("PUT", path, made))["spec"] == {"finalizers": ["kubernetes"]}
     assert (await api.ok("PUT", f"{path}/finalize", made))["spec"] == {"finalizers": ["x.dev/own"]}
+
+
+async def test_a_quantity_may_be_applied_as_a_number(api: Api) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+    body |= {"spec": {"hard": {"limits.cpu": 4}}}
+    path = f"{DEFAULT}/resourcequotas/q?fieldManager=me"
+    made = await api.ok("PATCH", path, body, content_type="application/apply-patch+yaml")
+    assert made["spec"] == {"hard": {"limits.cpu": "4"}}

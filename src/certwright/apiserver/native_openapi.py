@@ -28,7 +28,7 @@ _SCALARS: Mapping[str, Json] = {
     "float64": {"type": "number", "format": "double"},
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
-    "Quantity": {"type": "string"},
+    "Quantity": {"type": "string", "format": "quantity"},  # may be given as a number, too
     "IntOrString": {"type": "string", "format": "int-or-string"},
     "Duration": {"type": "string"},
     "Raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
