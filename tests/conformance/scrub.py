@@ -6,6 +6,7 @@ and "another one" can still be told apart.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from typing import Any
@@ -95,7 +96,7 @@ class Scrubber:
             value = self._of_object(value)
         if name == "managedFields" and isinstance(value, list):
             # Entries are sorted by time, and two writes may or may not fall into one second.
-            return sorted((self.json(entry) for entry in value), key=repr)
+            return sorted(map(self.json, value), key=_in_order)
         if name == "cells" and isinstance(value, list):
             return [
                 "AGE" if isinstance(cell, str) and _AGE.fullmatch(cell) else self.json(cell) for cell in value
@@ -108,6 +109,10 @@ class Scrubber:
         if name == "continue" and value:
             return "TOKEN"
         return self.text(value)
+
+
+def _in_order(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _unrevised(value: dict[str, Any]) -> dict[str, Any]:

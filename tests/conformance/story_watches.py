@@ -141,7 +141,6 @@ async def watches_that_cannot_begin(c: Caller) -> None:
         "timeoutSeconds=1&limit=1",
         "timeoutSeconds=1&continue=x",
         "timeoutSeconds=1&allowWatchBookmarks=x",
-        "timeoutSeconds=-1&timeoutSeconds=1",
     ):
         await c.get(f"{path}?watch=true&{query}")
     await c.get(f"{path}?watch=1&timeoutSeconds=1")

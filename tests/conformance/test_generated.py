@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -205,9 +205,7 @@ class Pair(RuleBasedStateMachine):
                 *(c.put(target, body, agent=client) for c, body in zip(self.callers, bodies, strict=True))
             )
 
-    @rule(
-        where=WHERE, name=NAMES, policy=st.sampled_from(["Background", "Orphan", None]), pinned=st.booleans()
-    )
+    @rule(where=WHERE, name=NAMES, policy=st.sampled_from(["Background", None]), pinned=st.booleans())
     def delete(self, where: str, name: str, policy: str | None, pinned: bool) -> None:
         target = f"{self.path(where)}/{self.name(where, name)}"
         options: list[Json] = [{"propagationPolicy": policy} if policy else {} for _ in self.seen]
@@ -245,7 +243,7 @@ class Pair(RuleBasedStateMachine):
         assert not found, "\n".join(found)
 
 
-@pytest.mark.xfail(not SOAK, strict=False, reason="gaps of writes and deletions are being closed")
+@pytest.mark.xfail(not SOAK, strict=False, reason="found by it, and open: see GAPS in differences.py")
 @pytest.mark.parametrize("form", ["memory", "sqlite"])
 def test_sequences_that_nobody_thought_of(oracle: Oracle, form: str) -> None:
     Pair.loop, Pair.oracle, Pair.form = asyncio.new_event_loop(), oracle, form
@@ -260,6 +258,8 @@ def test_sequences_that_nobody_thought_of(oracle: Oracle, form: str) -> None:
                 derandomize=not SOAK,
                 suppress_health_check=list(HealthCheck),
                 print_blob=bool(SOAK),
+                # Finding the shortest sequence takes minutes, which only a soak has.
+                phases=list(Phase) if SOAK else [Phase.generate],
             ),
         )
     finally:
