@@ -30,9 +30,9 @@ from bench.name_conflicts import (
 )
 from bench.rig import memory_mb, table
 from bench.webhook import webhook
-from certwright.apiserver.creates import NAME_ATTEMPTS
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, FeatureGates
 from certwright.apiserver.server import ApiServer
+from certwright.apiserver.verbs.creates import NAME_ATTEMPTS
 from certwright.kit import ids
 from certwright.kit.clock import SystemClock
 from certwright.kit.exchange import Identity, Request

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from certwright.apiserver import asgi, features, serving
-from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens, read_token_file
-from certwright.apiserver.expiry import DEFAULT_TTL
+from certwright.apiserver.background.expiry import DEFAULT_TTL
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
-from certwright.apiserver.tokens import DEFAULT_ISSUER, TokenIssuer, load_or_make_key
+from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens, read_token_file
+from certwright.apiserver.users.tokens import DEFAULT_ISSUER, TokenIssuer, load_or_make_key
 from certwright.client import kubeconfig
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client

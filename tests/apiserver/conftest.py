@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apiserver.callers import ADMIN, Api, StartApi
-from certwright.apiserver.expiry import DEFAULT_TTL
+from certwright.apiserver.background.expiry import DEFAULT_TTL
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.kit import ids

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from apiserver.callers import ADMIN, CERTIFICATES, CRDS, SECRETS, StartApi
-from certwright.apiserver.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
 from certwright.kit.exchange import Identity, Request
 from certwright.resources.errors import Unauthorized
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.schema import Schema
+from certwright.apiserver.schemas.schema import Schema
 
 Json = dict[str, Any]
 RULES = "x-kubernetes-validations"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.kinds.builtin import make_registry
 from certwright.kit.clock import TestClock
 from certwright.resources.errors import BadRequest
 

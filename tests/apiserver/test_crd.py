@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.registry import Registry
 from certwright.kit.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions

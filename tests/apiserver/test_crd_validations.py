@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver import field_paths
-from certwright.apiserver.crd_validations import rule_errors
-from certwright.apiserver.schema import Schema
+from certwright.apiserver.crds.crd_validations import rule_errors
+from certwright.apiserver.schemas import field_paths
+from certwright.apiserver.schemas.schema import Schema
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.validation import validate
 

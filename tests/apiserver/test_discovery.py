@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.apiserver import discovery
-from certwright.apiserver.builtin import make_registry
+from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.registry import Registry, version_rank
+from certwright.apiserver.representations import discovery
 from certwright.kit.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from apiserver.callers import CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi
-from certwright.apiserver import protobuf
-from certwright.apiserver.protobuf_wire import Reading
+from certwright.apiserver.representations import protobuf
+from certwright.apiserver.representations.protobuf_wire import Reading
 from certwright.kit.exchange import Identity, Response
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

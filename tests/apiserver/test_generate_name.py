@@ -11,8 +11,8 @@ import pytest
 from apiserver.callers import CONFIG_MAPS, Api, StartApi
 from apiserver.webhook_server import WebhookServer, add_label, patch, register, running
 from certwright.apiserver import features
-from certwright.apiserver.creates import NAME_ATTEMPTS
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES, FeatureGates
+from certwright.apiserver.verbs.creates import NAME_ATTEMPTS
 from certwright.store.contract import Key
 
 PREFIX = "job-"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.jsonpath import MISSING, compile_path, simple_keys
+from certwright.apiserver.schemas.jsonpath import MISSING, compile_path, simple_keys
 
 OBJECT: dict[str, Any] = {
     "metadata": {"name": "web", "labels": {"app.kubernetes.io/name": "x", "plain": "y"}},

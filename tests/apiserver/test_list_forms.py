@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apiserver.callers import CERTIFICATES, CONFIG_MAPS, PARTIAL, SECRETS, TABLE, Api
-from certwright.apiserver.reads import CHUNK
+from certwright.apiserver.verbs.reads import CHUNK
 
 
 @pytest.mark.parametrize("include", ["None", "Object"])

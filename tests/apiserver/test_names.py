@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.apiserver.names import NameRule, dns_1035_label, dns_label, dns_subdomain, for_prefix
+from certwright.apiserver.verbs.names import NameRule, dns_1035_label, dns_label, dns_subdomain, for_prefix
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.native import NativeSchema
-from certwright.apiserver.native_lists import MergeKeys
+from certwright.apiserver.kinds.native import NativeSchema
+from certwright.apiserver.kinds.native_lists import MergeKeys
 from certwright.resources.errors import BadRequest
 
 Json = dict[str, Any]

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.apiserver import openapi_proto
-from certwright.apiserver.builtin import make_registry
-from certwright.apiserver.native import NativeSchema
-from certwright.apiserver.native_openapi import components
-from certwright.apiserver.openapi import OpenApi
+from certwright.apiserver.kinds.builtin import make_registry
+from certwright.apiserver.kinds.native import NativeSchema
+from certwright.apiserver.kinds.native_openapi import components
 from certwright.apiserver.registry import Registry
+from certwright.apiserver.representations import openapi_proto
+from certwright.apiserver.representations.openapi import OpenApi
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Response
 from certwright.resources.crds import custom_resource_definitions

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from certwright.apiserver import protobuf, protobuf_fields
-from certwright.apiserver.builtin import make_registry
-from certwright.apiserver.protobuf_wire import MAX_MESSAGES, put_piece, put_varint
+from certwright.apiserver.kinds.builtin import make_registry
+from certwright.apiserver.representations import protobuf, protobuf_fields
+from certwright.apiserver.representations.protobuf_wire import MAX_MESSAGES, put_piece, put_varint
 from certwright.kit.clock import TestClock
 from certwright.resources.errors import BadRequest
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from apiserver.callers import ADMIN, SECRETS, Api, StartApi
-from certwright.apiserver.auth import Action
-from certwright.apiserver.authorizer import Authorizer
-from certwright.apiserver.rbac import GROUP, Rbac
+from certwright.apiserver.users.auth import Action
+from certwright.apiserver.users.authorizer import Authorizer
+from certwright.apiserver.users.rbac import GROUP, Rbac
 from certwright.kit.exchange import Identity
 
 Json = dict[str, Any]

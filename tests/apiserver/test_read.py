@@ -23,7 +23,7 @@ from apiserver.callers import (
     StartApi,
     thing_crd,
 )
-from certwright.apiserver.reads import CHUNK
+from certwright.apiserver.verbs.reads import CHUNK
 from certwright.store.contract import Unavailable as StoreUnavailable
 from certwright.store.memory import MemoryStore
 

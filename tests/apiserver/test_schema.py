@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.apiserver.schema import Schema
+from certwright.apiserver.schemas.schema import Schema
 
 STRING = {"type": "string"}
 PRESERVE = {"x-kubernetes-preserve-unknown-fields": True}

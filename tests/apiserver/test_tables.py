@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.apiserver.builtin import make_registry
 from certwright.apiserver.definitions import ResourceDefinition
-from certwright.apiserver.tables import printer_columns, render
+from certwright.apiserver.kinds.builtin import make_registry
+from certwright.apiserver.representations.tables import printer_columns, render
 from certwright.kit.clock import TestClock
 
 Json = dict[str, Any]

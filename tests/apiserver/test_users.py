@@ -12,8 +12,8 @@ import pytest
 
 from apiserver.callers import ADMIN, CERTIFICATES, SECRETS, Answer, Api, StartApi
 from apiserver.test_rbac import EVE, as_user, grant, rule
-from certwright.apiserver.auth import StaticTokens, read_token_file
-from certwright.apiserver.tokens import TokenIssuer, load_or_make_key
+from certwright.apiserver.users.auth import StaticTokens, read_token_file
+from certwright.apiserver.users.tokens import TokenIssuer, load_or_make_key
 from certwright.kit.exchange import Identity
 from certwright.pki import keys
 from certwright.pki.csr import CsrPlan, build_csr

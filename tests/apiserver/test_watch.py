@@ -16,7 +16,7 @@ from apiserver.callers import (
     Api,
     StartApi,
 )
-from certwright.apiserver.reads import CHUNK
+from certwright.apiserver.verbs.reads import CHUNK
 from certwright.store.memory import MemoryStore
 
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"

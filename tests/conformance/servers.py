@@ -13,8 +13,8 @@ import aiohttp
 
 from certwright.apiserver import serving
 from certwright.apiserver.asgi import serve_https
-from certwright.apiserver.auth import ClientCertificates
 from certwright.apiserver.server import ApiServer
+from certwright.apiserver.users.auth import ClientCertificates
 from certwright.kit.clock import SystemClock
 from certwright.store.contract import Store
 from certwright.store.memory import MemoryStore

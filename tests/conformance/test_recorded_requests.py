@@ -18,8 +18,9 @@ import pytest_asyncio
 from yarl import URL
 
 from apiserver.callers import ADMIN
-from certwright.apiserver import protobuf, serving
+from certwright.apiserver import serving
 from certwright.apiserver.asgi import serve_https
+from certwright.apiserver.representations import protobuf
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Request, Response

@@ -23,9 +23,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from certwright.apiserver import wire
-from certwright.apiserver.forms import failure
-from certwright.apiserver.negotiation import JSON
+from certwright.apiserver.representations.negotiation import JSON
 from certwright.apiserver.routes import is_watch
+from certwright.apiserver.verbs.forms import failure
 from certwright.apiserver.wire import Message, Send
 from certwright.kit.exchange import Handler, Request, Response
 from certwright.resources.errors import TooLarge, Unavailable

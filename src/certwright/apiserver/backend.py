@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from certwright.apiserver.authorizer import Authorizer
+from certwright.apiserver.background.namespaces import Namespaces
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import FeatureGates
-from certwright.apiserver.namespaces import Namespaces
-from certwright.apiserver.negotiation import Form
 from certwright.apiserver.registry import Registry
+from certwright.apiserver.representations.negotiation import Form
 from certwright.apiserver.routes import Route
+from certwright.apiserver.users.authorizer import Authorizer
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request
 from certwright.kit.tasks import TaskSet

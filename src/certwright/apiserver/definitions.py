@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from certwright.apiserver import names
-from certwright.apiserver.schema import Schema
+from certwright.apiserver.schemas.schema import Schema
+from certwright.apiserver.verbs import names
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError
 
 if TYPE_CHECKING:
-    from certwright.apiserver.conversion import Conversion
+    from certwright.apiserver.crds.conversion import Conversion
 
 Json = dict[str, Any]
 

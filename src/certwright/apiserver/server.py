@@ -13,35 +13,39 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from certwright.apiserver import creates, deletes, discovery, forms, rbac, rbac_defaults, reads, scale, verbs
-from certwright.apiserver.aggregation import Aggregation
-from certwright.apiserver.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
-from certwright.apiserver.authorizer import Authorizer
+from certwright.apiserver.admission.chain import AdmissionChain
+from certwright.apiserver.admission.webhooks import Webhooks
 from certwright.apiserver.backend import Backend, Call, details, not_found, not_supported
-from certwright.apiserver.builtin import make_registry
-from certwright.apiserver.chain import AdmissionChain
-from certwright.apiserver.conversion import Conversions
+from certwright.apiserver.background.aggregation import Aggregation
+from certwright.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
+from certwright.apiserver.background.gc import GarbageCollector
+from certwright.apiserver.background.namespace_contents import NamespaceContents
+from certwright.apiserver.background.namespaces import BOOTSTRAP, Namespaces
+from certwright.apiserver.background.termination import ServedKinds, Termination
+from certwright.apiserver.crds import scale
+from certwright.apiserver.crds.conversion import Conversions
 from certwright.apiserver.definitions import ResourceDefinition
-from certwright.apiserver.expiry import DEFAULT_TTL, EventExpiry
 from certwright.apiserver.features import FeatureGates
-from certwright.apiserver.gc import GarbageCollector
 from certwright.apiserver.health import Health
-from certwright.apiserver.impersonation import act_as
+from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Track
-from certwright.apiserver.namespace_contents import NamespaceContents
-from certwright.apiserver.namespaces import BOOTSTRAP, Namespaces
-from certwright.apiserver.negotiation import JSON, negotiate
 from certwright.apiserver.objects import decode_json, encode_json
-from certwright.apiserver.openapi import OpenApi
-from certwright.apiserver.rbac import Rbac
-from certwright.apiserver.reviews import Reviews
+from certwright.apiserver.representations import discovery
+from certwright.apiserver.representations.negotiation import JSON, negotiate
+from certwright.apiserver.representations.openapi import OpenApi
 from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
-from certwright.apiserver.service_accounts import ServiceAccounts
-from certwright.apiserver.termination import ServedKinds, Termination
-from certwright.apiserver.tokens import JWKS_PATH, TokenIssuer
-from certwright.apiserver.watch import Watches
-from certwright.apiserver.webhooks import Webhooks
+from certwright.apiserver.users import rbac, rbac_defaults
+from certwright.apiserver.users.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
+from certwright.apiserver.users.authorizer import Authorizer
+from certwright.apiserver.users.impersonation import act_as
+from certwright.apiserver.users.rbac import Rbac
+from certwright.apiserver.users.reviews import Reviews
+from certwright.apiserver.users.service_accounts import ServiceAccounts
+from certwright.apiserver.users.tokens import JWKS_PATH, TokenIssuer
+from certwright.apiserver.verbs import creates, deletes, forms, reads
+from certwright.apiserver.verbs import updates as verbs
+from certwright.apiserver.verbs.watch import Watches
 from certwright.kit import ids
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request, Response
@@ -341,7 +345,7 @@ async def _convert_failure(request: Request, response: Response) -> Response:
     if "protobuf" not in accept and "yaml" not in accept:
         return response
     # Only some clients want these, and the tables for them cost time and memory.
-    from certwright.apiserver import encodings
+    from certwright.apiserver.representations import encodings
 
     return await encodings.convert_failure(request, response)
 
@@ -349,7 +353,7 @@ async def _convert_failure(request: Request, response: Response) -> Response:
 async def _convert(call: Call, response: Response) -> Response:
     """The answer as protobuf or YAML."""
     # Only some clients want these, and the tables for them cost time and memory.
-    from certwright.apiserver import encodings
+    from certwright.apiserver.representations import encodings
 
     return await encodings.convert(call, response)
 

@@ -1,0 +1,63 @@
+"""The admission chain: what every write passes between its shape and the store.
+
+First what changes the object (our own rules, then mutating webhooks), then, once nothing changes any more,
+what judges it (our own rules, privileges and approvals, then validating webhooks). The first part runs once
+per request; the second again for each generated name that was taken (KEP-4420).
+
+Source: Kubernetes documentation, "Admission Control", phases.
+"""
+
+from __future__ import annotations
+
+from certwright.apiserver import objects
+from certwright.apiserver.admission import rules as admission
+from certwright.apiserver.admission.webhooks import Webhooks
+from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.objects import Json
+from certwright.apiserver.users import approvals, privileges
+from certwright.store.contract import Row
+
+
+class AdmissionChain:
+    """The chain of one server (`backend.Admission`)."""
+
+    def __init__(self, backend: Backend, webhooks: Webhooks) -> None:
+        self._backend = backend
+        self._webhooks = webhooks
+
+    async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
+        """Change `new` in place. True: a webhook did; then it must be shaped once more by whoever calls.
+
+        Raises `ApiError`: what a webhook refuses with, or `InternalError` where it could not be asked.
+        """
+        admission.mutate(call.definition, call.user, new, old)
+        hooks = self._webhooks.mutating(call, operation)
+        if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
+            return False
+        # Who asks is not for a webhook to say.
+        admission.mutate(call.definition, call.user, new, old)
+        return True
+
+    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
+        """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
+        definition, backend = call.definition, self._backend
+        admission.validate(definition, new, old)
+        privileges.check(backend.authorizer, call.user, definition, new, old)
+        if approvals.concerns(definition):
+            part = call.route.subresource
+            approvals.check(backend.authorizer, backend.registry, call.user, part, new, old)
+        hooks = self._webhooks.validating(call, operation)
+        if hooks:
+            await self._webhooks.validate(call, hooks, new, old, operation)
+
+    async def deleting(self, call: Call, row: Row) -> None:
+        """Ask the webhooks about a deletion. Raises what one refuses with."""
+        mutating = self._webhooks.mutating(call, "DELETE")
+        validating = self._webhooks.validating(call, "DELETE")
+        if not mutating and not validating:
+            return
+        old = objects.to_object(call.definition, row)
+        if mutating:
+            await self._webhooks.mutate(call, mutating, None, old, "DELETE")
+        if validating:
+            await self._webhooks.validate(call, validating, None, old, "DELETE")

@@ -1,0 +1,59 @@
+"""What must hold before anyone's write is accepted, and what the server itself writes into it.
+
+Order on every write: `check_shape`, the kind's own preparation, `mutate`, `validate`. A generated name that
+was taken is validated again with the next one, never mutated again (KEP-4420).
+"""
+
+from __future__ import annotations
+
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import Json
+from certwright.apiserver.verbs.metadata import check, check_name, check_update
+from certwright.kit.exchange import Identity
+from certwright.resources.errors import FieldError, invalid_object
+from certwright.resources.validation import validate as validate_kind
+
+
+def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
+    """Write the requester's identity into a new CertificateRequest (cert-manager's identity webhook)."""
+    if definition.kind == "CertificateRequest" and definition.group == "cert-manager.io" and old is None:
+        _sign_requester(user, new)
+
+
+def _sign_requester(user: Identity, new: Json) -> None:
+    spec = new.get("spec")
+    if type(spec) is not dict:
+        return
+    for name in ("username", "uid", "groups", "extra"):
+        spec.pop(name, None)
+    spec["username"] = user.name
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.groups:
+        spec["groups"] = list(user.groups)
+    if user.extra:
+        spec["extra"] = {name: list(values) for name, values in user.extra.items()}
+
+
+def check_shape(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
+
+    All that comes later may rely on the types that the schema promises.
+    """
+    metadata = new["metadata"]
+    errors: list[FieldError] = check(metadata)
+    errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
+    errors += definition.schema.validate(new, old)
+    _raise(definition, new, errors)
+
+
+def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` with every field that the kind's deeper rules forbid."""
+    errors = definition.strategy.validate(new, old)
+    _raise(definition, new, errors + validate_kind(definition.kind, definition.group, new, old))
+
+
+def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:
+    if errors:
+        name = new["metadata"].get("name", "")
+        raise invalid_object(definition.group, definition.kind, name, errors)

@@ -1,0 +1,6 @@
+"""What goes on behind the answers: garbage collection, terminating namespaces, old Events.
+
+May import:   what apiserver may
+Never holds:  anything that an answer waits for
+Modules:      aggregation, expiry, gc, namespace_contents, namespaces, owner_warnings, remains, termination
+"""

@@ -1,0 +1,283 @@
+"""Garbage: objects whose owners are gone are deleted, in the background.
+
+Keeps, by the owner's uid, who depends on it, so that a deletion costs as much as there are dependents. An
+owner that is deleted in the foreground, or that is to leave orphans, is held by a finalizer until that is
+done.
+
+Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
+owner reference across namespaces is none).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from certwright.apiserver import objects
+from certwright.apiserver.backend import Backend
+from certwright.apiserver.background.owner_warnings import OwnerWarnings
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import Owner
+from certwright.apiserver.verbs.deletes import (
+    BACKGROUND,
+    FOREGROUND,
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    remove,
+)
+from certwright.apiserver.verbs.reads import CHUNK
+from certwright.apiserver.verbs.shaping import is_released
+from certwright.store.contract import Changed, Key, Missing, Row, StoreError
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 5
+_TOGETHER = 64
+_HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
+
+
+@dataclass(slots=True)
+class _Family:
+    """Everybody who names one owner. `where` is the namespace that the owner is looked for in."""
+
+    owner: Owner
+    where: str
+    members: dict[Key, ResourceDefinition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dying:
+    """An owner that waits for its dependents."""
+
+    definition: ResourceDefinition
+    key: Key
+
+
+class GarbageCollector:
+    """Watches who owns whom, and deletes what nobody owns any more."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._families: dict[str, _Family] = {}
+        self._suspects: asyncio.Queue[str | _Dying] = asyncio.Queue()
+        self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
+        self._warnings = OwnerWarnings(backend)
+        self._working = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing left to look at."""
+        return self._suspects.empty() and not self._working
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """Note the owners of what was written."""
+        new = objects.owners_of(row.meta)
+        old = objects.owners_of(previous.meta) if previous is not None else ()
+        if new != old:
+            self._leave(row.key, old)
+            self._join(definition, row.key, new)
+        if b'"deletionTimestamp"' in row.meta:
+            self._note_dying(definition, row)
+
+    def _note_dying(self, definition: ResourceDefinition, row: Row) -> None:
+        if any(name in row.meta for name in _HELD):
+            self._suspects.put_nowait(_Dying(definition, row.key))
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget what was deleted, and suspect its dependents."""
+        self._leave(row.key, objects.owners_of(row.meta))
+        if self._families and (uid := objects.uid_of(row.meta)) in self._families:
+            self._suspects.put_nowait(uid)
+
+    def _join(self, definition: ResourceDefinition, key: Key, owners: tuple[Owner, ...]) -> None:
+        for owner in owners:
+            family = self._families.get(owner.uid)
+            if family is None:
+                family = self._families[owner.uid] = _Family(owner, key.namespace)
+                # The owner may be gone already: then no deletion will ever tell.
+                self._suspects.put_nowait(owner.uid)
+            elif key.namespace != family.where:
+                self._suspects.put_nowait(owner.uid)
+            family.members[key] = definition
+
+    def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:
+        for owner in owners:
+            family = self._families.get(owner.uid)
+            if family is not None:
+                family.members.pop(key, None)
+                if not family.members:
+                    del self._families[owner.uid]
+            if dying := self._waiting.get(owner.uid):
+                self._suspects.put_nowait(dying)
+
+    async def load(self) -> None:
+        """Find all owners in the store, once, when the server starts."""
+        for definition in one_per_bucket(self._backend):
+            after: tuple[str, str] | None = None
+            while True:
+                page = await self._backend.store.list(
+                    definition.bucket, limit=CHUNK, after=after, meta_only=True
+                )
+                for row in page.rows:
+                    self._join(definition, row.key, objects.owners_of(row.meta))
+                    if b'"deletionTimestamp"' in row.meta:
+                        self._note_dying(definition, row)
+                if not page.more or not page.rows:
+                    break
+                after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+
+    async def run(self) -> None:
+        """Load, then look after suspects for ever."""
+        await self.load()
+        while True:
+            suspect = await self._suspects.get()
+            self._working = True
+            try:
+                if isinstance(suspect, _Dying):
+                    await self._finish(suspect)
+                else:
+                    await self._examine(suspect)
+            except StoreError:
+                _log.warning("garbage collection for %s failed and is tried again", suspect, exc_info=True)
+                await self._backend.clock.sleep(1)
+                self._suspects.put_nowait(suspect)
+            finally:
+                self._working = False
+
+    # --- owners that are gone -----------------------------------------------------------------------------
+
+    async def _examine(self, uid: str) -> None:
+        family = self._families.get(uid)
+        if family is None:
+            return
+        owned = await self._lives(family.owner, family.where)
+        # Of an owner that lives only those are suspect that look for it in another namespace, or in none.
+        members = [
+            (key, definition)
+            for key, definition in family.members.items()
+            if not owned or key.namespace != family.where or not key.namespace
+        ]
+        for start in range(0, len(members), _TOGETHER):
+            some = members[start : start + _TOGETHER]
+            await asyncio.gather(*(self._bereave(definition, key, uid) for key, definition in some))
+
+    async def _lives(self, owner: Owner, namespace: str) -> bool:
+        """Whether the owner is there. A kind that is not served cannot be judged, so it counts as living;
+        so does one in a namespace, named by an object that is in none."""
+        definition = self._backend.registry.by_kind(owner.group, owner.kind)
+        if definition is None or definition.virtual or (definition.namespaced and not namespace):
+            return True
+        key = Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
+        row = await self._backend.store.latest(key)
+        return row is not None and objects.uid_of(row.meta) == owner.uid
+
+    async def _bereave(self, definition: ResourceDefinition, key: Key, uid: str, policy: str = "") -> None:
+        """Delete a dependent, or only its reference while it has another living owner."""
+        for _ in range(_ATTEMPTS):
+            row = await self._backend.store.latest(key)
+            owners = objects.owners_of(row.meta) if row is not None else ()
+            own = next((owner for owner in owners if owner.uid == uid), None)
+            if row is None or own is None:
+                return
+            if not policy:
+                await self._warnings.check(definition, row, own, self._namespaces(uid))
+                if await self._lives(own, key.namespace):
+                    return
+            others = [owner for owner in owners if owner.uid not in (uid, *self._waiting)]
+            try:
+                if any([await self._lives(owner, key.namespace) for owner in others]):
+                    await self._strip(definition, row, uid)
+                else:
+                    await remove(self._backend, definition, row, policy)
+            except (Changed, Missing):
+                continue
+            return
+
+    def _namespaces(self, uid: str) -> set[str]:
+        """Where those live who name an owner."""
+        family = self._families.get(uid)
+        return {key.namespace for key in family.members} if family is not None else set()
+
+    async def _strip(self, definition: ResourceDefinition, row: Row, uid: str) -> None:
+        obj = objects.to_object(definition, row)
+        meta = obj["metadata"]
+        meta["ownerReferences"] = [owner for owner in meta["ownerReferences"] if owner["uid"] != uid]
+        if not meta["ownerReferences"]:
+            del meta["ownerReferences"]
+        await self._backend.put(definition, row.key, objects.columns(obj), previous=row)
+
+    # --- owners that wait ---------------------------------------------------------------------------------
+
+    async def _finish(self, dying: _Dying) -> None:
+        """Go on with an owner that is held by one of our finalizers."""
+        row = await self._backend.store.latest(dying.key)
+        meta = objects.to_metadata(row) if row is not None else {}
+        held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
+        uid = meta.get("uid", "")
+        if ORPHAN_FINALIZER in held:
+            await self.orphan(uid)
+            await self._let_go(dying, ORPHAN_FINALIZER)
+        elif FOREGROUND_FINALIZER in held:
+            self._waiting[uid] = dying
+            if not await self._dependents_left(uid):
+                self._waiting.pop(uid, None)
+                await self._let_go(dying, FOREGROUND_FINALIZER)
+
+    async def _dependents_left(self, uid: str) -> bool:
+        """Delete the dependents of an owner that is going; whether it has to wait for any."""
+        family = self._families.get(uid)
+        left = False
+        for key, definition in list(family.members.items()) if family is not None else ():
+            row = await self._backend.store.latest(key)
+            if row is None:
+                continue
+            if b'"deletionTimestamp"' not in row.meta:
+                policy = FOREGROUND if objects.uid_of(row.meta) in self._families else BACKGROUND
+                await self._bereave(definition, key, uid, policy)
+                row = await self._backend.store.latest(key)
+            owners = objects.owners_of(row.meta) if row is not None else ()
+            left = left or any(owner.uid == uid and owner.block_owner_deletion for owner in owners)
+        return left
+
+    async def _let_go(self, dying: _Dying, finalizer: str) -> None:
+        backend = self._backend
+        for _ in range(_ATTEMPTS):
+            row = await backend.store.latest(dying.key)
+            if row is None or finalizer.encode() not in row.meta:
+                return
+            obj = objects.to_object(dying.definition, row)
+            meta = obj["metadata"]
+            meta["finalizers"] = [name for name in meta.get("finalizers", ()) if name != finalizer]
+            if not meta["finalizers"]:
+                del meta["finalizers"]
+            try:
+                if is_released(obj) and not dying.definition.is_crd:
+                    await backend.delete(dying.definition, row, objects.columns(obj))
+                else:
+                    await backend.put(dying.definition, dying.key, objects.columns(obj), previous=row)
+            except (Changed, Missing):
+                continue
+            return
+
+    async def orphan(self, uid: str) -> None:
+        """Take the owner of that uid out of the owner references of all its dependents."""
+        family = self._families.get(uid)
+        for key, definition in list(family.members.items()) if family is not None else ():
+            for _ in range(_ATTEMPTS):
+                row = await self._backend.store.latest(key)
+                if row is None or all(owner.uid != uid for owner in objects.owners_of(row.meta)):
+                    break
+                try:
+                    await self._strip(definition, row, uid)
+                except (Changed, Missing):
+                    continue
+                break
+
+
+def one_per_bucket(backend: Backend) -> list[ResourceDefinition]:
+    """Every resource once, in one of its versions."""
+    found: dict[str, ResourceDefinition] = {}
+    for definition in backend.registry.all():
+        if not definition.virtual:
+            found.setdefault(definition.bucket, definition)
+    return list(found.values())

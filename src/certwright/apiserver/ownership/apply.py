@@ -1,0 +1,341 @@
+"""Server-side apply: a client says what it wants of an object, and owns exactly that.
+
+Source: Kubernetes documentation, "Server-Side Apply"; KEP-555; structured-merge-diff `merge/update`;
+apimachinery `pkg/util/managedfields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json, same
+from certwright.apiserver.ownership import managed
+from certwright.apiserver.ownership.fields_merge import check_typed, merge
+from certwright.apiserver.ownership.fields_set import (
+    FieldsError,
+    Node,
+    difference,
+    intersection,
+    paths,
+    reconciled,
+    union,
+    with_named_fields,
+)
+from certwright.apiserver.ownership.fields_type import Type, type_of
+from certwright.apiserver.ownership.fields_walk import Comparison, applied_fields, compare_maps, without
+from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
+from certwright.apiserver.representations.negotiation import YAML
+from certwright.apiserver.routes import is_true
+from certwright.apiserver.verbs import bodies
+from certwright.resources.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Conflict,
+    Details,
+    InternalError,
+    invalid_object,
+    required,
+)
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_BEFORE_FIRST_APPLY = "before-first-apply"
+_KUBECTL = "kubectl"
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+_SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
+
+
+class Clash(NamedTuple):
+    """Fields that the configuration wants otherwise than their owner."""
+
+    owner: Entry
+    fields: Node
+
+
+class _Conflicts(Exception):
+    def __init__(self, clashes: list[Clash]) -> None:
+        super().__init__("conflicts")
+        self.clashes = clashes
+
+
+class _Owned(NamedTuple):
+    """An entry and its set, read."""
+
+    entry: Entry
+    fields: Node
+
+
+Owners = dict[tuple[str, str, str, str], _Owned]
+
+
+def check_options(call: Call) -> str:
+    """The manager that applies. Raises `Invalid` when there is none."""
+    name = call.query.get("fieldManager") or ""
+    errors = (
+        managed.check_manager(name) if name else [required("fieldManager", "is required for apply patch")]
+    )
+    if errors:
+        raise invalid_object("meta.k8s.io", "PatchOptions", "", errors)
+    return name
+
+
+def read_configuration(call: Call) -> Json:
+    """The applied configuration. Raises `BadRequest`."""
+    try:
+        value = bodies.read_value(call.request.body, YAML)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding YAML: {error.message}") from None
+    if type(value) is not dict:
+        raise BadRequest("error decoding YAML: the configuration must be an object")
+    _check_type(call, value)
+    if type(value.get("metadata")) is dict and value["metadata"].get(MANAGED) is not None:
+        raise BadRequest("metadata.managedFields must be nil")
+    return value
+
+
+def _check_type(call: Call, config: Json) -> None:
+    definition = call.definition
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if version == definition.api_version and kind == definition.kind:
+        return
+    raise BadRequest(f"invalid object type: {version}, Kind={kind}")
+
+
+def apply(backend: Backend, call: Call, config: Json, live: Json | None) -> Json:
+    """`live` with the configuration applied, its owners brought up to date.
+
+    `live` None: there is no such object yet. Raises `Conflict` where others own what the configuration
+    wants otherwise, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration
+    that does not have the kind's form.
+    """
+    manager, force = check_options(call), is_true(call.query, "force")
+    work = _Application(backend, call, config, live)
+    try:
+        try:
+            new = work.run(manager, force=force)
+        except _Conflicts as conflicts:
+            new = work.after_conflicts(manager, conflicts.clashes)
+    except FieldsError as error:
+        raise _not_typed(call, error) from None
+    return new
+
+
+def _not_typed(call: Call, error: FieldsError) -> ApiError:
+    definition, route = call.definition, call.route
+    where = f"{route.namespace}/{route.name}; {definition.api_version}, Kind={definition.kind}"
+    failure = InternalError(f"failed to create typed patch object ({where}): {error}")
+    failure.reason = ""
+    return failure
+
+
+class _Application:
+    """One configuration on its way into one object."""
+
+    def __init__(self, backend: Backend, call: Call, config: Json, live: Json | None) -> None:
+        self.backend = backend
+        self.call = call
+        self.config = config
+        self.live = managed.blank(call.definition) if live is None else live
+        self.created = live is None
+        self.kind = type_of(call.definition)
+
+    def run(self, manager: str, *, force: bool) -> Json:
+        """The merged object. Raises `_Conflicts` and `FieldsError`."""
+        owners = self._owners()
+        key = (manager, APPLY, "", self.call.route.subresource)
+        check_typed(self.kind, self.config)
+        merged = merge(self.kind, _plain(self.live), self.config)
+        last = owners.get(key)
+        mine = self._claimed()
+        entry = managed.new_entry(self.call, manager, APPLY, b"", last.entry.time if last else None)
+        owners[key] = _Owned(entry, mine)
+        if last is not None and last.fields:
+            merged = self._pruned(merged, owners, last)
+        found = self._compared(merged)
+        self._settle(owners, key, found, force=force)
+        return self._finished(owners, key, merged, manager)
+
+    def _owners(self) -> Owners:
+        """Who owns what of the stored object. What nobody ever owned is the owner's of before."""
+        raw = self.live["metadata"].get(MANAGED)
+        found: Owners = {}
+        for entry in managed.read_entries(raw) if raw is not None else ():
+            kind = managed.type_in_version(self.backend, self.call.definition, entry.api_version)
+            if kind is not None:
+                found[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
+        if not found and not self.created:
+            fields = managed.compare(
+                self.call.definition, None, self.live, subresource=self.call.route.subresource
+            )
+            entry = managed.new_entry(self.call, _BEFORE_FIRST_APPLY, UPDATE, b"", self.backend.timestamp())
+            if fields.touched:
+                found[entry.key] = _Owned(entry, fields.touched)
+        return found
+
+    def _claimed(self) -> Node:
+        """What the configuration claims, less what this kind of write cannot change."""
+        claimed = applied_fields(self.kind, self.config)
+        if self.call.route.subresource:
+            claimed.pop("f:spec", None)
+        elif self.call.definition.status_subresource:
+            claimed.pop("f:status", None)
+        return claimed
+
+    def _compared(self, merged: Json) -> Comparison:
+        definition, subresource = self.call.definition, self.call.route.subresource
+        return managed.compare(definition, self.live, merged, subresource=subresource)
+
+    def _settle(
+        self, owners: Owners, key: tuple[str, str, str, str], found: Comparison, *, force: bool
+    ) -> None:
+        """Take from the others what has changed. Raises `_Conflicts` unless forced."""
+        clashes: list[Clash] = []
+        for name, owned in list(owners.items()):
+            if name == key:
+                continue
+            clash = intersection(owned.fields, found.touched)
+            if clash:
+                clashes.append(Clash(owned.entry, clash))
+            left = difference(difference(owned.fields, clash), found.removed)
+            owners[name] = _Owned(owned.entry, left)
+        if clashes and not force:
+            raise _Conflicts(clashes)
+
+    def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
+        """`merged` less what the applier does not apply any more and nobody else owns."""
+        kind = managed.type_in_version(self.backend, self.call.definition, last.entry.api_version)
+        if kind is None:
+            return merged
+        lasts = with_named_fields(last.fields, kind)
+        pruned = without(kind, merged, lasts)
+        before = with_named_fields(applied_fields(kind, merged), kind)
+        by_version: dict[str, Node] = {}
+        for owned in owners.values():
+            version = owned.entry.api_version
+            by_version[version] = union(by_version.get(version, {}), owned.fields)
+        for version in sorted(by_version, key=lambda version: version != last.entry.api_version):
+            there = managed.type_in_version(self.backend, self.call.definition, version)
+            if there is not None:
+                kept = union(_named(there, pruned), with_named_fields(by_version[version], there))
+                pruned = without(there, merged, difference(_named(there, merged), kept))
+        gone = intersection(difference(before, _named(kind, pruned)), lasts)
+        found: Json = without(kind, merged, gone)
+        return found
+
+    def _finished(self, owners: Owners, key: tuple[str, str, str, str], merged: Json, manager: str) -> Json:
+        changed = self.created or not same(merged, _plain(self.live))
+        entries = []
+        for name, owned in owners.items():
+            fields = _ownable(owned.fields) if name == key else owned.fields
+            if fields:
+                time = self.backend.timestamp() if name == key and changed else None
+                entries.append(managed.with_fields(owned.entry, encode_sorted(fields), time))
+        # A copy: parts are the live object's, and what follows changes the new one in place.
+        new: Json = decode_json(encode_json(merged))
+        managed.put(new["metadata"], managed.write_entries(entries))
+        if manager == _KUBECTL:
+            _write_last_applied(new, self.config)
+        return new
+
+    # --- kubectl ------------------------------------------------------------------------------------------
+
+    def after_conflicts(self, manager: str, clashes: list[Clash]) -> Json:
+        """What kubectl has applied on the client's side is its own: no conflict. Raises `Conflict`."""
+        if manager != _KUBECTL:
+            raise _conflict(clashes)
+        allowed = self._last_applied_fields()
+        left = [Clash(owner, difference(fields, allowed)) for owner, fields in clashes]
+        left = [clash for clash in left if clash.fields]
+        if left:
+            raise _conflict(left)
+        return self.run(manager, force=True)
+
+    def _last_applied_fields(self) -> Node:
+        """What the last configuration that kubectl applied on its side has set, and is still so."""
+        text = (self.live["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
+        try:
+            last = decode_json(text.encode()) if text else None
+            if type(last) is not dict or last.get("apiVersion") != self.call.definition.api_version:
+                return {}
+            check_typed(self.kind, last)
+            found = compare_maps(self.kind, last, _plain(self.live))
+            fields = applied_fields(self.kind, last)
+            return difference(difference(fields, found.touched), found.removed)
+        except (msgspec.DecodeError, FieldsError):
+            return {}
+
+
+def _ownable(fields: Node) -> Node:
+    """A set less what nobody owns, as the server sets it or the path says it."""
+    left = {
+        name: node for name, node in fields.items() if name not in ("f:apiVersion", "f:kind", "f:metadata")
+    }
+    meta = {name: node for name, node in fields.get("f:metadata", {}).items() if name not in _SERVER_SET}
+    return {"f:metadata": meta, **left} if meta else left
+
+
+def _named(kind: Type, value: Any) -> Node:
+    return with_named_fields(applied_fields(kind, value), kind)
+
+
+def encode_sorted(fields: Node) -> bytes:
+    """A set as it is stored."""
+    return msgspec.json.encode(fields, order="deterministic")
+
+
+def _plain(live: Json) -> Json:
+    """The object without its managed fields."""
+    return {**live, "metadata": {name: value for name, value in live["metadata"].items() if name != MANAGED}}
+
+
+def _write_last_applied(new: Json, config: Json) -> None:
+    """Keep kubectl's own note up to date, where it has one, for the day it applies on its side again."""
+    annotations = new["metadata"].get("annotations") or {}
+    if not annotations.get(LAST_APPLIED):
+        return
+    meta = dict(config.get("metadata") or {})
+    if LAST_APPLIED in (meta.get("annotations") or {}):
+        meta["annotations"] = {key: item for key, item in meta["annotations"].items() if key != LAST_APPLIED}
+    text = msgspec.json.encode({**config, "metadata": meta}, order="sorted").decode() + "\n"
+    changed = {**annotations, LAST_APPLIED: text}
+    if sum(len(key) + len(item.encode()) for key, item in changed.items()) > _MAX_ANNOTATIONS_BYTES:
+        del changed[LAST_APPLIED]
+    new["metadata"]["annotations"] = changed
+
+
+# --- conflicts --------------------------------------------------------------------------------------------
+
+
+def _conflict(clashes: list[Clash]) -> Conflict:
+    ordered = sorted(clashes, key=lambda clash: clash.owner.identity)
+    single = [(owner, path) for owner, fields in ordered for path in paths(fields)]
+    causes = tuple(
+        Cause(reason="FieldManagerConflict", message=f"conflict with {_called(owner)}", field=path)
+        for owner, path in single
+    )
+    return Conflict(_sentence(ordered, single), details=Details(causes=causes))
+
+
+def _sentence(clashes: list[Clash], single: list[tuple[Entry, str]]) -> str:
+    if len(single) == 1:
+        owner, path = single[0]
+        return f"Apply failed with 1 conflict: conflict with {_called(owner)}: {path}"
+    return f"Apply failed with {len(single)} conflicts: " + "\n".join(_lines(clashes))
+
+
+def _lines(clashes: list[Clash]) -> Iterator[str]:
+    for owner, fields in clashes:
+        yield f"conflicts with {_called(owner)}:"
+        for path in paths(fields):
+            yield f"- {path}"
+
+
+def _called(owner: Entry) -> str:
+    text = encode_json(owner.manager).decode()
+    if owner.subresource:
+        text += f" with subresource {encode_json(owner.subresource).decode()}"
+    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text

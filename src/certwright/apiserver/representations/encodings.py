@@ -1,0 +1,158 @@
+"""Answers that were made as JSON, as protobuf or YAML for clients that prefer it.
+
+Verbs make JSON, which is what is stored; who wants something else pays for it here.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; apiserver
+`pkg/endpoints/handlers` (watch: frames with four bytes of length before them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from certwright.apiserver.backend import Call
+from certwright.apiserver.objects import decode_json
+from certwright.apiserver.representations import protobuf, protobuf_encode, protobuf_fields
+from certwright.apiserver.representations.negotiation import JSON, YAML, failure_wire, negotiate
+from certwright.apiserver.representations.protobuf_wire import put_piece
+from certwright.kit.exchange import Request, Response
+from certwright.resources.errors import InternalError
+from certwright.resources.yaml_writer import write_yaml
+
+_log = logging.getLogger(__name__)
+_KEPT_BYTES = 32 * 1024  # of an event whose frame is kept for the next watcher
+_TOGETHER = 200  # items encoded before others get their turn
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What an answer is, and its items where it is a list; they stay as they are."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] | None = None
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+async def convert(call: Call, response: Response) -> Response:
+    """The answer in the form that the client wants. Raises `NotAcceptable`: it cannot be had in any."""
+    if response.headers.get("content-type") != JSON:
+        return response
+    if response.stream is not None and call.verb == "watch":
+        response.headers["content-type"] = call.form.wire + ";stream=watch"
+        response.stream = Frames(response.stream)
+        return response
+    return await _convert_whole(call.request, response, call.form.wire)
+
+
+async def convert_failure(request: Request, response: Response) -> Response:
+    """The `Status` of a request that failed, in the form that the client wants."""
+    wire = failure_wire(request.headers.get("accept", ""))
+    return response if wire == JSON else await _convert_whole(request, response, wire)
+
+
+async def _convert_whole(request: Request, response: Response, wire: str) -> Response:
+    if wire == YAML:
+        return await _as_yaml(response)
+    body = await _whole(response)
+    try:
+        encoded = await _encode(body)
+    except protobuf.NoSuchForm:
+        # Then whatever the client named next will have to do.
+        negotiate(request.headers.get("accept", ""))
+        return Response(response.status, response.headers, body)
+    response.headers["content-type"] = wire
+    return Response(response.status, response.headers, encoded)
+
+
+async def _as_yaml(response: Response) -> Response:
+    body = await _whole(response)
+    text = (await asyncio.to_thread(write_yaml, decode_json(body))).encode()
+    response.headers["content-type"] = YAML
+    return Response(response.status, response.headers, text)
+
+
+async def _whole(response: Response) -> bytes:
+    """All of an answer: the length of a message must be known before it is sent."""
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await _close(response.stream)
+
+
+async def _close(stream: AsyncIterator[bytes]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def _encode(body: bytes) -> bytes:
+    """An answer as protobuf. Raises `NoSuchForm`."""
+    head = _head(body)
+    if head.items is None:
+        return protobuf.encode(decode_json(body))
+    item = _item_message(head)
+    parts = [put_piece(b"\x0a", protobuf_encode.message("meta.v1.ListMeta")(head.metadata))]
+    for start in range(0, len(head.items), _TOGETHER):
+        if start:
+            await asyncio.sleep(0)
+        some = head.items[start : start + _TOGETHER]
+        parts += [put_piece(b"\x12", protobuf.encode_as(item, decode_json(raw))) for raw in some]
+    return protobuf.envelope(head.api_version, head.kind, b"".join(parts))
+
+
+def _item_message(head: _Head) -> str:
+    """The message of a list's items. Raises `NoSuchForm`."""
+    name = protobuf_fields.message_of(head.api_version, head.kind)
+    fields = protobuf_fields.fields_of(name) if name else ()
+    if [field.name for field in fields] != ["metadata", "items"]:
+        raise protobuf.NoSuchForm("the kind is no list with a protobuf form")
+    return fields[1].type
+
+
+class Frames:
+    """The lines of a watch as frames: four bytes of length, then an event with an enveloped object in it."""
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        self._lines = lines
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = await anext(self._lines)
+        if len(chunk) < _KEPT_BYTES and chunk.find(b"\n") == len(chunk) - 1:
+            return _kept_frame(chunk)
+        return b"".join([_frame(line) for line in chunk.splitlines()])
+
+    async def aclose(self) -> None:
+        """Stop; harmless when repeated."""
+        await _close(self._lines)
+
+
+def _frame(line: bytes) -> bytes:
+    """The frame of one event."""
+    event = decode_json(line)
+    kind, obj = event["type"], event["object"]
+    try:
+        encoded = protobuf.encode(obj)
+    except protobuf.NoSuchForm as error:
+        _log.error("an event of %s has no protobuf form: %s", obj.get("kind"), error)
+        kind = "ERROR"
+        encoded = protobuf.encode(InternalError("Internal error occurred: no protobuf form").status())
+    message = put_piece(b"\x0a", kind.encode()) + put_piece(b"\x12", put_piece(b"\x0a", encoded))
+    return len(message).to_bytes(4, "big") + message
+
+
+_kept_frame = lru_cache(maxsize=128)(_frame)
+"""Many watchers are told of the same event, one after the other."""

@@ -1,0 +1,8 @@
+"""What an object must look like: prune, default, check, and run CEL rules, by a structural schema.
+
+May import:   what apiserver may
+Never holds:  what one kind does beside its schema (to kinds)
+Modules:      cel, cel_addresses, cel_declare, cel_formats, cel_functions, cel_numbers, cel_regex,
+              cel_rules, cel_schema, field_paths, jsonpath, schema, schema_check, schema_embedded,
+              schema_errors, schema_formats, schema_ratchet, schema_scalars, schema_walk
+"""

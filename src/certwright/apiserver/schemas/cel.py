@@ -1,0 +1,480 @@
+"""The Common Expression Language as Kubernetes speaks it; the one module that knows which library runs it.
+
+Import it only when there is a rule to compile: the library and its messages take 12 MB.
+
+A rule is compiled twice. Once with the types of the schema, when a CustomResourceDefinition is checked: the
+texts of what is wrong are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
+
+Known differences from Kubernetes, which uses the Go implementation:
+- Cost is not counted. A rule may take 9,999 steps of comprehensions (the library's own limit, about a
+  millisecond), which is reported as Kubernetes reports a rule that exceeds its cost.
+- `transformMap` and `transformMapEntry` are refused when they are compiled.
+- Two lists of type set or map are the same only when their items are in the same order.
+
+Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in
+Kubernetes"; KEP-2876.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+from certwright.apiserver.schemas import cel_functions
+from certwright.apiserver.schemas.cel_functions import Function
+
+# Neither library tells its types to mypy.
+cel: Any = import_module("cel_expr_python.cel")
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+duration_pb2: Any = import_module("google.protobuf.duration_pb2")
+message_factory: Any = import_module("google.protobuf.message_factory")
+struct_pb2: Any = import_module("google.protobuf.struct_pb2")
+timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
+wrappers_pb2: Any = import_module("google.protobuf.wrappers_pb2")
+FieldDescriptor: Any = import_module("google.protobuf.descriptor").FieldDescriptor
+
+EXTENSIONS = ("optional", "strings", "sets", "lists", "two-var-comprehensions")
+
+TIMESTAMP = "google.protobuf.Timestamp"
+DURATION = "google.protobuf.Duration"
+
+
+def _config(*more: str) -> Any:
+    names = "".join(f"- name: {name}\n  version: latest\n" for name in (*EXTENSIONS, *more))
+    return cel.NewEnvConfigFromYaml(f"name: kubernetes\nextensions:\n{names}")
+
+
+_BINDINGS = "bindings"  # `cel.bind`, which rules of Kubernetes do not have; ours are wrapped in it
+_OLD, _HAS_OLD = "oldSelf__", "hasOldSelf__"
+
+
+class CompileError(Exception):
+    """The expression is wrong; the text says where, with the line and a mark under it."""
+
+
+class EvaluationError(Exception):
+    """The expression could not be evaluated on this object, in the words of Kubernetes."""
+
+
+class CostExceeded(EvaluationError):
+    """The evaluation took more steps than any may take."""
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an object as rules see it: its name, its kind in the terms of `Types.message`."""
+
+    name: str
+    kind: str
+    repeated: bool = False
+
+
+class Types:
+    """The types that one schema needs, made as messages in a pool of their own."""
+
+    _SCALARS: ClassVar[dict[str, int]] = {
+        "string": FieldDescriptor.TYPE_STRING,
+        "int": FieldDescriptor.TYPE_INT64,
+        "double": FieldDescriptor.TYPE_DOUBLE,
+        "bool": FieldDescriptor.TYPE_BOOL,
+        "bytes": FieldDescriptor.TYPE_BYTES,
+    }
+    _KNOWN: ClassVar[dict[str, str]] = {
+        "timestamp": TIMESTAMP,
+        "duration": DURATION,
+        "dyn": "google.protobuf.Value",
+        "list": "google.protobuf.ListValue",
+        "map": "google.protobuf.Struct",
+    }
+
+    def __init__(self) -> None:
+        self._file = descriptor_pb2.FileDescriptorProto(name="self.proto", syntax="proto2")
+        self._file.dependency.extend(_BASE_FILES)
+        self._count = 0
+
+    def message(self, fields: Iterable[Field], maps: Mapping[str, str]) -> str:
+        """A new message type with `fields` and, for each of `maps`, a map from strings to that kind."""
+        name = f"selfType{self._count}"
+        self._count += 1
+        made = self._file.message_type.add(name=name)
+        # Names that differ in an underscore or in case only would have the same name in JSON.
+        made.options.deprecated_legacy_json_field_conflicts = True
+        for field in fields:
+            self._set_kind(self._new_field(made, field.name), field.kind, repeated=field.repeated)
+        for key, kind in maps.items():
+            # The library wants the type of a map's entries to be called so.
+            entry_name = "".join(word[:1].upper() + word[1:] for word in key.split("_")) + "Entry"
+            if any(entry.name == entry_name for entry in made.nested_type):
+                self._set_kind(self._new_field(made, key), "dyn")
+                continue
+            entry = made.nested_type.add(name=entry_name)
+            entry.options.map_entry = True
+            self._set_kind(entry.field.add(name="key", number=1), "string")
+            self._set_kind(entry.field.add(name="value", number=2), kind)
+            self._set_kind(self._new_field(made, key), f"{name}.{entry.name}", repeated=True)
+        return name
+
+    @staticmethod
+    def _new_field(made: Any, name: str) -> Any:
+        return made.field.add(name=name, number=len(made.field) + 1)
+
+    def _set_kind(self, field: Any, kind: str, *, repeated: bool = False) -> None:
+        field.label = FieldDescriptor.LABEL_REPEATED if repeated else FieldDescriptor.LABEL_OPTIONAL
+        if kind in self._SCALARS:
+            field.type = self._SCALARS[kind]
+        else:
+            field.type = FieldDescriptor.TYPE_MESSAGE
+            field.type_name = "." + self._KNOWN.get(kind, kind)
+
+    def checker(self, of_self: str) -> Checker:
+        """Checks rules whose `self` is of that type: a message's name, `string`, `list(int)`, …"""
+        pool = _new_pool()
+        pool.Add(self._file)
+        return Checker(pool, _type(of_self))
+
+
+def _type(name: str) -> Any:
+    if name.startswith("list(") and name.endswith(")"):
+        return cel.Type.List(_type(name[5:-1]))
+    if name.startswith("map(") and name.endswith(")"):
+        return cel.Type.Map(cel.Type.STRING, _type(name[4:-1]))
+    known = {
+        "string": cel.Type.STRING,
+        "int": cel.Type.INT,
+        "double": cel.Type.DOUBLE,
+        "bool": cel.Type.BOOL,
+        "bytes": cel.Type.BYTES,
+        "dyn": cel.Type.DYN,
+        "timestamp": cel.Type.TIMESTAMP,
+        "duration": cel.Type.DURATION,
+    }
+    found = known.get(name)
+    return found if found is not None else cel.Type(name)
+
+
+# --- Kubernetes' functions ---------------------------------------------------------------------------------
+
+_PACKAGE = "kubernetes"
+_VALUE = "Value"
+_BASE = (struct_pb2, timestamp_pb2, duration_pb2, wrappers_pb2)
+_BASE_FILES = tuple(module.DESCRIPTOR.name for module in _BASE)
+
+
+def _new_pool() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for module in _BASE:
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    pool.Add(_carriers_file())
+    return pool
+
+
+@cache
+def _carriers_file() -> Any:
+    """The types that CEL does not have, as messages.
+
+    While a rule is checked each is a type of its own. While it runs all are one, which names its type: the
+    library tells overloads apart by kind only there, and all messages are of one kind.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package=_PACKAGE, syntax="proto3")
+    for name in cel_functions.CARRIERS:
+        file.message_type.add(name=name)
+    value = file.message_type.add(name=_VALUE)
+    text, optional, repeated = (
+        FieldDescriptor.TYPE_STRING,
+        FieldDescriptor.LABEL_OPTIONAL,
+        FieldDescriptor.LABEL_REPEATED,
+    )
+    value.field.add(name="type", number=1, type=text, label=optional)
+    value.field.add(name="raw", number=2, type=text, label=repeated)
+    return file
+
+
+def _overload(name: str, takes: Sequence[str], gives: str, function: Function, run: Any = None) -> Any:
+    return cel.Overload(
+        f"kubernetes_{name}_{'_'.join(takes)}".replace(".", "_"),
+        _type(gives),
+        [_type(kind) for kind in takes],
+        is_member=function.member,
+        impl=run,
+    )
+
+
+def _for_checks() -> Any:
+    """The functions as declared, each overload with its own types; nothing runs."""
+
+    def named(kind: str) -> str:
+        return f"{_PACKAGE}.{kind}" if kind in cel_functions.CARRIERS else kind
+
+    declared = [
+        cel.FunctionDecl(
+            name, [_overload(name, [named(kind) for kind in f.takes], named(f.gives), f) for f in functions]
+        )
+        for name, functions in cel_functions.FUNCTIONS.items()
+    ]
+    return cel.CelExtension("kubernetes", [*declared, *_comparisons()])
+
+
+def _for_runs(pool: Any) -> Any:
+    """The functions as they run: overloads that look the same then are one."""
+    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{_VALUE}"))
+    return cel.CelExtension(
+        "kubernetes",
+        [
+            cel.FunctionDecl(name, _merged_overloads(name, functions, made))
+            for name, functions in cel_functions.FUNCTIONS.items()
+        ],
+    )
+
+
+def _run_kind(kind: str) -> str:
+    if kind in cel_functions.CARRIERS:
+        return f"{_PACKAGE}.{_VALUE}"
+    return "list(dyn)" if kind.startswith("list(") else "map(dyn)" if kind.startswith("map(") else kind
+
+
+def _merged_overloads(name: str, functions: Sequence[Function], made: Any) -> list[Any]:
+    groups: dict[tuple[str, ...], list[Function]] = {}
+    for function in functions:
+        groups.setdefault(tuple(_run_kind(kind) for kind in function.takes), []).append(function)
+    overloads = []
+    for takes, group in groups.items():
+        gives = {_run_kind(function.gives) for function in group}
+        result = gives.pop() if len(gives) == 1 else "dyn"
+        overloads.append(_overload(name, takes, result, group[0], _dispatcher(group, made)))
+    return overloads
+
+
+def _dispatcher(group: Sequence[Function], made: Any) -> Callable[..., Any]:
+    carriers = frozenset(cel_functions.CARRIERS)
+    table = {
+        tuple(kind if kind in carriers else "" for kind in function.takes): function
+        for function in reversed(group)
+    }
+
+    def run(*args: Any) -> Any:
+        function = table.get(tuple(arg.type if isinstance(arg, made) else "" for arg in args))
+        if function is None:
+            raise ValueError("no such overload")
+        result = function.run(*(tuple(arg.raw) if isinstance(arg, made) else arg for arg in args))
+        return made(type=function.gives, raw=result) if function.gives in carriers else result
+
+    return run
+
+
+def _comparisons() -> list[Any]:
+    """Numbers of different types may be compared: the library does it, but its check does not know."""
+    numbers = ("int", "uint", "double")
+    kinds = {"int": cel.Type.INT, "uint": cel.Type.UINT, "double": cel.Type.DOUBLE}
+    return [
+        cel.FunctionDecl(
+            operator,
+            [
+                cel.Overload(f"mixed_{operator}_{one}_{other}", cel.Type.BOOL, [kinds[one], kinds[other]])
+                for one in numbers
+                for other in numbers
+                if one != other
+            ],
+        )
+        for operator in ("_<_", "_<=_", "_>_", "_>=_")
+    ]
+
+
+# --- compiling --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check of an expression tells: the type of its value, and whether it looks at `oldSelf`."""
+
+    gives: str
+    uses_old: bool
+
+
+class Checker:
+    """Checks expressions against the type of `self`."""
+
+    def __init__(self, pool: Any, of_self: Any) -> None:
+        extension = _for_checks()
+
+        def env(*libraries: str, **more: Any) -> Any:
+            return cel.NewEnv(
+                descriptor_pool=pool,
+                config=_config(*libraries),
+                variables={"self": of_self, **more},
+                extensions=[extension],
+            )
+
+        self._plain = env()
+        self._with_old = env(oldSelf=of_self)
+        self._optional = env(_BINDINGS, **{_OLD: of_self})
+
+    def check(self, expression: str, *, optional_old: bool = False) -> Checked:
+        """The type of an expression's value. Raises `CompileError`."""
+        try:
+            if optional_old:
+                compiled = self._optional.compile(_bound(expression, f"optional.of({_OLD})"))
+            else:
+                compiled = self._with_old.compile(expression)
+        except RuntimeError as error:
+            raise CompileError(_compile_text(str(error), wrapped=optional_old)) from None
+        return Checked(compiled.return_type().name().lower(), self.uses_old(expression))
+
+    def uses_old(self, expression: str) -> bool:
+        """Whether a right expression refers to `oldSelf`."""
+        return _uses_old(self._plain, expression)
+
+
+def _uses_old(env: Any, expression: str) -> bool:
+    if "oldSelf" not in expression:
+        return False
+    try:
+        env.compile(expression)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _bound(expression: str, old: str) -> str:
+    # The expression has lines of its own, so that columns stay and a comment at its end ends there.
+    return f"cel.bind(oldSelf, {old},\n{expression}\n)"
+
+
+_POSITION = re.compile(r"<input>:(\d+):")
+
+
+_CHECKED_IN_GO = (
+    (re.compile(r"\bgoogle\.protobuf\.Timestamp\b"), "timestamp"),
+    (re.compile(r"\bgoogle\.protobuf\.Duration\b"), "duration"),
+    (re.compile(r"\bgoogle\.protobuf\.Value\b"), "dyn"),
+    (re.compile(r"\bnull_type\b"), "null"),
+    (re.compile(r"\*error\*"), "!error!"),
+    (re.compile(r"(undefined field '[^']*') not found in struct '[^']*'"), r"\1"),
+    (
+        re.compile(r"expression of type ('[^']*') cannot be the operand of a select operation"),
+        r"type \1 does not support field selection",
+    ),
+)
+
+
+_NO_OVERLOAD = re.compile(
+    r"<input>:\d+:(\d+): found no matching overload for '(\w+)' applied to '\((.*?)\)'\n \| (.*)\n"
+)
+
+
+def _as_member(found: re.Match[str]) -> str:
+    """A function called on a value is shown as it is called: `string.(int)`."""
+    name, types, line = found[2], found[3], found[4]
+    before = line[: int(found[1]) - 1].rstrip()
+    if name.startswith("_") or not before.endswith(f".{name}"):
+        return found[0]
+    depth, end = 0, len(types)
+    for index, mark in enumerate(types):
+        depth += (mark == "(") - (mark == ")")
+        if mark == "," and not depth:
+            end = index
+            break
+    return found[0].replace(f"'({types})'", f"'{types[:end]}.({types[end + 2 :]})'", 1)
+
+
+def _compile_text(text: str, *, wrapped: bool) -> str:
+    text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    for pattern, words in _CHECKED_IN_GO:
+        text = pattern.sub(words, text)
+    text = _NO_OVERLOAD.sub(_as_member, text)
+    return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
+
+
+@cache
+def _environment(names: tuple[str, ...]) -> Any:
+    """Where expressions with these variables run."""
+    pool = _new_pool()
+    return cel.NewEnv(
+        descriptor_pool=pool,
+        config=_config(_BINDINGS),
+        variables=dict.fromkeys(names, cel.Type.DYN),
+        extensions=[_for_runs(pool)],
+    )
+
+
+class Expression:
+    """An expression of any variables, ready to run. Raises `CompileError`."""
+
+    def __init__(self, text: str, variables: tuple[str, ...]) -> None:
+        try:
+            self._compiled = _environment(variables).compile(text)
+        except RuntimeError as error:
+            raise CompileError(_compile_text(str(error), wrapped=False)) from None
+
+    def run(self, data: Mapping[str, Any]) -> Any:
+        """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them."""
+        try:
+            result = self._compiled.eval(data=data)
+        except RuntimeError as error:
+            raise _failure(str(error)) from None
+        if result.type() == cel.Type.ERROR:
+            raise _failure(str(result.value()))
+        return result.value()
+
+
+class Program:
+    """A rule on `self` and `oldSelf`, ready to run. Raises `CompileError`."""
+
+    def __init__(self, expression: str, *, optional_old: bool = False) -> None:
+        self.uses_old = _uses_old(_environment(("self",)), expression)
+        self._optional = optional_old and self.uses_old
+        if self._optional:
+            expression = _bound(expression, f"{_HAS_OLD} ? optional.of({_OLD}) : optional.none()")
+        self._expression = Expression(expression, ("self", "oldSelf", _OLD, _HAS_OLD))
+
+    def run(self, new: Any, old: Any = None) -> Any:
+        """The value for `self` = `new`. Raises `EvaluationError`, `CostExceeded` among them."""
+        if self._optional:
+            return self._expression.run({"self": new, _OLD: old, _HAS_OLD: old is not None})
+        return self._expression.run({"self": new, "oldSelf": old} if self.uses_old else {"self": new})
+
+
+def timestamp(text: str) -> Any:
+    """An instant as rules take it, from RFC 3339. Raises `ValueError`."""
+    made = timestamp_pb2.Timestamp()
+    made.FromJsonString(text)
+    return made
+
+
+def duration(length: timedelta) -> Any:
+    """A length of time as rules take it."""
+    made = duration_pb2.Duration()
+    made.FromTimedelta(length)
+    return made
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------
+
+_STATUS = re.compile(r"^[A-Z_]+: ")
+_CODE = re.compile(r" \[[A-Z_]+\]$")
+_SAME_IN_GO: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
+    (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
+    (re.compile(r"divide by zero"), "division by zero"),
+    (re.compile(r"No matching overloads found.*", re.DOTALL), "no such overload"),
+    (re.compile(r"Applying SELECT to non-message type|Invalid container type.*"), "no such overload"),
+    (re.compile(r"Iteration budget exceeded"), "operation cancelled: actual cost limit exceeded"),
+)
+
+
+def _failure(text: str) -> EvaluationError:
+    text = _CODE.sub("", _STATUS.sub("", text))
+    for pattern, words in _SAME_IN_GO:
+        if match := pattern.fullmatch(text):
+            text = match.expand(words)
+            break
+    kind = CostExceeded if text.startswith("operation cancelled") else EvaluationError
+    return kind(text)

@@ -1,0 +1,237 @@
+"""Checks of single values against a schema: type, enum, strings, numbers.
+
+Source: kube-openapi `pkg/validation/validate` (type, values, formats).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from certwright.apiserver.schemas import schema_errors as words
+from certwright.apiserver.schemas.schema_errors import Path
+from certwright.apiserver.schemas.schema_formats import check_for
+from certwright.resources.errors import FieldError
+
+Check = Callable[[Any, Path, list[FieldError]], None]
+"""Appends what is wrong with the value."""
+
+Schema = Mapping[str, Any]
+
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+_JSON: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_SAYS_NOTHING = frozenset(
+    {"type", "description", "title", "default", "example", "externalDocs", "x-kubernetes-map-type"}
+)
+
+
+def simple_type(schema: Schema) -> type | None:
+    """The Python type of values when that is all the schema asks (strings, booleans), for a quick look."""
+    if schema.keys() <= _SAYS_NOTHING and schema.get("type") in ("string", "boolean"):
+        return _PYTHON[schema["type"]][0]
+    return None
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+def _types(schema: Schema) -> tuple[str, ...]:
+    if schema.get("x-kubernetes-int-or-string"):
+        return ("integer", "string")
+    kind = schema.get("type")
+    return (kind,) if kind else ()
+
+
+def allowed_types(schema: Schema) -> frozenset[type]:
+    """The Python types of the values that `schema` means; none where it says nothing."""
+    return frozenset(python for name in _types(schema) for python in _PYTHON.get(name, ()))
+
+
+def type_check(schema: Schema) -> Check | None:
+    """The check of the type, or None where any will do."""
+    types = _types(schema)
+    if not types:
+        return None
+    allowed = allowed_types(schema)
+    nullable = bool(schema.get("nullable"))
+    form = str(schema.get("format", "")) if check_for(str(schema.get("format", ""))) else ""
+    takes_whole_floats = "integer" in types
+
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        kind = type(value)
+        if kind in allowed or (value is None and nullable):
+            return
+        if kind is float and takes_whole_floats and value.is_integer():
+            return
+        errors.append(_type_error(path, value, types, form))
+
+    return check
+
+
+def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) -> FieldError:
+    # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
+    if form and value is not None and not isinstance(value, (str, list)):
+        found = {int: "int64", float: "float64"}.get(type(value), "")
+        return words.wrong_type(path, form, found)
+    return words.wrong_type(path, ",".join(types), _JSON[type(value)])
+
+
+# --- values -----------------------------------------------------------------------------------------------
+
+
+def enum_check(schema: Schema) -> list[Check]:
+    """The check that the value is one of those listed."""
+    allowed: list[Any] | None = schema.get("enum")
+    if not allowed:
+        return []
+    texts = frozenset(item for item in allowed if isinstance(item, str))
+    # True == 1 in Python, but not in JSON.
+    others = frozenset(msgspec.json.encode(item) for item in allowed if not isinstance(item, str))
+    shown = tuple(item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in allowed)
+
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        if value not in texts if type(value) is str else msgspec.json.encode(value) not in others:
+            errors.append(words.not_in_enum(path, value, shown))
+
+    return [check]
+
+
+def string_checks(schema: Schema) -> list[Check]:
+    """Length, pattern and format."""
+    checks = [*_length_checks(schema), *_pattern_check(schema)]
+    name = str(schema.get("format", ""))
+    accepts = check_for(name)
+    if accepts is not None:
+        is_ok = accepts
+
+        def check_format(value: str, path: Path, errors: list[FieldError]) -> None:
+            if not is_ok(value):
+                errors.append(words.wrong_format(path, value, name))
+
+        checks.append(check_format)
+    return checks
+
+
+def _length_checks(schema: Schema) -> list[Check]:
+    low, high = schema.get("minLength"), schema.get("maxLength")
+    if low is None and high is None:
+        return []
+
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        if high is not None and len(value) > high:
+            errors.append(words.string_too_long(path, high))
+        elif low is not None and len(value) < low:
+            errors.append(words.wrong(path, value, f"should be at least {low} chars long"))
+
+    return [check]
+
+
+def _pattern_check(schema: Schema) -> list[Check]:
+    pattern: str = schema.get("pattern", "")
+    if not pattern:
+        return []
+    matches: list[Callable[[str], bool]] = []
+
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        if not matches:
+            matches.append(_matcher(pattern))
+        if not matches[0](value):
+            errors.append(words.wrong(path, value, f"should match '{pattern}'"))
+
+    return [check]
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    try:
+        return compile_pattern(pattern)
+    except ValueError:
+        # It was not found out when the schema was accepted; nothing can match it.
+        return lambda _: False
+
+
+_NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why `pattern` is refused in a schema, or None."""
+    try:
+        re.compile(pattern)
+        doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
+    except re.error:
+        doubtful = True
+    # The judge is `compile_pattern`, but what it loads is dear; an ordinary pattern can do without.
+    if doubtful:
+        try:
+            compile_pattern(pattern)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Whether a text has a match of `pattern`, found in linear time whatever the pattern.
+
+    Raises `ValueError` for a pattern that is not one, or that needs backtracking.
+    """
+    import jsonschema_rs  # 8 MB and 24 ms, needed only where a schema has a pattern
+
+    try:
+        validator = jsonschema_rs.validator_for(
+            {"type": "string", "pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise ValueError(f"{pattern!r} is not a regular expression") from error
+    return validator.is_valid
+
+
+def number_checks(schema: Schema) -> list[Check]:
+    """Bounds and multiples."""
+    rules: list[tuple[Callable[[float], bool], str]] = []
+    if (high := schema.get("maximum")) is not None:
+        rules.append(_upper(high, exclusive=bool(schema.get("exclusiveMaximum"))))
+    if (low := schema.get("minimum")) is not None:
+        rules.append(_lower(low, exclusive=bool(schema.get("exclusiveMinimum"))))
+    if factor := schema.get("multipleOf"):
+        rules.append((lambda n: _divides(factor, n), f"should be a multiple of {factor}"))
+    if not rules:
+        return []
+
+    def check(value: float, path: Path, errors: list[FieldError]) -> None:
+        errors.extend(words.wrong(path, value, rule) for holds, rule in rules if not holds(value))
+
+    return [check]
+
+
+def _divides(factor: float, value: float) -> bool:
+    return isfinite(value) and float(value / factor).is_integer()
+
+
+def _upper(bound: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+    if exclusive:
+        return (lambda n: n < bound), f"should be less than {bound}"
+    return (lambda n: n <= bound), f"should be less than or equal to {bound}"
+
+
+def _lower(bound: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+    if exclusive:
+        return (lambda n: n > bound), f"should be greater than {bound}"
+    return (lambda n: n >= bound), f"should be greater than or equal to {bound}"

@@ -1,0 +1,7 @@
+"""Who asks, and may they: authentication, RBAC, impersonation, tokens, reviews.
+
+May import:   what apiserver may
+Never holds:  rules about objects (to admission)
+Modules:      approvals, auth, authorizer, impersonation, privileges, rbac, rbac_defaults, reviews,
+              service_accounts, tokens
+"""

@@ -1,0 +1,268 @@
+"""ServiceAccounts as users: their tokens are made here (subresource `token`), and known again.
+
+A token ends with its time, with its ServiceAccount, and with the object that it is bound to.
+
+Source: Kubernetes documentation, "Managing Service Accounts", bound tokens; API reference, TokenRequest
+v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import encode_json, uid_of
+from certwright.apiserver.users.auth import authenticated, bearer_token, digest
+from certwright.apiserver.users.impersonation import service_account_groups
+from certwright.apiserver.users.rbac import SERVICE_ACCOUNT
+from certwright.apiserver.users.tokens import TokenIssuer
+from certwright.apiserver.verbs import bodies, forms
+from certwright.kit import ids
+from certwright.kit.exchange import Identity, Request, Response
+from certwright.resources.errors import (
+    BadRequest,
+    Conflict,
+    Details,
+    FieldError,
+    Unauthorized,
+    invalid,
+    invalid_object,
+)
+from certwright.store.contract import Key, Row
+
+Json = dict[str, Any]
+
+API_VERSION, KIND = "authentication.k8s.io/v1", "TokenRequest"
+_BUCKET = "serviceaccounts"
+_BINDABLE = {"Pod": "pods", "Secret": "secrets"}
+_EXTRA = "authentication.kubernetes.io/"
+_SHORTEST_S, _DEFAULT_S, _LONGEST_S = 600, 3600, 1 << 32
+_KEPT = 4096
+
+
+class _BoundTo(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    audiences: tuple[str, ...] | None = None
+    expiration_seconds: int | None = None
+    bound_object_ref: _BoundTo | None = None
+
+
+class _TokenRequest(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Verified(NamedTuple):
+    """A token that was good when it was last looked at; `needs` is what it dies with."""
+
+    identity: Identity
+    audiences: tuple[str, ...]
+    until: float
+    needs: tuple[tuple[Key, str], ...]  # with the uid that it must have
+
+
+class ServiceAccounts:
+    """Makes and checks tokens."""
+
+    def __init__(self, backend: Backend, issuer: TokenIssuer) -> None:
+        self._backend = backend
+        self.issuer = issuer
+        self._known: dict[bytes, _Verified] = {}
+        self._needed: dict[Key, set[bytes]] = {}
+
+    def wrote(self, _definition: ResourceDefinition, _row: Row, _previous: Row | None) -> None:
+        """A change ends no token: what a token dies with keeps its uid."""
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Look again at the tokens that need what is gone."""
+        for key in self._needed.pop(row.key, ()):
+            self._known.pop(key, None)
+
+    async def __call__(self, request: Request) -> Identity | None:
+        """The ServiceAccount whose token `request` carries, meant for this server.
+
+        None: it carries no token. Raises `Unauthorized` for one that is not (or no longer) good.
+        """
+        token = bearer_token(request)
+        if not token:
+            return None
+        found = await self.check(token)
+        if found is None or self.issuer.issuer not in found[1]:
+            raise Unauthorized("Unauthorized")
+        return found[0]
+
+    async def check(self, token: str) -> tuple[Identity, tuple[str, ...]] | None:
+        """Who a token speaks for, and to which audiences; None when it is not good."""
+        key = digest(token)
+        known = self._known.get(key) or await self._verify(token, key)
+        if known is None or self._backend.clock.now().timestamp() >= known.until:
+            return None
+        return known.identity, known.audiences
+
+    async def _verify(self, token: str, key: bytes) -> _Verified | None:
+        if token.count(".") != 2:
+            return None
+        claims = self.issuer.verify(token)
+        verified = _read_claims(claims) if claims is not None else None
+        if verified is None or claims is None:
+            return None
+        if self._backend.clock.now().timestamp() < claims.get("nbf", 0):
+            return None
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+            self._needed.clear()
+        # Remembered first: what goes while it is being looked for takes it away again.
+        self._known[key] = verified
+        for needed, _ in verified.needs:
+            self._needed.setdefault(needed, set()).add(key)
+        for needed, uid in verified.needs:
+            row = await self._backend.store.get(needed)
+            if row is None or uid_of(row.meta) != uid:
+                self._known.pop(key, None)
+        return self._known.get(key)
+
+    async def create_token(self, backend: Backend, call: Call) -> Response:
+        """POST to the subresource `token` of a ServiceAccount: 201 with a TokenRequest that has a token."""
+        spec = _read_spec(call)
+        account = await backend.store.get(call.key)
+        if account is None:
+            raise not_found(call.definition, call.route.name)
+        bound = await self._bound(call, spec.bound_object_ref) if spec.bound_object_ref else None
+        audiences = spec.audiences or (self.issuer.issuer,)
+        now = backend.clock.now()
+        seconds = spec.expiration_seconds or _DEFAULT_S
+        expires = int(now.timestamp()) + seconds
+        token = ""
+        if not call.dry_run:
+            token = self.issuer.sign(_claims(account, audiences, int(now.timestamp()), expires, bound))
+        answer = {
+            "kind": KIND,
+            "apiVersion": API_VERSION,
+            "metadata": {
+                "name": call.route.name,
+                "namespace": call.route.namespace,
+                "creationTimestamp": backend.timestamp(),
+            },
+            "spec": {
+                "audiences": audiences,
+                "expirationSeconds": seconds,
+                "boundObjectRef": msgspec.to_builtins(spec.bound_object_ref),
+            },
+            "status": {
+                "token": token,
+                "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
+            },
+        }
+        return Response(201, forms.headers(call), encode_json(answer))
+
+    async def _bound(self, call: Call, to: _BoundTo) -> tuple[str, str, str]:
+        """Kind in small letters, name and uid of what the token is to die with."""
+        plural = _BINDABLE.get(to.kind)
+        if plural is None or to.api_version not in ("v1", ""):
+            raise BadRequest(f"cannot bind token to object of type {to.api_version}/{to.kind}")
+        definition = self._backend.registry.by_resource("", plural)
+        row = await self._backend.store.get(Key(plural, call.route.namespace, to.name))
+        if row is None or definition is None:
+            raise not_found(definition or call.definition, to.name)
+        uid = uid_of(row.meta)
+        if to.uid and to.uid != uid:
+            raise Conflict(
+                f'Operation cannot be fulfilled on {plural} "{to.name}": the UID in the bound object '
+                f"reference ({to.uid}) does not match the UID in record. The object might have been deleted "
+                "and then recreated",
+                details=Details(name=to.name, kind=plural),
+            )
+        return to.kind.lower(), to.name, uid
+
+
+def _read_spec(call: Call) -> _Spec:
+    """What is wanted. Raises `BadRequest` and `Invalid`."""
+    obj, _ = bodies.read_object(call)
+    version, kind = obj.get("apiVersion") or API_VERSION, obj.get("kind") or KIND
+    if (version, kind) != (API_VERSION, KIND):
+        raise BadRequest(f"the body must be a {KIND} of {API_VERSION}, not a {kind} of {version}")
+    try:
+        spec = msgspec.convert(obj, _TokenRequest).spec
+    except msgspec.ValidationError as error:
+        raise BadRequest(f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}') from None
+    errors: list[FieldError] = []
+    seconds, field = spec.expiration_seconds, "spec.expirationSeconds"
+    if seconds is not None and seconds < _SHORTEST_S:
+        errors.append(invalid(field, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds is not None and seconds > _LONGEST_S:
+        errors.append(invalid(field, seconds, "may not specify a duration larger than 2^32 seconds"))
+    if errors:
+        raise invalid_object("authentication.k8s.io", KIND, "", errors)
+    return spec
+
+
+def _claims(
+    account: Row, audiences: tuple[str, ...], now: int, expires: int, bound: tuple[str, str, str] | None
+) -> Json:
+    namespace, name = account.key.namespace, account.key.name
+    about: Json = {
+        "namespace": namespace,
+        "serviceaccount": {"name": name, "uid": uid_of(account.meta)},
+    }
+    if bound is not None:
+        about[bound[0]] = {"name": bound[1], "uid": bound[2]}
+    return {
+        "aud": list(audiences),
+        "exp": expires,
+        "iat": now,
+        "jti": ids.new_uid(),
+        "kubernetes.io": about,
+        "nbf": now,
+        "sub": f"{SERVICE_ACCOUNT}{namespace}:{name}",
+    }
+
+
+class _Named(msgspec.Struct):
+    name: str
+    uid: str
+
+
+class _About(msgspec.Struct):
+    namespace: str
+    serviceaccount: _Named
+    pod: _Named | None = None
+    secret: _Named | None = None
+
+
+class _Claims(msgspec.Struct):
+    sub: str
+    exp: float
+    aud: tuple[str, ...]
+    about: _About = msgspec.field(name="kubernetes.io")
+    jti: str = ""
+
+
+def _read_claims(claims: Json) -> _Verified | None:
+    """What the claims of one of our tokens say; None where they are not of that kind."""
+    try:
+        found = msgspec.convert(claims, _Claims)
+    except msgspec.ValidationError:
+        return None
+    about, account = found.about, found.about.serviceaccount
+    name = f"{SERVICE_ACCOUNT}{about.namespace}:{account.name}"
+    if found.sub != name:
+        return None
+    extra = {f"{_EXTRA}credential-id": (f"JTI={found.jti}",)} if found.jti else {}
+    needs = [(Key(_BUCKET, about.namespace, account.name), account.uid)]
+    if about.secret is not None:
+        needs.append((Key("secrets", about.namespace, about.secret.name), about.secret.uid))
+    if about.pod is not None:
+        needs.append((Key("pods", about.namespace, about.pod.name), about.pod.uid))
+        extra[f"{_EXTRA}pod-name"] = (about.pod.name,)
+        extra[f"{_EXTRA}pod-uid"] = (about.pod.uid,)
+    identity = Identity(name, uid=account.uid, groups=service_account_groups(name), extra=extra)
+    return _Verified(authenticated(identity), found.aud, found.exp, tuple(needs))

@@ -1,0 +1,7 @@
+"""What a request does: read, create, update, patch, delete, list, watch.
+
+May import:   what apiserver may
+Never holds:  the socket (it is in asgi, wire); what goes on without a request (to background)
+Modules:      bodies, creates, deletes, forms, matching, metadata, names, paging, patch, reads, selectors,
+              shaping, strategic, updates, watch
+"""

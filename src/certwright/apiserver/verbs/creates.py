@@ -1,0 +1,154 @@
+"""Create: from a body to a new object, under a name that is free.
+
+Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+the store, which decides conflicts. Source: Kubernetes API conventions; KEP-4420 (retry of generateName).
+"""
+
+from __future__ import annotations
+
+from certwright.apiserver import objects
+from certwright.apiserver.admission import rules as admission
+from certwright.apiserver.backend import Backend, Call, already_exists
+from certwright.apiserver.background.namespaces import is_terminating
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
+from certwright.apiserver.objects import Json
+from certwright.apiserver.ownership import managed
+from certwright.apiserver.verbs import bodies, forms, metadata
+from certwright.apiserver.verbs.shaping import check_type, process
+from certwright.kit import ids
+from certwright.kit.exchange import Response
+from certwright.resources.errors import AlreadyExists, BadRequest, Details
+from certwright.store.contract import Exists, Key, Row
+
+NAME_ATTEMPTS = 8
+"""How many generated names are tried (KEP-4420: the first and seven more)."""
+_MAX_PREFIX = 58  # 63 less the five characters of the suffix
+
+
+async def create(backend: Backend, call: Call) -> Response:
+    """POST to a collection: 201 with the object."""
+    obj, duplicates = bodies.read_object(call)
+    check_type(call, obj)
+    row = await create_object(backend, call, obj, duplicates)
+    return forms.one(call, row, now=backend.clock.now(), code=201)
+
+
+async def create_object(backend: Backend, call: Call, obj: Json, duplicates: list[str]) -> Row:
+    """Bring a new object into shape, through admission, and into the store."""
+    definition = call.definition
+    unknown = metadata.clean(definition, obj)
+    unknown += process(call, obj)
+    if text := bodies.strict_errors(call, unknown, duplicates):
+        raise bodies.unreadable(call, definition.kind, definition.version, text)
+    _place(call, obj["metadata"])
+    return await _create(backend, call, obj)
+
+
+def _place(call: Call, meta: Json) -> None:
+    """Put the object into the namespace of the path."""
+    if not call.definition.namespaced:
+        meta.pop("namespace", None)
+        return
+    if not call.route.namespace:
+        raise BadRequest("an empty namespace may not be set during creation")
+    if meta.setdefault("namespace", call.route.namespace) != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+async def _create(backend: Backend, call: Call, obj: Json) -> Row:
+    definition, meta = call.definition, obj["metadata"]
+    if definition.namespaced:
+        await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    if definition.custom:
+        # What admission adds is nobody's, as in Kubernetes.
+        managed.on_create(backend, call, obj)
+    if await backend.admission.mutate(call, obj, None, operation="CREATE"):
+        meta = obj["metadata"]
+        _place(call, meta)
+    if definition.status_subresource:
+        obj.pop("status", None)
+    metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
+    generated = not meta.get("name") and bool(meta.get("generateName"))
+    if generated:
+        _generate_name(backend, meta)
+    admission.check_shape(definition, obj, None)
+    definition.strategy.prepare_create(obj)
+    if definition.strategy.identify is not None:
+        definition.strategy.identify(obj, call.user)
+    if not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+        managed.on_create(backend, call, obj)
+    try:
+        return await _store_new(backend, call, obj)
+    except Exists as error:
+        if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
+            raise _taken(definition, obj["metadata"], error.current) from None
+        return await _store_renamed(backend, call, obj, error.current)
+
+
+def _generate_name(backend: Backend, meta: Json) -> None:
+    meta["name"] = meta["generateName"][:_MAX_PREFIX] + backend.name_suffix()
+
+
+async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row) -> Row:
+    """Store under another generated name, since the first belongs to `current` (KEP-4420).
+
+    What judges the object runs again for each name that may be free; what changes it does not. A name that
+    the store is seen to have costs a look instead of a validation, and an attempt like any other.
+    """
+    definition, meta = call.definition, obj["metadata"]
+    look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
+    for _ in range(NAME_ATTEMPTS - 1):
+        call.retries += 1
+        _generate_name(backend, meta)
+        if look and (there := await backend.store.latest(_key(call, meta))) is not None:
+            current = there
+            continue
+        definition.strategy.prepare_create(obj)
+        try:
+            return await _store_new(backend, call, obj)
+        except Exists as error:
+            current = error.current
+    raise _taken(definition, meta, current)
+
+
+def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
+    """The 409 of a create, in Kubernetes' words (apiserver `rest.CheckGeneratedNameError`).
+
+    Those blame the server as soon as there is a `generateName`, also where the client chose the name.
+    """
+    error = already_exists(definition, meta["name"])
+    if meta.get("generateName"):
+        error = AlreadyExists(
+            f"{error.message}, the server was not able to generate a unique name for the object",
+            details=Details(
+                name=meta["name"], group=definition.group, kind=definition.plural, retry_after_seconds=1
+            ),
+        )
+    if is_terminating(current):
+        return AlreadyExists(f"object is being deleted: {error.message}", details=error.details)
+    return error
+
+
+def _key(call: Call, meta: Json) -> Key:
+    definition = call.definition
+    return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
+
+
+async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
+    """Validate and store. Raises `Exists`, and what admission refuses with."""
+    await backend.admission.validate(call, obj, None, operation="CREATE")
+    key = _key(call, obj["metadata"])
+    if call.dry_run:
+        if (there := await backend.store.latest(key)) is not None:
+            raise Exists(there)
+        return unstored(key, obj)
+    return await backend.put(call.definition, key, objects.columns(obj), previous=None)
+
+
+def unstored(key: Key, obj: Json) -> Row:
+    """What a dry run answers: the row that would have been written."""
+    return Row(key, 0, objects.encode_json(obj["metadata"]), objects.body_of(obj))

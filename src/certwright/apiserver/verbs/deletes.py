@@ -1,0 +1,291 @@
+"""Delete: at once, or marked and held until the last finalizer is taken away.
+
+Source: Kubernetes documentation, "Finalizers"; API reference, DeleteOptions v1 meta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+
+from certwright.apiserver import objects
+from certwright.apiserver.backend import Backend, Call, conflict, not_found
+from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
+from certwright.apiserver.background.namespaces import IMMORTAL
+from certwright.apiserver.crds import crd
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import Json
+from certwright.apiserver.routes import is_true
+from certwright.apiserver.verbs import bodies, forms, reads
+from certwright.apiserver.verbs.matching import Matcher
+from certwright.apiserver.verbs.reads import CHUNK
+from certwright.apiserver.verbs.updates import WRITE_ATTEMPTS
+from certwright.kit.exchange import Response
+from certwright.resources.errors import (
+    BadRequest,
+    Conflict,
+    Details,
+    FieldError,
+    Forbidden,
+    invalid,
+    invalid_object,
+    not_supported,
+)
+from certwright.store.contract import Changed, Missing, Row
+
+CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
+"""What may become of dependents."""
+FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
+"""The finalizers that keep an owner until its dependents are gone, or its orphans are nobody's."""
+_FINALIZER_OF = {FOREGROUND: (FOREGROUND_FINALIZER,), ORPHAN: (ORPHAN_FINALIZER,), BACKGROUND: ()}
+_ANSWERED_WITH_OBJECT = frozenset({"pods", "resourcequotas", "serviceaccounts", "services"})
+_TOGETHER = 64  # deletions under way at the same time: they share commits
+
+
+class Preconditions(msgspec.Struct, rename="camel"):
+    """What must be true of the object that is deleted."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class DeleteOptions(msgspec.Struct, rename="camel"):
+    """The body of a DELETE."""
+
+    preconditions: Preconditions = msgspec.field(default_factory=Preconditions)
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    grace_period_seconds: int | None = None
+    dry_run: list[str] | None = None
+
+    @property
+    def policy(self) -> str:
+        """What is to become of dependents; empty where the client has no wish."""
+        if self.orphan_dependents is not None:
+            return ORPHAN if self.orphan_dependents else BACKGROUND
+        return self.propagation_policy or ""
+
+
+_POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
+
+
+def read_options(call: Call) -> DeleteOptions:
+    """The options: those of the body, or, without one, those of the query.
+
+    Raises `BadRequest`, `Invalid` and `UnsupportedMediaType`.
+    """
+    options = _options_of_body(call) if call.request.body else _options_of_query(call)
+    if wrong := _check_options(options):
+        raise invalid_object("meta.k8s.io", "DeleteOptions", "", wrong)
+    return options
+
+
+def _options_of_query(call: Call) -> DeleteOptions:
+    grace, dry_run = call.query.get("gracePeriodSeconds", ""), call.query.get("dryRun")
+    if grace and not _WHOLE.fullmatch(grace):
+        raise BadRequest(f"strconv.ParseInt: parsing {objects.encode_json(grace).decode()}: invalid syntax")
+    return DeleteOptions(
+        propagation_policy=call.query.get("propagationPolicy"),
+        orphan_dependents=is_true(call.query, "orphanDependents") or None,
+        grace_period_seconds=int(grace) if grace else None,
+        dry_run=None if dry_run is None else [dry_run],
+    )
+
+
+def _check_options(options: DeleteOptions) -> list[FieldError]:
+    found, policy = [], options.propagation_policy
+    if policy and options.orphan_dependents is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        found.append(invalid("propagationPolicy", policy, text))
+    elif policy and policy not in _POLICIES:
+        found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    if options.dry_run not in (None, [], ["All"]):
+        found.append(not_supported("dryRun", options.dry_run, ("All",)))
+    return found
+
+
+def _options_of_body(call: Call) -> DeleteOptions:
+    value: Any = bodies.read_options(call, "DeleteOptions")
+    if type(value) is not dict or value.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise BadRequest("the body of a DELETE must be of kind DeleteOptions")
+    try:
+        return msgspec.convert(
+            {name: item for name, item in value.items() if item is not None}, DeleteOptions
+        )
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"DeleteOptions: {error}") from None
+
+
+async def delete(backend: Backend, call: Call) -> Response:
+    """DELETE of an object: a `Status` when it is gone, the object while finalizers hold it."""
+    options, definition, name = read_options(call), call.definition, call.route.name
+    _check_mortal(definition, name)
+    for _ in range(WRITE_ATTEMPTS):
+        row = await backend.store.latest(call.key)
+        if row is None:
+            raise not_found(definition, name)
+        _check_preconditions(call, options, row)
+        try:
+            last, gone = await _delete_row(backend, call, row, options)
+        except Changed:
+            continue
+        except Missing:
+            raise not_found(definition, name) from None
+        if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
+            return forms.success(call, name=name, uid=objects.uid_of(last.meta))
+        return forms.one(call, last, now=backend.clock.now())
+    raise conflict(definition, name)
+
+
+def _check_mortal(definition: ResourceDefinition, name: str) -> None:
+    if definition.bucket == NAMESPACES and name in IMMORTAL:
+        raise Forbidden(
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+            details=Details(name=name, kind="namespaces"),
+        )
+
+
+def _check_preconditions(call: Call, options: DeleteOptions, row: Row) -> None:
+    wanted = options.preconditions
+    if wanted.uid is None and wanted.resource_version is None:
+        return
+    uid, version = objects.uid_of(row.meta), str(row.revision)
+    if wanted.uid is not None and wanted.uid != uid:
+        raise _mismatch(call, f"UID in the precondition ({wanted.uid})", f"UID in record ({uid})", _RECREATED)
+    if wanted.resource_version is not None and wanted.resource_version != version:
+        sent = f"ResourceVersion in the precondition ({wanted.resource_version})"
+        raise _mismatch(call, sent, f"ResourceVersion in record ({version})", _MODIFIED)
+
+
+_RECREATED = "The object might have been deleted and then recreated"
+_MODIFIED = "The object might have been modified"
+
+
+def _mismatch(call: Call, sent: str, stored: str, guess: str) -> Conflict:
+    """A precondition of a deletion that does not hold. Unlike elsewhere, the kind is named by its kind."""
+    definition, name = call.definition, call.route.name
+    resource = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource} "{name}": '
+        f"the {sent} does not match the {stored}. {guess}",
+        details=Details(name=name, group=definition.group, kind=definition.kind),
+    )
+
+
+async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> tuple[Row, bool]:
+    definition = call.definition
+    await backend.admission.deleting(call, row)
+    if options.dry_run:
+        return _as_if_deleted(backend, definition, row)
+    return await remove(backend, definition, row, options.policy)
+
+
+def _as_if_deleted(backend: Backend, definition: ResourceDefinition, row: Row) -> tuple[Row, bool]:
+    """What a dry run answers."""
+    meta = objects.to_metadata(row)
+    if not _holders(definition, meta) or "deletionTimestamp" in meta:
+        return row, not _holders(definition, meta)
+    obj = objects.to_object(definition, row)
+    _mark(backend, definition, obj)
+    encoded = objects.columns(obj)(row.revision)
+    return Row(row.key, row.revision, *encoded), False
+
+
+def _holders(definition: ResourceDefinition, meta: Json) -> bool:
+    """Whether somebody must first clean up."""
+    return bool(meta.get("finalizers")) or definition.bucket == NAMESPACES or definition.is_crd
+
+
+async def remove(
+    backend: Backend, definition: ResourceDefinition, row: Row, policy: str = ""
+) -> tuple[Row, bool]:
+    """Delete the object of `row`, or mark it for deletion while something holds it.
+
+    `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers that are there say
+    what becomes of dependents. Returns the object's last state and whether it is gone. Raises `Changed` and
+    `Missing`.
+    """
+    meta = objects.to_metadata(row)
+    before = meta.get("finalizers", [])
+    finalizers = _finalizers(before, policy)
+    meta["finalizers"] = finalizers
+    if not _holders(definition, meta):
+        return await backend.delete(definition, row, objects.last_words(row)), True
+    if "deletionTimestamp" in meta and finalizers == before:
+        return row, False
+    obj = objects.to_object(definition, row)
+    obj["metadata"].pop("finalizers", None)
+    if finalizers:
+        obj["metadata"]["finalizers"] = finalizers
+    if "deletionTimestamp" not in meta:
+        _mark(backend, definition, obj)
+    return await backend.put(definition, row.key, objects.columns(obj), previous=row), False
+
+
+def _finalizers(given: list[str], policy: str) -> list[str]:
+    """The finalizers of an object that is deleted so."""
+    if not policy:
+        return given
+    kept = [name for name in given if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    return [*kept, *_FINALIZER_OF[policy]]
+
+
+def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
+    meta = obj["metadata"]
+    meta["deletionTimestamp"] = backend.timestamp()
+    if definition.bucket == NAMESPACES:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return
+    meta["deletionGracePeriodSeconds"] = 0
+    if meta.get("generation"):
+        meta["generation"] += 1
+    if definition.is_crd:
+        crd.mark_terminating(obj, meta["deletionTimestamp"])
+        if CRD_CLEANUP not in meta.get("finalizers", ()):
+            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
+
+
+async def delete_collection(backend: Backend, call: Call) -> Response:
+    """DELETE of a collection: what the selectors select, and the list of it."""
+    options, matcher, definition = read_options(call), Matcher.of(call), call.definition
+    selected = [
+        row for row in await every_row(backend, definition, call.route.namespace) if matcher.matches(row)
+    ]
+    for start in range(0, len(selected), _TOGETHER):
+        some = selected[start : start + _TOGETHER]
+        await asyncio.gather(*(_one_of_many(backend, call, row, options) for row in some))
+    # The list is of what was there before: whoever wants to see the end of it watches.
+    return reads.answer(backend, call, selected, backend.store.revision)
+
+
+async def every_row(backend: Backend, definition: ResourceDefinition, namespace: str) -> list[Row]:
+    """All rows of a resource; empty `namespace` means all of them."""
+    rows: list[Row] = []
+    after: tuple[str, str] | None = None
+    while True:
+        page = await backend.store.list(definition.bucket, namespace or None, limit=CHUNK, after=after)
+        rows += page.rows
+        if not page.more or not page.rows:
+            return rows
+        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+
+
+async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:
+    """Delete whatever is under the row's key by now; who was faster has done the work."""
+    _check_mortal(call.definition, row.key.name)
+    for _ in range(WRITE_ATTEMPTS):
+        current = await backend.store.latest(row.key)
+        if current is None:
+            return
+        try:
+            await _delete_row(backend, call, current, options)
+        except (Changed, Missing):
+            continue
+        return
+    raise conflict(call.definition, row.key.name)

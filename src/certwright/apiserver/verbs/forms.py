@@ -1,0 +1,94 @@
+"""Answers: rows in the form that the client asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from certwright.apiserver.backend import Call
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import encode_json, splice, whole
+from certwright.apiserver.representations import tables
+from certwright.apiserver.representations.negotiation import JSON, Form, Shape
+from certwright.kit.exchange import Response
+from certwright.resources.errors import ApiError
+from certwright.store.contract import Row
+
+
+def partial_prefix(form: Form, kind: str = "PartialObjectMetadata") -> bytes:
+    """The opening of a metadata-only object."""
+    return f'{{"kind":"{kind}","apiVersion":"meta.k8s.io/{form.version}","metadata":'.encode()
+
+
+def headers(call: Call) -> dict[str, str]:
+    """The header fields of an answer with JSON in it."""
+    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    if call.warnings:
+        # One field with a comma-separated list means the same as one field each (RFC 9110 §5.3).
+        found["warning"] = ", ".join(f'299 - "{_quoted(text)}"' for text in call.warnings)
+    return found
+
+
+def _quoted(text: str) -> str:
+    cleaned = "".join(mark if mark.isprintable() else " " for mark in text)
+    return cleaned.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()
+
+
+def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
+    """One object of a list, whole or its metadata."""
+    if form.shape is Shape.PARTIAL:
+        return splice(partial_prefix(form), row.meta, b"")
+    return whole(definition, row)
+
+
+def table(
+    call: Call, rows: Iterable[Row], *, now: datetime, metadata: bytes, with_columns: bool = True
+) -> bytes:
+    """A Table of `rows`; the query's `includeObject` says how much of each object goes with it."""
+    definition = call.definition
+    return tables.render(
+        definition,
+        (whole(definition, row) for row in rows),
+        now=now,
+        include=call.query.get("includeObject") or "Metadata",
+        metadata=metadata,
+        with_columns=with_columns,
+        version=call.form.version,
+    )
+
+
+def one(call: Call, row: Row, *, now: datetime, code: int = 200) -> Response:
+    """The answer that is one object."""
+    if call.form.shape is Shape.TABLE:
+        metadata = encode_json({"resourceVersion": str(row.revision)})
+        return Response(code, headers(call), table(call, (row,), now=now, metadata=metadata))
+    return Response(code, headers(call), item(call.definition, call.form, row))
+
+
+def list_opening(definition: ResourceDefinition, form: Form, metadata: bytes) -> bytes:
+    """A list up to its first item."""
+    if form.shape is Shape.PARTIAL:
+        return partial_prefix(form, "PartialObjectMetadataList") + metadata + b',"items":['
+    return definition.list_prefix + metadata + b',"items":['
+
+
+def success(call: Call, *, name: str, uid: str) -> Response:
+    """The `Status` of a deletion that has been done."""
+    definition = call.definition
+    about = {"name": name, "kind": definition.plural, "uid": uid}
+    if definition.group:
+        about["group"] = definition.group
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about}
+    return Response(200, headers(call), encode_json(status))
+
+
+def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
+    """The `Status` of a request that failed."""
+    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    if error.retry_after_s:
+        found["retry-after"] = str(error.retry_after_s)
+    if error.http_status == 401:
+        found["www-authenticate"] = 'Bearer realm="certwright"'
+    if texts := list(warnings):
+        found["warning"] = ", ".join(f'299 - "{_quoted(text)}"' for text in texts)
+    return Response(error.http_status, found, encode_json(error.status()))

@@ -1,0 +1,214 @@
+"""Get and list: bytes out of the store, looked into only where a selector asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.objects import encode_json
+from certwright.apiserver.representations.negotiation import Shape
+from certwright.apiserver.verbs import forms, paging
+from certwright.apiserver.verbs.matching import Matcher
+from certwright.apiserver.verbs.paging import ListOptions
+from certwright.kit.exchange import Response
+from certwright.resources import errors
+from certwright.resources.errors import BadRequest
+from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
+
+CHUNK = 500
+"""Rows that are read, joined and sent at a time."""
+
+
+def check_table(call: Call) -> None:
+    """Raise `BadRequest` for a Table that is to include what nobody knows."""
+    wanted = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
+    if wanted not in ("", "None", "Metadata", "Object"):
+        wrong = errors.invalid("includeObject", wanted, "must be 'Metadata', 'Object', 'None', or empty")
+        raise BadRequest(f"Unable to convert to Table as requested: {wrong}")
+
+
+async def get(backend: Backend, call: Call) -> Response:
+    """GET of one object."""
+    check_table(call)
+    if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
+        _check_reached(backend, wanted)
+    row = await backend.store.get(call.key)
+    if row is None:
+        raise not_found(call.definition, call.route.name)
+    return forms.one(call, row, now=backend.clock.now())
+
+
+def _check_reached(backend: Backend, wanted: int) -> None:
+    if wanted > backend.store.revision:
+        raise paging.too_large(wanted, backend.store.revision)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The beginning of a list, or all of it."""
+
+    rows: list[Row]
+    revision: int
+    after: tuple[str, str] | None = None
+    remaining: int | None = None
+
+    def metadata(self, call: Call) -> bytes:
+        """The list's own metadata, as JSON."""
+        if self.after is not None:
+            described: dict[str, object] = {"continue": paging.encode_token(self.revision, self.after)}
+            if self.remaining is not None:
+                described["remainingItemCount"] = self.remaining
+        else:
+            # Kubernetes keeps custom objects as they are, and with them what it would leave out elsewhere.
+            bare = call.definition.custom and call.form.shape is Shape.WHOLE
+            described = {"continue": ""} if bare else {}
+        return encode_json({**described, "resourceVersion": str(self.revision)})
+
+
+async def list_objects(backend: Backend, call: Call) -> Response:
+    """GET of a collection."""
+    options = paging.list_options(
+        call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
+    )
+    matcher = Matcher.of(call)
+    check_table(call)
+    _check_reached(backend, options.not_older)
+    try:
+        if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
+            return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
+        if options.limit:
+            return _answer(backend, call, await _collect(backend, call, options, matcher))
+        return await _everything(backend, call, options, matcher)
+    except Compacted:
+        raise paging.expired(options) from None
+    except FutureRevision:
+        raise paging.too_large(options.exact, backend.store.revision) from None
+
+
+async def _page(
+    backend: Backend,
+    call: Call,
+    *,
+    limit: int,
+    after: tuple[str, str] | None,
+    revision: int,
+) -> Page:
+    return await backend.store.list(
+        call.definition.bucket,
+        call.route.namespace or None,
+        limit=limit,
+        after=after,
+        revision=revision or None,
+        meta_only=call.form.shape is Shape.PARTIAL and "fieldSelector" not in call.query,
+    )
+
+
+async def _at_most_one(
+    backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
+) -> _Found:
+    """A field selector on the name is a point read, not a walk through the bucket."""
+    if options.exact:
+        return await _collect(backend, call, options, matcher)
+    revision = backend.store.revision
+    row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
+    rows = [row] if row is not None and matcher.matches(row) else []
+    # The row may have been written after `revision` was read: a list must not be older than what it shows.
+    return _Found(rows, max([revision, *(row.revision for row in rows)]))
+
+
+async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> _Found:
+    """Up to `limit` rows that match (0: all), page after page of one revision."""
+    found = _Found([], options.exact)
+    after, rows = options.after, found.rows
+    while True:
+        step = options.limit if options.limit and matcher.trivial else CHUNK
+        page = await _page(backend, call, limit=step, after=after, revision=found.revision)
+        # A token without revision goes on at the newest: each page of it then is of one revision again.
+        found.revision = page.revision
+        for row in page.rows:
+            if options.limit and len(rows) == options.limit:
+                # There is more to look at, whether it matches or not.
+                found.after = (rows[-1].key.namespace, rows[-1].key.name)
+                return found
+            if matcher.trivial or matcher.matches(row):
+                rows.append(row)
+        if not page.more or not page.rows:
+            return found
+        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+        if options.limit and len(rows) == options.limit:
+            found.after, found.remaining = after, page.remaining if matcher.trivial else None
+            return found
+
+
+def answer(backend: Backend, call: Call, rows: list[Row], revision: int) -> Response:
+    """The list of `rows`, in the form that the client wants."""
+    return _answer(backend, call, _Found(rows, revision))
+
+
+def _answer(backend: Backend, call: Call, found: _Found) -> Response:
+    """The list that is in memory whole."""
+    if call.form.shape is Shape.TABLE:
+        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
+    elif found.rows or call.form.shape is not Shape.PARTIAL:
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"
+    else:
+        # What Go makes of a list that nothing was put in, and what Kubernetes answers.
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body = body.removesuffix(b"[") + b"null}"
+    return Response(200, forms.headers(call), body)
+
+
+class _Parts:
+    """A list that is sent part by part, in the form that the client wants."""
+
+    def __init__(self, call: Call, metadata: bytes, now: datetime) -> None:
+        self._call = call
+        self._now = now
+        if call.form.shape is Shape.TABLE:
+            self.opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
+            self._around = len(self._rows(())) - len(b"]}")
+        else:
+            self.opening = forms.list_opening(call.definition, call.form, metadata)
+
+    def _rows(self, rows: Iterable[Row]) -> bytes:
+        return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
+
+    def of(self, rows: Iterable[Row]) -> bytes:
+        """The items of `rows`, with commas between them."""
+        call = self._call
+        if call.form.shape is Shape.TABLE:
+            return self._rows(rows)[self._around : -len(b"]}")]
+        return b",".join(forms.item(call.definition, call.form, row) for row in rows)
+
+
+async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
+    """All rows: at once when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
+    page = await _page(backend, call, limit=CHUNK, after=options.after, revision=options.exact)
+    if page.more:
+        return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
+    rows = page.rows if matcher.trivial else [row for row in page.rows if matcher.matches(row)]
+    return _answer(backend, call, _Found(rows, page.revision))
+
+
+async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
+    """The chunks of a list, all of the first page's revision."""
+    found = _Found([], page.revision)
+    parts = _Parts(call, found.metadata(call), backend.clock.now())
+    opening, comma = parts.opening, b""
+    while True:
+        items = parts.of(row for row in page.rows if matcher.trivial or matcher.matches(row))
+        yield opening + (comma + items if items else b"")
+        opening, comma = b"", b"," if items else comma
+        if not page.more or not page.rows:
+            break
+        last = page.rows[-1].key
+        try:
+            page = await _page(
+                backend, call, limit=CHUNK, after=(last.namespace, last.name), revision=found.revision
+            )
+        except Compacted:
+            raise paging.expired(ListOptions()) from None
+    yield b"]}"

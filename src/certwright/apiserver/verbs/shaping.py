@@ -1,0 +1,270 @@
+"""How an update is brought into shape: whom it may concern, what it may change, what stays as it was.
+
+Source: apiserver `pkg/registry/rest/update.go`; API conventions, "Spec and Status".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from certwright.apiserver import objects
+from certwright.apiserver.admission import rules as admission
+from certwright.apiserver.backend import Call, conflict
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import Json
+from certwright.apiserver.representations.negotiation import content_type
+from certwright.apiserver.verbs import bodies, metadata
+from certwright.apiserver.verbs.patch import APPLY
+from certwright.resources.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    Invalid,
+    invalid,
+    invalid_object,
+)
+from certwright.store.contract import Row
+
+Refuse = Callable[[Call, str], ApiError]
+"""Words the error of a client that wanted strictness."""
+Track = Callable[[Json, Json], None]
+"""Called with the new and the stored object (managed.py)."""
+
+
+def check_type(call: Call, obj: Json) -> None:
+    """The apiVersion and kind of an object must be those of the path; of built-in kinds they may be left
+    out."""
+    definition = call.definition
+    if definition.custom:
+        _check_custom_type(call, obj)
+        return
+    version, kind = obj.get("apiVersion") or definition.api_version, obj.get("kind") or definition.kind
+    if version != definition.api_version:
+        raise _other_version(definition, version)
+    if kind != definition.kind:
+        raise bodies.unreadable(call, kind, definition.version, "the kind is another one")
+    obj["apiVersion"], obj["kind"] = version, kind
+
+
+def _check_custom_type(call: Call, obj: Json) -> None:
+    definition, version, kind = call.definition, obj.get("apiVersion"), obj.get("kind")
+    if not kind:
+        shown = objects.encode_json(obj) if call.verb == "patch" else call.request.body
+        detail = f"Object 'Kind' is missing in '{shown.decode(errors='replace')}'"
+        if call.verb != "patch":
+            raise bodies.unrecognized(call, detail)
+        raise _refused(shown.decode(), detail)
+    meta = obj.get("metadata")
+    name = str(meta.get("name", "")) if type(meta) is dict else ""
+    if version != definition.api_version:
+        if call.verb != "patch":
+            raise _other_version(definition, version)
+        wrong = invalid("apiVersion", version, f"must be {definition.api_version}")
+        raise invalid_object(definition.group, kind, name, [wrong])
+    if kind != definition.kind:
+        wrong = invalid("kind", kind, f"must be {definition.kind}")
+        raise invalid_object(definition.group, kind, name, [wrong])
+
+
+def _other_version(definition: ResourceDefinition, version: object) -> BadRequest:
+    return BadRequest(
+        f"the API version in the data ({version or ''}) does not match the expected API version "
+        f"({definition.api_version})"
+    )
+
+
+def refuse_body(call: Call, text: str) -> ApiError:
+    """The 400 of an object with fields that are not known or not single."""
+    return bodies.unreadable(call, call.definition.kind, call.definition.version, text)
+
+
+def refuse_patch(call: Call, text: str) -> ApiError:
+    """The 422 of a patch whose result has such fields. It names no object, as in Kubernetes."""
+    return _refused(call.request.body.decode(errors="replace"), text)
+
+
+def _refused(shown: str, text: str) -> Invalid:
+    wrong = invalid("patch", shown, text)
+    cause = Cause(reason=wrong.reason, message=wrong.message, field=wrong.field)
+    return Invalid(f' "" is invalid: {wrong}', details=Details(causes=(cause,)))
+
+
+def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
+    """Compare name, uid and resourceVersion with what is stored.
+
+    A patch that says nothing of the revision carries the stored one.
+    """
+    meta, stored, name = new.get("metadata"), old["metadata"], call.route.name
+    if type(meta) is not dict:
+        if call.verb == "patch" and meta is None:
+            raise nameless(call)
+        return
+    _check_address(call, meta)
+    if meta.get("uid") and meta["uid"] != stored["uid"]:
+        raise _other_uid(call, meta["uid"], stored["uid"])
+    version = meta.get("resourceVersion")
+    if not version:
+        _check_unconditional(call)
+    elif version != str(row.revision):
+        if type(version) is str and not (version.isascii() and version.isdecimal()):
+            shown = objects.encode_json(version).decode()
+            raise ApiError(f"strconv.ParseUint: parsing {shown}: invalid syntax")
+        raise conflict(call.definition, name)
+
+
+def nameless(call: Call) -> BadRequest:
+    """The 400 of an object that does not say its name."""
+    return BadRequest(
+        f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
+    )
+
+
+def _other_uid(call: Call, sent: object, stored: str) -> ApiError:
+    """A PUT names a uid as a precondition, a patch seems to change it."""
+    if call.verb == "patch":
+        wrong = invalid("metadata.uid", sent, "field is immutable")
+        # Kubernetes checks it in two places.
+        return invalid_object(call.definition.group, call.definition.kind, call.route.name, [wrong, wrong])
+    detail = f"Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}"
+    return conflict(call.definition, call.route.name, detail)
+
+
+def check_new(call: Call, new: Json) -> None:
+    """What holds of an object that an apply creates: it is the one that the path names."""
+    meta = new.get("metadata")
+    meta = meta if type(meta) is dict else {}
+    if not meta.get("name"):
+        raise BadRequest(
+            f"the name of the object ({call.route.name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
+    _check_address(call, meta)
+    if meta.get("uid"):
+        detail = (
+            f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+        )
+        raise conflict(call.definition, call.route.name, detail)
+
+
+def _check_address(call: Call, meta: Json) -> None:
+    name, namespace = meta.get("name"), meta.get("namespace")
+    if name and name != call.route.name:
+        raise BadRequest(
+            f"the name of the object ({name}) does not match the name on the URL ({call.route.name})"
+        )
+    if namespace and call.definition.namespaced and namespace != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _check_unconditional(call: Call) -> None:
+    """Only some built-in kinds may be replaced without saying which revision is meant."""
+    if not call.definition.unconditional_update:
+        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid_object(call.definition.group, call.definition.plural, call.route.name, [wrong])
+
+
+def process(call: Call, obj: Json) -> list[str]:
+    """Prune and default `obj` in place; the paths of the fields dropped.
+
+    In what a server-side apply made of a custom resource, nulls are not dropped but found wrong later.
+    """
+    nulls: list[tuple[Json, str]] = []
+    if call.verb == "patch" and call.definition.custom and content_type(call.request.headers) == APPLY:
+        _find_nulls(obj, nulls)
+    unknown = call.definition.schema.process(obj)
+    for holder, name in nulls:
+        holder.setdefault(name, None)
+    return unknown
+
+
+def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
+    if type(value) is dict:
+        for name, item in value.items():
+            if item is None:
+                found.append((value, name))
+            else:
+                _find_nulls(item, found)
+    elif type(value) is list:
+        for item in value:
+            _find_nulls(item, found)
+
+
+def shape_update(call: Call, new: Json, old: Json, refuse: Refuse, track: Track | None = None) -> Json:
+    """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
+
+    `track` brings the owners of fields up to date, once the client's wish is read and before anything that
+    the client cannot change is put back.
+    """
+    definition, meta = call.definition, old["metadata"]
+    unknown = metadata.clean(definition, new)
+    unknown += process(call, new)
+    if text := bodies.strict_errors(call, unknown, []):
+        raise refuse(call, text)
+    if track is not None and (definition.custom or call.route.subresource):
+        track(new, old)
+    if call.route.subresource == "status":
+        new = _only_status(new, old)
+        admission.check_shape(definition, new, old)
+        definition.strategy.prepare_status(new, old)
+    elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
+        owners = new["metadata"].get(objects.MANAGED)
+        new = part.shape(new, old)
+        _set_owners(new, owners)
+        admission.check_shape(definition, new, old)
+    else:
+        if definition.status_subresource:
+            _restore(new, old, "status")
+        metadata.carry_over(new["metadata"], meta)
+        admission.check_shape(definition, new, old)
+        definition.strategy.prepare_update(new, old)
+        if track is not None and not definition.custom:
+            # The defaults of built-in kinds have come with their preparation.
+            track(new, old)
+        if definition.has_generation and not _same_spec(definition, new, old):
+            new["metadata"]["generation"] = meta.get("generation", 0) + 1
+    new["metadata"]["resourceVersion"] = meta["resourceVersion"]
+    return new
+
+
+def _only_status(new: Json, old: Json) -> Json:
+    """The stored object with the status of the new one; its metadata is a copy: it gets a new revision."""
+    restored = dict(old)
+    _restore(restored, new, "status")
+    _set_owners(restored, new["metadata"].get(objects.MANAGED))
+    return restored
+
+
+def _set_owners(obj: Json, owners: object) -> None:
+    meta = obj["metadata"] = dict(obj["metadata"])
+    meta.pop(objects.MANAGED, None)
+    if owners is not None:
+        meta[objects.MANAGED] = owners
+
+
+def _restore(into: Json, source: Json, name: str) -> None:
+    if name in source:
+        into[name] = source[name]
+    else:
+        into.pop(name, None)
+
+
+def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
+    """Whether nothing that counts for `metadata.generation` has changed."""
+    left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
+    return objects.same(
+        {name: value for name, value in new.items() if name not in left_out},
+        {name: value for name, value in old.items() if name not in left_out},
+    )
+
+
+def is_released(obj: Json) -> bool:
+    """Whether an object that is being deleted has nobody left who wants it kept."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    spec = obj.get("spec") if obj["kind"] == "Namespace" else None
+    return not (type(spec) is dict and spec.get("finalizers"))

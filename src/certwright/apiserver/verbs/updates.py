@@ -1,0 +1,240 @@
+"""Update and patch: from a body to one write in the store.
+
+Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+the store, which decides conflicts. Source: Kubernetes API conventions; apiserver `pkg/registry/rest`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from certwright.apiserver import objects
+from certwright.apiserver.backend import Backend, Call, conflict, not_found
+from certwright.apiserver.objects import Json
+from certwright.apiserver.ownership import apply, managed
+from certwright.apiserver.representations.negotiation import content_type, unsupported
+from certwright.apiserver.verbs import bodies, forms
+from certwright.apiserver.verbs.creates import create_object, unstored
+from certwright.apiserver.verbs.patch import (
+    APPLY,
+    JSON_PATCH,
+    MAX_OPERATIONS,
+    MERGE,
+    STRATEGIC,
+    PatchFailed,
+    PatchMalformed,
+    json_patch,
+    merge_patch,
+)
+from certwright.apiserver.verbs.shaping import (
+    Refuse,
+    check_new,
+    check_preconditions,
+    check_type,
+    is_released,
+    nameless,
+    refuse_body,
+    refuse_patch,
+    shape_update,
+)
+from certwright.apiserver.verbs.strategic import strategic_merge
+from certwright.kit.exchange import Response
+from certwright.resources.errors import (
+    AlreadyExists,
+    BadRequest,
+    Details,
+    Invalid,
+    TooLarge,
+    forbidden,
+    invalid_object,
+)
+from certwright.store.contract import Changed, Missing, Row
+
+_log = logging.getLogger(__name__)
+
+WRITE_ATTEMPTS = 5
+"""How often a read-modify-write without precondition starts again when somebody else was faster."""
+
+Change = Callable[[Json], Json]
+"""Makes the wanted object of the stored one, which is its own to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a PUT or PATCH wants. `pinned`: only of the revision that it names.
+
+    `applied` is the configuration of a server-side apply, which also creates.
+    """
+
+    change: Change
+    pinned: bool
+    refuse: Refuse
+    applied: Json | None = None
+
+
+async def update(backend: Backend, call: Call) -> Response:
+    """PUT of an object or of its status: 200 with the object."""
+    sent = _sent_object(call)
+    pinned = bool(sent["metadata"].get("resourceVersion"))
+    # Each attempt shapes an object of its own, so the body is read again for every one but the first.
+    ready = [sent]
+    wish = _Wish(lambda _: ready.pop() if ready else _sent_object(call), pinned, refuse_body)
+    return await _modify(backend, call, wish)
+
+
+def _sent_object(call: Call) -> Json:
+    obj, duplicates = bodies.read_object(call)
+    check_type(call, obj)
+    if text := bodies.strict_errors(call, [], duplicates):
+        raise refuse_body(call, text)
+    meta = obj.get("metadata")
+    if type(meta) is not dict or not meta.get("name"):
+        raise nameless(call)
+    return obj
+
+
+async def patch(backend: Backend, call: Call) -> Response:
+    """PATCH of an object or of its status: 200 with the object."""
+    return await _modify(backend, call, _patch_wish(backend, call))
+
+
+def _patch_wish(backend: Backend, call: Call) -> _Wish:
+    """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
+    media, definition = content_type(call.request.headers), call.definition
+    accepted = [JSON_PATCH, MERGE] + ([STRATEGIC] if definition.strategic is not None else [])
+    if media == APPLY:
+        return _apply_wish(backend, call)
+    if media not in accepted:
+        raise unsupported((*accepted, APPLY))
+    if call.query.get("force") is not None:
+        wrong = forbidden("force", "may not be specified for non-apply patch")
+        raise invalid_object("meta.k8s.io", "PatchOptions", "", [wrong])
+    try:
+        wanted = bodies.read_json(call.request.body)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+    if media == JSON_PATCH:
+        return _json_patch_wish(call, wanted)
+    if type(wanted) is not dict:
+        raise BadRequest("Invalid JSON Patch")
+    meta = wanted.get("metadata")
+    pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
+    keys = definition.strategic or {}
+    if media == MERGE:
+        return _Wish(lambda old: _apply(call, lambda: merge_patch(old, wanted)), pinned, refuse_patch)
+    return _Wish(lambda old: _apply(call, lambda: strategic_merge(old, wanted, keys)), pinned, refuse_patch)
+
+
+def _apply_wish(backend: Backend, call: Call) -> _Wish:
+    apply.check_options(call)
+    config = apply.read_configuration(call)
+    meta = config.get("metadata")
+    pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
+    return _Wish(lambda old: apply.apply(backend, call, config, old), pinned, refuse_patch, applied=config)
+
+
+def _json_patch_wish(call: Call, wanted: Any) -> _Wish:
+    if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
+        raise TooLarge(
+            "Request entity too large: "
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(wanted)}"
+        )
+    pinned = type(wanted) is list and any(
+        type(operation) is dict and operation.get("path") == "/metadata/resourceVersion"
+        for operation in wanted
+    )
+    body = call.request.body
+    return _Wish(
+        # Values of the patch become part of the document, and every attempt needs its own.
+        lambda old: _apply(call, lambda: json_patch(_reachable(old, body), bodies.read_json(body))),
+        pinned,
+        refuse_patch,
+    )
+
+
+def _reachable(old: Json, body: bytes) -> Json:
+    """The document for a JSON patch, its managed fields as values where an operation may get at them."""
+    if b"managedFields" in body or b'"/metadata"' in body or b'""' in body or b"\\" in body:
+        return objects.with_managed_fields(old)
+    return old
+
+
+def _apply(call: Call, work: Callable[[], Any]) -> Json:
+    try:
+        patched = work()
+    except PatchMalformed as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+    except PatchFailed as error:
+        # Kubernetes does not say what is wrong; the log does, for who looks for it.
+        _log.debug("patch of %s: %s", call.route.name, error)
+        raise Invalid(
+            "the server rejected our request due to an error in our request", details=Details()
+        ) from None
+    if type(patched) is not dict:
+        raise Invalid("the server rejected our request due to an error in our request", details=Details())
+    check_type(call, patched)
+    found: Json = patched
+    return found
+
+
+async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
+    """Read, change, write; again when somebody else was faster and the client named no revision."""
+    definition, key = call.definition, call.key
+    for _ in range(WRITE_ATTEMPTS):
+        row = await backend.store.latest(key)
+        if row is None:
+            try:
+                return await _create_applied(backend, call, wish)
+            except AlreadyExists:
+                continue
+        old = objects.to_object(definition, row)
+        new = wish.change(objects.to_object(definition, row))
+        check_preconditions(call, new, old, row)
+        track = partial(managed.on_update, backend, call) if wish.applied is None else None
+        new = shape_update(call, new, old, wish.refuse, track)
+        if await backend.admission.mutate(call, new, old, operation="UPDATE"):
+            new = shape_update(call, new, old, wish.refuse)
+        await backend.admission.validate(call, new, old, operation="UPDATE")
+        try:
+            written = await _store_update(backend, call, new, old, row)
+        except Changed:
+            if wish.pinned:
+                break
+            continue
+        except Missing:
+            raise not_found(definition, key.name) from None
+        return forms.one(call, written, now=backend.clock.now())
+    raise conflict(definition, key.name)
+
+
+async def _create_applied(backend: Backend, call: Call, wish: _Wish) -> Response:
+    """Create what is applied and is not there yet. Raises `NotFound` where the wish is for one that is."""
+    if wish.applied is None or call.route.subresource:
+        raise not_found(call.definition, call.route.name)
+    new = apply.apply(backend, call, wish.applied, None)
+    check_new(call, new)
+    row = await create_object(backend, call, new, [])
+    return forms.one(call, row, now=backend.clock.now(), code=201)
+
+
+async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row: Row) -> Row:
+    """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
+    definition = call.definition
+    managed.keep_times(new, old)
+    if call.dry_run:
+        return unstored(row.key, new)
+    if objects.same(new, old):
+        committed = await backend.store.get(row.key)
+        # What is not committed yet must not be shown: then it is written once more, and waited for.
+        if committed is not None and committed.revision == row.revision:
+            return row
+    if is_released(new):
+        # The change that lets go of it is never stored: watchers see the object as it was, and the answer
+        # shows the change at the revision that it was made on.
+        await backend.delete(definition, row, objects.last_words(row))
+        return Row(row.key, row.revision, *objects.columns(new)(row.revision))
+    return await backend.put(definition, row.key, objects.columns(new), previous=row)
