@@ -22,8 +22,8 @@ _VERSION_FLAG = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES}"
 def build(package: str, program: str) -> Path:
     """The program made of a package of `tests/go`; Go looks itself whether it must be built again.
 
-    The first build is only made where CERTWRIGHT_REQUIRE_REAL=1 demands it. Where it cannot be made (no Go, no
-    network for its modules) the test is skipped with the reason, or fails where that is set.
+    The first build is only made where CERTWRIGHT_REQUIRE_REAL=1 demands it. Where it cannot be made (no Go,
+    no network for its modules) the test is skipped with the reason, or fails where that is set.
     """
     go, target = require("go"), _BIN / program
     if not target.exists() and os.environ.get("CERTWRIGHT_REQUIRE_REAL") != "1":
