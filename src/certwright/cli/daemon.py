@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 
+from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, tell_warning
-from certwright.kit.durations import parse_duration
+from certwright.kit.durations import format_duration, parse_duration
 
 _CLOSE_S = 1.8
 """What is left of the two seconds within which Ctrl-C has to end the program."""
@@ -31,12 +35,108 @@ FEATURE_GATES = click.option(
 )
 
 
+DATA_DIR = click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
+)
+
+
 def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
     """A duration such as `90s` or `1h30m`."""
     try:
         return parse_duration(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerFlags:
+    """What the user wants of the controllers."""
+
+    controllers: str
+    cluster_resource_namespace: str
+    backoff_minimum: timedelta
+    backoff_maximum: timedelta
+
+
+def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add cert-manager's flags of the controllers; the function gets them as `flags: ControllerFlags`."""
+
+    @functools.wraps(command)
+    def gather(*args: Any, **given: Any) -> Any:
+        flags = ControllerFlags(**{field.name: given.pop(field.name) for field in fields(ControllerFlags)})
+        if flags.backoff_minimum > flags.backoff_maximum:
+            raise click.UsageError(
+                f"the minimum backoff ({format_duration(flags.backoff_minimum)}) is longer than "
+                f"the maximum ({format_duration(flags.backoff_maximum)})"
+            )
+        return command(*args, flags=flags, **given)
+
+    wrapped: Callable[..., Any] = gather
+    for option in reversed(_CONTROLLER_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_CONTROLLER_OPTIONS = (
+    click.option(
+        "--controllers",
+        metavar="LIST",
+        default="*",
+        show_default=True,
+        help="Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
+    ),
+    click.option(
+        "--cluster-resource-namespace",
+        metavar="NS",
+        default="kube-system",
+        show_default=True,
+        help="Where the Secrets of ClusterIssuers are.",
+    ),
+    click.option(
+        "--certificate-request-minimum-backoff-duration",
+        "backoff_minimum",
+        metavar="DURATION",
+        default="1h",
+        show_default=True,
+        callback=parse_duration_option,
+        help="How long to wait after the first failed request; doubled after each further one.",
+    ),
+    click.option(
+        "--certificate-request-maximum-backoff-duration",
+        "backoff_maximum",
+        metavar="DURATION",
+        default="32h",
+        show_default=True,
+        callback=parse_duration_option,
+        help="The longest wait between failed requests.",
+    ),
+)
+
+
+def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--log-level`, which is `level` where the user says nothing, and `--log-format`."""
+    options = (
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default=level,
+            show_default=True,
+            help="How much to log on standard error.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Log lines for people, or for machines.",
+        ),
+    )
+    return lambda command: options[0](options[1](command))
 
 
 def parse_listen(

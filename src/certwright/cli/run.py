@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from certwright.cli import daemon
-from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import AlreadyTold, Failed, tell_error
 from certwright.cli.options import read_manifests
 from certwright.kit import logs
@@ -39,14 +38,7 @@ DEFAULT_EXPORT = Path("certwright-export")
     show_default=True,
     help="Where the files go: DIR/<namespace>/<certificate>/tls.crt and so on.",
 )
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
-)
+@daemon.DATA_DIR
 @click.option(
     "--listen",
     metavar="HOST:PORT",

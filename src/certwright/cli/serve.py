@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from certwright.cli import daemon
-from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed
 from certwright.kit import logs
 
@@ -17,14 +17,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 
 
 @click.command(short_help="Run the server: API, store and controllers, until stopped.")
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
-)
+@daemon.DATA_DIR
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -36,13 +29,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     metavar="PATH|memory",
     help="Where the objects are: a SQLite file (by default one in DIR), or memory, which forgets.",
 )
-@click.option(
-    "--controllers",
-    metavar="LIST",
-    default="*",
-    show_default=True,
-    help="Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
-)
+@daemon.controller_options
 @click.option(
     "--token-auth-file",
     metavar="FILE",
@@ -79,26 +66,13 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     help="How long an Event is kept after it was last seen; 0s: for ever.",
 )
 @daemon.FEATURE_GATES
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="warning",
-    show_default=True,
-    help="How much to log on standard error.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Log lines for people, or for machines.",
-)
+@daemon.log_options(level="warning")
 def command(
     *,
     data_dir: Path,
     listen: tuple[str, int] | None,
     store: str | None,
-    controllers: str,
+    flags: daemon.ControllerFlags,
     token_auth_file: Path | None,
     client_ca_file: Path | None,
     anonymous_auth: bool,
@@ -130,7 +104,7 @@ def command(
         host=host,
         port=port,
         store=store,
-        controllers=app.ControllerOptions(controllers=controllers),
+        controllers=app.ControllerOptions(**asdict(flags)),
         token_auth_file=token_auth_file,
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,
