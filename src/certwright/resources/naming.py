@@ -21,17 +21,17 @@ _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = rf"({_QUALIFIED})?"
 
-_label_re: Final = re.compile(_LABEL)
-_subdomain_re: Final = re.compile(_SUBDOMAIN)
+LABEL_PATTERN: Final = re.compile(_LABEL)
+SUBDOMAIN_PATTERN: Final = re.compile(_SUBDOMAIN)
 _qualified_re: Final = re.compile(_QUALIFIED)
 _label_value_re: Final = re.compile(_LABEL_VALUE)
 
-_LABEL_MESSAGE: Final = (
+LABEL_MESSAGE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
     "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     f"'{_LABEL}')"
 )
-_SUBDOMAIN_MESSAGE: Final = (
+SUBDOMAIN_MESSAGE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     f"'{_SUBDOMAIN}')"
@@ -47,8 +47,8 @@ _LABEL_VALUE_MESSAGE: Final = (
     f"for validation is '{_LABEL_VALUE}')"
 )
 
-_MAX_LABEL: Final = 63
-_MAX_SUBDOMAIN: Final = 253
+MAX_LABEL: Final = 63
+MAX_SUBDOMAIN: Final = 253
 MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 """All keys and values of an object's annotations together."""
 
@@ -63,8 +63,8 @@ def check_name(name: str, *, rule: NameRule = "subdomain", prefix: bool = False)
     if rule == "path-segment":
         return _check_path_segment(name)
     if rule == "label":
-        return _check(name, _label_re, _LABEL_MESSAGE, _MAX_LABEL)
-    return _check(name, _subdomain_re, _SUBDOMAIN_MESSAGE, _MAX_SUBDOMAIN)
+        return _check(name, LABEL_PATTERN, LABEL_MESSAGE, MAX_LABEL)
+    return _check(name, SUBDOMAIN_PATTERN, SUBDOMAIN_MESSAGE, MAX_SUBDOMAIN)
 
 
 def _check(text: str, pattern: re.Pattern[str], message: str, limit: int) -> str | None:
@@ -95,13 +95,13 @@ def check_label_key(key: str) -> str | None:
         problem = "must be non-empty" if not prefix else check_name(prefix)
         if problem:
             return f"prefix part {problem}"
-    problem = "must be non-empty" if not name else _check(name, _qualified_re, _QUALIFIED_MESSAGE, _MAX_LABEL)
+    problem = "must be non-empty" if not name else _check(name, _qualified_re, _QUALIFIED_MESSAGE, MAX_LABEL)
     return f"name part {problem}" if problem else None
 
 
 def check_label_value(value: str) -> str | None:
     """Why `value` cannot be a label's value, or None."""
-    return _check(value, _label_value_re, _LABEL_VALUE_MESSAGE, _MAX_LABEL)
+    return _check(value, _label_value_re, _LABEL_VALUE_MESSAGE, MAX_LABEL)
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:

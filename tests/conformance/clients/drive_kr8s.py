@@ -6,6 +6,7 @@ Run with its own interpreter: the kubeconfig by `KUBECONFIG`, the namespace to w
 from __future__ import annotations
 
 import sys
+import time
 import threading
 from typing import Any
 
@@ -49,6 +50,11 @@ def custom_objects(namespace: str) -> None:
     spec = {"secretName": "web-tls", "dnsNames": ["example.com"], "issuerRef": {"name": "none"}}
     web = Certificate({"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
     web.create()
+    # kr8s's wait for a condition fails on an object that has no status at all, as it is right after a create.
+    deadline = time.monotonic() + 10
+    while "status" not in web.raw and time.monotonic() < deadline:
+        time.sleep(0.02)
+        web.refresh()
     web.wait("condition=Issuing", timeout=10)
     web.patch({"status": {"revision": 3}}, subresource="status")
     web.refresh()

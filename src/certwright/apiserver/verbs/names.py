@@ -10,23 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from certwright.resources.naming import (
+    LABEL_MESSAGE,
+    LABEL_PATTERN,
+    MAX_LABEL,
+    MAX_SUBDOMAIN,
+    SUBDOMAIN_MESSAGE,
+    SUBDOMAIN_PATTERN,
+)
+
 NameRule = Callable[[str], str | None]
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_IS_LABEL = re.compile(_LABEL, re.ASCII)
-_IS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 _IS_1035_LABEL = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
-_LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
-    "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _1035_TEXT = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
     "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
@@ -42,17 +38,17 @@ def _check(name: str, *, limit: int, pattern: re.Pattern[str], text: str) -> str
 
 def dns_label(name: str) -> str | None:
     """At most 63 characters between dots: Namespaces."""
-    return _check(name, limit=63, pattern=_IS_LABEL, text=_LABEL_TEXT)
+    return _check(name, limit=MAX_LABEL, pattern=LABEL_PATTERN, text=LABEL_MESSAGE)
 
 
 def dns_subdomain(name: str) -> str | None:
     """At most 253 characters with dots: nearly all kinds."""
-    return _check(name, limit=253, pattern=_IS_SUBDOMAIN, text=_SUBDOMAIN_TEXT)
+    return _check(name, limit=MAX_SUBDOMAIN, pattern=SUBDOMAIN_PATTERN, text=SUBDOMAIN_MESSAGE)
 
 
 def dns_1035_label(name: str) -> str | None:
     """A label that begins with a letter: names of resources and kinds (RFC 1035 §2.3.1)."""
-    return _check(name, limit=63, pattern=_IS_1035_LABEL, text=_1035_TEXT)
+    return _check(name, limit=MAX_LABEL, pattern=_IS_1035_LABEL, text=_1035_TEXT)
 
 
 def for_prefix(rule: NameRule) -> NameRule:
