@@ -6,8 +6,8 @@ Run with its own interpreter: the kubeconfig by `KUBECONFIG`, the namespace to w
 from __future__ import annotations
 
 import sys
-import time
 import threading
+import time
 from typing import Any
 
 import kr8s
