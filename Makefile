@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients lock docs clean oracle soak
+.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -46,6 +46,13 @@ $(TOOLS)/etcd: $(wildcard tests/go/etcd/*)
 $(TOOLS)/apiextensions-apiserver:
 	@echo "building $(APIEXTENSIONS), which takes minutes the first time …"
 	@GOBIN=$(@D) go install -trimpath $(APIEXTENSIONS)
+
+# Let's Encrypt's own test server for ACME clients, and its name server.
+PEBBLE := github.com/letsencrypt/pebble/v2/cmd
+pebble: $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv  ## build the ACME server that the tests order certificates from (needs Go)
+$(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
+	@echo "building $(@F) …"
+	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
 
 soak: $(VENV)/.dev  ## compare with the reference for long: CERTWRIGHT_SOAK=500 sequences of requests (make oracle first)
 	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_generated.py $(ARGS)
