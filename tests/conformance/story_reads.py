@@ -301,16 +301,3 @@ async def all_namespaces_are_listed(c: Caller) -> None:
     await c.get(everywhere + f"&fieldSelector=metadata.namespace={c.other}")
     await c.get(everywhere, accept=TABLE)
     await c.delete(everywhere)
-
-
-@story
-async def what_is_there_can_be_discovered(c: Caller) -> None:
-    for path in (
-        "/apis/test.dev",
-        "/apis/test.dev/v1",
-        "/apis/test.dev/v1beta1",
-        "/apis/test.dev/v1alpha1",
-        "/apis/cel.test.dev/v1",
-    ):
-        await c.get(path)
-    await c.get("/version", quiet=True)

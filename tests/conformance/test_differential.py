@@ -6,14 +6,36 @@ from pathlib import Path
 
 import pytest
 
-from conformance import story_definitions, story_patches, story_reads, story_watches, story_writes
+from conformance import (
+    story_apply,
+    story_cel,
+    story_definitions,
+    story_discovery,
+    story_openapi,
+    story_owners,
+    story_patches,
+    story_reads,
+    story_watches,
+    story_writes,
+)
 from conformance.compare import compare
 from conformance.differences import GAPS, compared, gaps
 from conformance.servers import OURS, ours, reference
 from conformance.stories import STORIES, namespaces, tell
 from support.oracle import Oracle
 
-TOLD_BY = (story_writes, story_reads, story_patches, story_watches, story_definitions)
+TOLD_BY = (
+    story_writes,
+    story_reads,
+    story_patches,
+    story_apply,
+    story_cel,
+    story_discovery,
+    story_openapi,
+    story_owners,
+    story_watches,
+    story_definitions,
+)
 """The modules whose stories are told."""
 
 

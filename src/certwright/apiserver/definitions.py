@@ -98,7 +98,8 @@ class ResourceDefinition:
     `terminating`: its definition is being deleted, and nothing new is accepted. `conversion`: a webhook makes
     this version of another one. `stored_as` names the bucket of another resource that this one is another
     view of; then `body_out` makes the body of this view of a row's, and `body_in` the other way round. Both
-    leave alone what already is in their form.
+    leave alone what already is in their form. `stored_version` is the one that new objects are said to be kept
+    in.
     """
 
     group: str
@@ -132,6 +133,7 @@ class ResourceDefinition:
     stored_as: str = ""
     body_out: Callable[[bytes], bytes] | None = None
     body_in: Callable[[bytes], bytes] | None = None
+    stored_version: str = ""
     bucket: str = field(init=False)
     prefix: bytes = field(init=False)
     list_prefix: bytes = field(init=False)
@@ -139,6 +141,7 @@ class ResourceDefinition:
     def __post_init__(self) -> None:
         derived = {
             "list_kind": self.list_kind or f"{self.kind}List",
+            "stored_version": self.stored_version or self.version,
             "served_versions": self.served_versions or (self.version,),
             "bucket": self.stored_as or (f"{self.group}/{self.plural}" if self.group else self.plural),
             "prefix": self._opening(self.kind),

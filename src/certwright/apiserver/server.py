@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from certwright.apiserver import refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
-from certwright.apiserver.backend import Backend, Call, details, not_found, not_supported
+from certwright.apiserver.backend import Backend, Call, details, not_found
 from certwright.apiserver.background.aggregation import Aggregation
 from certwright.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
 from certwright.apiserver.background.gc import GarbageCollector
@@ -32,7 +33,7 @@ from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Track
 from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.representations import discovery
-from certwright.apiserver.representations.negotiation import JSON, negotiate
+from certwright.apiserver.representations.negotiation import JSON, Shape, negotiate
 from certwright.apiserver.representations.openapi import OpenApi
 from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
 from certwright.apiserver.users import rbac, rbac_defaults
@@ -52,7 +53,6 @@ from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     ApiError,
-    BadRequest,
     InternalError,
     MethodNotAllowed,
     Unavailable,
@@ -62,7 +62,6 @@ from certwright.store import contract
 from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
-_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
@@ -254,12 +253,16 @@ class ApiServer:
             self._backend.authorizer.require(user, _action(verb, route, query))
         definition = self._backend.registry.find(route.group, route.version, route.plural)
         if definition is None:
-            return _nowhere()
+            return self._no_resource(route)
         run = self._find_verb(definition, route, verb)
+        if request.method == "HEAD" and not definition.custom:
+            raise refusals.no_method()
         if run is None:
-            if definition.custom and route.subresource and bool(route.namespace) == definition.namespaced:
+            if not definition.custom:
+                raise refusals.no_resource()
+            if route.subresource and bool(route.namespace) == definition.namespaced:
                 raise not_found(definition, route.name)
-            return _nowhere()
+            return refusals.nowhere()
         if definition.conversion is not None:
             run = self._conversions.around({**self._verbs, verb: run})
         form = negotiate(request.headers.get("accept", ""), custom=definition.custom, stream=verb == "watch")
@@ -270,6 +273,8 @@ class ApiServer:
             response = await run(self._backend, call)
         except ApiError as error:
             return await _convert_failure(request, forms.failure(error, call.warnings))
+        if form.shape is Shape.PARTIAL and (refusal := await refusals.in_wrong_number(call, response)):
+            return await _convert_failure(request, refusal)
         return response if form.wire == JSON else await _convert(call, response)
 
     def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
@@ -295,32 +300,38 @@ class ApiServer:
                 return None
             allowed = part.verbs if part is not None else ("get", "update", "patch")
         on_object = verb not in ("list", "create", "deletecollection")
-        if verb not in allowed or bool(route.name) != (on_object if verb != "watch" else bool(route.name)):
-            if definition.custom and not route.subresource:
-                _refuse_custom(definition, route, verb)
-            raise not_supported(definition, verb)
+        # Of a custom object's path the name does not count when something is created.
+        misplaced = bool(route.name) != on_object and not (definition.custom and verb == "create")
+        if verb not in allowed or (misplaced and verb != "watch"):
+            raise refusals.unsupported(definition, route, verb)
         if definition.custom and verb in ("create", "deletecollection") and definition.namespaced:
             # Custom objects are written in their namespace only.
             return self._verbs[verb] if route.namespace else None
         return self._verbs[verb]
 
+    def _no_resource(self, route: Route) -> Response:
+        """The answer where a group has no resource of that name. Raises `NotFound`."""
+        if any(not found.custom for found in self._backend.registry.in_version(route.group, route.version)):
+            raise refusals.no_resource()
+        return refusals.nowhere()
+
     async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
         """Health, discovery, OpenAPI, or nothing."""
         self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
+        accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
+        query = request.target.partition("?")[2]
+        found = discovery.respond(self._backend.registry, path, accept, known, method=request.method)
+        if found is not None:
+            return await _convert_plain(request, found)
+        if (document := self._openapi.respond(path, accept, known, query)) is not None:
+            return document
         if request.method not in ("GET", "HEAD"):
-            return _nowhere()
+            return refusals.nowhere()
         if path.rstrip("/") in _OPENID_PATHS:
             return self._openid(path)
         if path == METRICS_PATH:
             return await self._metrics.respond()
-        accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
-        query = request.target.partition("?")[2]
-        return (
-            await self._health.respond(path, query)
-            or discovery.respond(self._backend.registry, path, accept, known)
-            or self._openapi.respond(path, accept, known, query)
-            or _nowhere()
-        )
+        return await self._health.respond(path, query) or refusals.nowhere()
 
     def _openid(self, path: str) -> Response:
         """What others need to check our tokens."""
@@ -350,19 +361,23 @@ async def _convert_failure(request: Request, response: Response) -> Response:
     return await encodings.convert_failure(request, response)
 
 
+async def _convert_plain(request: Request, response: Response) -> Response:
+    """A document as YAML or protobuf, for a client that prefers that."""
+    accept = request.headers.get("accept", "")
+    if "protobuf" not in accept and "yaml" not in accept:
+        return response
+    # See `_convert_failure`.
+    from certwright.apiserver.representations import encodings
+
+    return await encodings.convert_plain(request, response)
+
+
 async def _convert(call: Call, response: Response) -> Response:
     """The answer as protobuf or YAML."""
     # Only some clients want these, and the tables for them cost time and memory.
     from certwright.apiserver.representations import encodings
 
     return await encodings.convert(call, response)
-
-
-def _refuse_custom(definition: ResourceDefinition, route: Route, verb: str) -> None:
-    """What Kubernetes' handler of custom resources says of a verb that does not fit the path."""
-    if verb in ("update", "patch") and not route.name:
-        raise BadRequest("name must be provided")
-    raise not_supported(definition, verb)
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
@@ -373,8 +388,3 @@ def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
     if query and not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
         name = selected[1]
     return Action(verb, route.group, route.plural, route.subresource, namespace, name)
-
-
-def _nowhere() -> Response:
-    """What Kubernetes says of a path that names nothing."""
-    return Response(404, dict(_TEXT), b"404 page not found\n")

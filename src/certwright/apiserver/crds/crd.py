@@ -210,6 +210,7 @@ def _definition(
         schema=Schema(schema, known_rules=known_rules(names["kind"], crd["spec"]["group"])),
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         served_versions=served,
+        stored_version=next(found["name"] for found in crd["spec"]["versions"] if found["storage"]),
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,
         selectable_fields=_selectable(version.get("selectableFields") or ()),

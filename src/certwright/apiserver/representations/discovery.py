@@ -19,10 +19,13 @@ import msgspec
 from certwright import __version__
 from certwright.apiserver.definitions import ResourceDefinition, Subresource
 from certwright.apiserver.registry import Group, Registry
+from certwright.apiserver.representations.negotiation import WIRES, plain_wire
 from certwright.kit.exchange import Response
+from certwright.resources.errors import Details, MethodNotAllowed, NotAcceptable
 
 Json = dict[str, Any]
 
+NO_CACHE = "no-cache, private"
 _STATUS = Subresource(name="status")
 
 AGGREGATED: dict[str, str] = {
@@ -36,25 +39,50 @@ AGGREGATED: dict[str, str] = {
 _MINOR = 33
 
 
-def respond(registry: Registry, path: str, accept: str, if_none_match: str = "") -> Response | None:
-    """The answer to a GET of `path`, or None where the path is not one of discovery.
+def respond(
+    registry: Registry, path: str, accept: str, if_none_match: str = "", *, method: str = "GET"
+) -> Response | None:
+    """The answer to a request for `path`, or None where the path is not one of discovery.
 
-    `accept` and `if_none_match` are the headers as they came.
+    `accept` and `if_none_match` are the headers as they came. Raises `MethodNotAllowed`, and `NotAcceptable`
+    for a form that there is not.
     """
     path = path.rstrip("/")
-    if path == "/version":
-        return Response(200, {"content-type": "application/json"}, _version())
     wanted = _form(accept) if path in ("/api", "/apis") else ""
-    found = _document(registry, path, wanted)
+    found = (_version(), "") if path == "/version" else _document(registry, path, wanted)
     if found is None:
         return None
+    if not _of_custom_resources(registry, path):
+        _check(method, accept)
     body, etag = found
-    headers = {"content-type": AGGREGATED.get(wanted, "application/json"), "vary": "Accept"}
-    if wanted:
-        headers["etag"] = etag
-        if etag in if_none_match:
-            return Response(304, headers)
-    return Response(200, headers, body)
+    if not wanted:
+        plain_wire(accept)
+        return Response(200, {"content-type": "application/json", "cache-control": NO_CACHE}, body)
+    headers = {
+        "content-type": AGGREGATED[wanted],
+        "vary": "Accept",
+        "etag": etag,
+        "cache-control": "public",
+    }
+    return Response(304, headers) if if_none_match == etag else Response(200, headers, body)
+
+
+def _of_custom_resources(registry: Registry, path: str) -> bool:
+    """Whether Kubernetes' handler of custom resources tells of this group: it takes any method for a GET."""
+    name = path.removeprefix("/apis/").partition("/")[0]
+    found = [definition for definition in registry.all() if definition.group == name]
+    return bool(found) and all(definition.custom for definition in found)
+
+
+def _check(method: str, accept: str) -> None:
+    """Kubernetes' router minds method and form before its handlers do."""
+    if method != "GET":
+        text = "the server does not allow this method on the requested resource"
+        raise MethodNotAllowed(text, details=Details())
+    media = {item.partition(";")[0].strip() for item in accept.split(",")}
+    if not media & {"", "*/*", *WIRES}:
+        text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(WIRES)}"
+        raise NotAcceptable(text, details=Details())
 
 
 def _document(registry: Registry, path: str, wanted: str) -> tuple[bytes, str] | None:
@@ -64,7 +92,7 @@ def _document(registry: Registry, path: str, wanted: str) -> tuple[bytes, str] |
         if content is None:
             return None
         body = msgspec.json.encode(content)
-        made = (body, f'"{hashlib.sha256(body).hexdigest()[:32].upper()}"')
+        made = (body, f'"{hashlib.sha512(body).hexdigest().upper()}"')
         registry.made[path, wanted] = made
     return made
 
@@ -158,7 +186,7 @@ def _storage_hash(definition: ResourceDefinition) -> Json:
     if definition.virtual:
         return {}
     group = "" if definition.stored_as else definition.group
-    kept = f"{group}/{definition.version}/{definition.kind}"
+    kept = f"{group}/{definition.stored_version}/{definition.kind}"
     return {"storageVersionHash": base64.b64encode(hashlib.sha256(kept.encode()).digest()[:8]).decode()}
 
 
@@ -178,7 +206,10 @@ def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
 def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
     """All subresources of a kind, `status` among them."""
     found = definition.subresources
-    return (*found, _STATUS) if definition.status_subresource else found
+    if not definition.status_subresource:
+        return found
+    # In the order that Kubernetes lists them for custom resources, and for its own.
+    return (_STATUS, *found) if definition.custom else (*found, _STATUS)
 
 
 def _words(definition: ResourceDefinition) -> Json:

@@ -19,7 +19,7 @@ import msgspec
 from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import decode_json
 from certwright.apiserver.representations import protobuf, protobuf_encode, protobuf_fields
-from certwright.apiserver.representations.negotiation import JSON, YAML, failure_wire, negotiate
+from certwright.apiserver.representations.negotiation import JSON, YAML, failure_wire, negotiate, plain_wire
 from certwright.apiserver.representations.protobuf_wire import put_piece
 from certwright.kit.exchange import Request, Response
 from certwright.resources.errors import InternalError
@@ -57,6 +57,14 @@ async def convert_failure(request: Request, response: Response) -> Response:
     """The `Status` of a request that failed, in the form that the client wants."""
     wire = failure_wire(request.headers.get("accept", ""))
     return response if wire == JSON else await _convert_whole(request, response, wire)
+
+
+async def convert_plain(request: Request, response: Response) -> Response:
+    """A document that has no other shape, in the form that the client wants."""
+    wire = plain_wire(request.headers.get("accept", ""))
+    if response.headers.get("content-type") != JSON or wire == JSON:
+        return response
+    return await _convert_whole(request, response, wire)
 
 
 async def _convert_whole(request: Request, response: Response, wire: str) -> Response:

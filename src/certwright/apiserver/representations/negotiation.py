@@ -26,15 +26,20 @@ class Shape(enum.Enum):
 
 
 class Form(NamedTuple):
-    """A shape, the version of `meta.k8s.io` that its objects say, and the media type it is sent as."""
+    """A shape, the version of `meta.k8s.io` that its objects say, and the media type it is sent as.
+
+    `plural`: the list form of the shape was asked for, which no single object has.
+    """
 
     shape: Shape
     version: str = "v1"
     wire: str = JSON
+    plural: bool = False
 
 
 WHOLE = Form(Shape.WHOLE)
-_WIRES = (JSON, YAML, PROTOBUF)
+WIRES = (JSON, YAML, PROTOBUF)
+"""The media types that answers come in."""
 _SHAPES = {
     "": Shape.WHOLE,
     "Table": Shape.TABLE,
@@ -56,8 +61,8 @@ def _parse(part: str) -> tuple[str, dict[str, str], float]:
 def _wires(media: str) -> tuple[str, ...]:
     """The media types of a range, best first."""
     if media in ("", "*/*", "application/*"):
-        return _WIRES
-    return (media,) if media in _WIRES else ()
+        return WIRES
+    return (media,) if media in WIRES else ()
 
 
 def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
@@ -91,7 +96,7 @@ def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form
     """
     form = next(_forms(accept, custom=custom), None)
     if form is None:
-        raise _not_acceptable(_WIRES)
+        raise _not_acceptable(WIRES)
     if stream and form.wire == YAML:
         # As Kubernetes does it: what stands next in the list is not looked at.
         raise _not_acceptable((f"{JSON};stream=watch", f"{PROTOBUF};stream=watch"))
@@ -104,11 +109,21 @@ def _forms(accept: str, *, custom: bool) -> Iterator[Form]:
         if wanted is not None:
             for wire in _wires(media):
                 if _possible(wanted[0], wire, custom=custom):
-                    yield Form(*wanted, wire)
+                    yield Form(*wanted, wire, params.get("as", "").endswith("List"))
 
 
 def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
     return NotAcceptable("only the following media types are accepted: " + ", ".join(media_types))
+
+
+@lru_cache(maxsize=512)
+def plain_wire(accept: str) -> str:
+    """The media type of a document of which there is no other shape. Raises `NotAcceptable`."""
+    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    wire = next(whole, None)
+    if wire is None:
+        raise _not_acceptable(WIRES)
+    return wire
 
 
 @lru_cache(maxsize=512)

@@ -1,0 +1,1 @@
+"""Stories about rules in the Common Expression Language."""
