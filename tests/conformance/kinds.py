@@ -44,6 +44,7 @@ def crd(
     }
 
 
+_SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 _WIDGET_SPEC: Json = {
     "type": "object",
     "required": ["size"],
@@ -133,11 +134,7 @@ WIDGETS = crd(
     names={"shortNames": ["wd"], "categories": ["all"]},
     subresources={
         "status": {},
-        "scale": {
-            "specReplicasPath": ".spec.replicas",
-            "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector",
-        },
+        "scale": {**_SCALE, "labelSelectorPath": ".status.selector"},
     },
     additionalPrinterColumns=[
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How large."},
@@ -225,7 +222,60 @@ TWINS["spec"]["versions"].append(
 )
 """In two served versions without conversion, one of them deprecated, and one that is not served."""
 
-ALL = (WIDGETS, GAUGES, RULES, TWINS)
+_ITEM = an_object(name=STRING, note=STRING, tags={"type": "array", "items": STRING})
+_PORT: Json = {
+    "type": "object",
+    "required": ["port"],
+    "properties": {
+        "port": INTEGER,
+        "protocol": {"type": "string", "default": "TCP"},
+        "note": STRING,
+        "deep": an_object(x=STRING, y=STRING),
+    },
+}
+_OWNED_SPEC = an_object(
+    text=STRING,
+    number=INTEGER,
+    mixed={"x-kubernetes-int-or-string": True},
+    either={"x-kubernetes-preserve-unknown-fields": True},
+    names={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+    whole={"type": "array", "items": _ITEM},
+    ports={
+        "type": "array",
+        "items": _PORT,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["port", "protocol"],
+    },
+    map={"type": "object", "additionalProperties": STRING},
+    maps={"type": "object", "additionalProperties": an_object(x=STRING, y=INTEGER)},
+    block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
+    anything={
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"known": an_object(x=STRING)},
+    },
+    deep=an_object(x=STRING, y=an_object(z=STRING, w=INTEGER)),
+    replicas={"type": "integer", "format": "int32"},
+)
+_OWNED_STATUS = an_object(
+    phase=STRING,
+    replicas={"type": "integer", "format": "int32"},
+    conditions={
+        "type": "array",
+        "items": an_object(type=STRING, status=STRING) | {"required": ["type"]},
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    },
+)
+OWNED = crd(
+    "owneds",
+    an_object(spec=_OWNED_SPEC, status=_OWNED_STATUS),
+    group="owned.dev",
+    subresources={"status": {}, "scale": _SCALE},
+)
+"""With every way of owning lists and maps."""
+
+ALL = (WIDGETS, GAUGES, RULES, TWINS, OWNED)
 
 GAUGES_PATH = "/apis/test.dev/v1/gauges"
 
@@ -277,3 +327,13 @@ def rule(name: str, /, **spec: Any) -> Json:
 def twin(name: str, /, *, version: str = "v1", **spec: Any) -> Json:
     """A Twin."""
     return {"apiVersion": f"test.dev/{version}", "kind": "Twin", "metadata": {"name": name}, "spec": spec}
+
+
+def owned(name: str, /, *, meta: Json | None = None, **parts: Any) -> Json:
+    """An Owned, with such a spec or status."""
+    return {
+        "apiVersion": "owned.dev/v1",
+        "kind": "Owned",
+        "metadata": {"name": name, **(meta or {})},
+        **parts,
+    }

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import SystemClock
 from certwright.store.memory import MemoryStore
-from conformance.kinds import CRDS, INTEGER, STRING, an_object, crd
+from conformance.kinds import CRDS, OWNED
 from conformance.peers import Answer, Caller, HttpPeer, LocalPeer
 from conformance.servers import until_served
 from support.oracle import Oracle
@@ -32,52 +32,6 @@ from support.oracle import Oracle
 Json = dict[str, Any]
 
 _EXAMPLES = int(os.environ.get("CERTWRIGHT_SOAK", "0")) or 40
-_ITEM = an_object(name=STRING, note=STRING, tags={"type": "array", "items": STRING})
-_PORT: Json = {
-    "type": "object",
-    "required": ["port"],
-    "properties": {
-        "port": INTEGER,
-        "protocol": {"type": "string", "default": "TCP"},
-        "note": STRING,
-        "deep": an_object(x=STRING, y=STRING),
-    },
-}
-_SPEC = an_object(
-    text=STRING,
-    number=INTEGER,
-    mixed={"x-kubernetes-int-or-string": True},
-    either={"x-kubernetes-preserve-unknown-fields": True},
-    names={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
-    whole={"type": "array", "items": _ITEM},
-    ports={
-        "type": "array",
-        "items": _PORT,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["port", "protocol"],
-    },
-    map={"type": "object", "additionalProperties": STRING},
-    maps={"type": "object", "additionalProperties": an_object(x=STRING, y=INTEGER)},
-    block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
-    anything={
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {"known": an_object(x=STRING)},
-    },
-    deep=an_object(x=STRING, y=an_object(z=STRING, w=INTEGER)),
-)
-_STATUS = an_object(
-    phase=STRING,
-    conditions={
-        "type": "array",
-        "items": an_object(type=STRING, status=STRING) | {"required": ["type"]},
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    },
-)
-DEFINITION = crd(
-    "owneds", an_object(spec=_SPEC, status=_STATUS), group="owned.dev", subresources={"status": {}}
-)
 COLLECTION = "/apis/owned.dev/v1/namespaces/default/owneds"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -257,7 +211,7 @@ async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
             runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)), itertools.count()
         )
         for caller in (found.reference, found.ours):
-            made = await caller.post(CRDS, DEFINITION)
+            made = await caller.post(CRDS, OWNED)
             assert made.status in (201, 409), made.body
             await until_served(caller, COLLECTION)
         yield found

@@ -173,12 +173,16 @@ def process(call: Call, obj: Json) -> list[str]:
     In what a server-side apply made of a custom resource, nulls are not dropped but found wrong later.
     """
     nulls: list[tuple[Json, str]] = []
-    if call.verb == "patch" and call.definition.custom and content_type(call.request.headers) == APPLY:
+    if _is_apply(call) and call.definition.custom:
         _find_nulls(obj, nulls)
     unknown = call.definition.schema.process(obj)
     for holder, name in nulls:
         holder.setdefault(name, None)
     return unknown
+
+
+def _is_apply(call: Call) -> bool:
+    return call.verb == "patch" and content_type(call.request.headers) == APPLY
 
 
 def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
@@ -224,7 +228,8 @@ def shape_update(call: Call, new: Json, old: Json, refuse: Refuse, track: Track 
         if track is not None and not definition.custom:
             # The defaults of built-in kinds have come with their preparation.
             track(new, old)
-        if definition.has_generation and not _same_spec(definition, new, old):
+        changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
+        if definition.has_generation and changed:
             new["metadata"]["generation"] = meta.get("generation", 0) + 1
     new["metadata"]["resourceVersion"] = meta["resourceVersion"]
     return new
@@ -259,6 +264,13 @@ def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
         {name: value for name, value in new.items() if name not in left_out},
         {name: value for name, value in old.items() if name not in left_out},
     )
+
+
+def _counted(definition: ResourceDefinition, unknown: list[str]) -> bool:
+    """Whether what was dropped counts for `metadata.generation`: Kubernetes compares what was applied with
+    what is stored before it drops unknown fields."""
+    left_out = ("metadata", "status") if definition.status_subresource else ("metadata",)
+    return any(path.partition(".")[0] not in left_out for path in unknown)
 
 
 def is_released(obj: Json) -> bool:

@@ -1,0 +1,412 @@
+"""Stories about who owns which field: conflicts, migration from kubectl's own apply, definitions that change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
+from conformance.peers import Caller
+from conformance.servers import until_served
+from conformance.stories import story
+from conformance.story_apply import lay, owneds
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@story
+async def appliers_come_into_conflict(c: Caller) -> None:
+    spec = {
+        "text": "x",
+        "number": 1,
+        "names": ["a"],
+        "map": {"a": "1", "b": "1"},
+        "ports": [{"port": 1, "note": "x", "deep": {"x": "1"}}],
+        "block": {"x": "1"},
+        "whole": [{"name": "a"}],
+        "deep": {"x": "1", "y": {"z": "1"}},
+    }
+    labels = {"labels": {"l": "1", "a.dev/x": "1"}}
+    await lay(c, "a", "fieldManager=ann", meta=labels, spec=spec)
+    await lay(c, "a", "fieldManager=bob", spec={"text": "y"})
+    await lay(c, "a", "fieldManager=bob&force=false", spec={"text": "y", "number": 2})
+    await lay(c, "a", "fieldManager=bob", meta={"labels": {"l": "2", "a.dev/x": "2"}})
+    await lay(c, "a", "fieldManager=bob", spec={"text": "x", "number": 1, "names": ["a", "b"]})
+    await lay(c, "a", "fieldManager=carl", spec={"text": "z", "number": 3})
+    await lay(c, "a", "fieldManager=carl", spec={"map": {"a": "2", "b": "3"}, "block": {"y": "1"}})
+    ports = [{"port": 1, "note": "y", "deep": {"x": "2"}}]
+    await lay(c, "a", "fieldManager=carl", spec={"ports": ports, "whole": [], "deep": {"y": {"z": "2"}}})
+    await lay(c, "a", "fieldManager=carl", spec={"deep": None, "text": None})
+    await c.patch(f"{owneds(c)}/a?fieldManager=dan", {"spec": {"number": 7}}, agent="dan/1")
+    await c.patch(f"{owneds(c)}/a/status", {"status": {"phase": "x"}}, agent="eve/1")
+    await lay(c, "a", "fieldManager=carl", spec={"text": "z", "number": 3})
+    status = owned("a", status={"phase": "y"})
+    await c.patch(f"{owneds(c)}/a/status?fieldManager=carl", status, "apply")
+    await c.patch(f"{owneds(c)}/a/status?fieldManager=carl&force=true", status, "apply")
+    await lay(c, "a", "fieldManager=we%22ird%3C%3E%C3%A4", spec={"text": "z"})
+    await lay(c, "a", "fieldManager=we%22ird%3C%3E%C3%A4&force=true", spec={"text": "z", "map": {"<&>": "1"}})
+    await lay(c, "a", "fieldManager=ann", spec={"text": "y", "map": {"<&>": "2"}})
+    await lay(c, "a", "fieldManager=carl&force=true", spec={"text": "z", "number": 3})
+    await lay(c, "a", "fieldManager=ann", meta=labels, spec=spec)
+    await lay(c, "a", "fieldManager=ann&force=true&dryRun=All", meta=labels, spec=spec)
+    await lay(c, "a", "fieldManager=ann&force=true", meta=labels, spec=spec)
+
+
+@story
+async def list_items_come_into_conflict(c: Caller) -> None:
+    owner = {"apiVersion": "nobody.dev/v1", "kind": "Owner", "name": "o", "uid": "1"}
+    meta = {"ownerReferences": [owner], "finalizers": ["a.dev/x"]}
+    ports = [{"port": 1}, {"port": 1, "protocol": "UDP", "note": "x"}, {"port": 2, "note": "x"}]
+    await lay(c, "a", "fieldManager=ann", meta=meta, spec={"ports": ports})
+    await lay(c, "a", "fieldManager=bob", meta={"ownerReferences": [{**owner, "name": "p"}]})
+    wanted = [{"port": 1, "note": "y"}, {"port": 1, "protocol": "UDP", "note": "y"}, {"port": 2, "note": "y"}]
+    await lay(c, "a", "fieldManager=bob", spec={"ports": wanted})
+    await lay(c, "a", "fieldManager=bob", spec={"ports": wanted[:1]})
+    await lay(c, "a", "fieldManager=ann", spec={"ports": ports[1:]})
+    await lay(c, "a", "fieldManager=ann", spec={})
+    await lay(c, "a", "fieldManager=bob", spec={})
+    await c.get(f"{owneds(c)}/a")
+
+
+@story
+async def what_nobody_applies_any_more_goes(c: Caller) -> None:
+    spec: Json = {"text": "x", "names": ["a", "b"], "map": {"a": "1"}, "deep": {"x": "1", "y": {"z": "1"}}}
+    await lay(c, "a", "fieldManager=ann", meta={"labels": {"x": "1"}}, spec=spec)
+    await lay(c, "a", "fieldManager=bob", spec={"text": "x", "names": ["b", "c"]})
+    await lay(c, "a", "fieldManager=ann", spec={"map": {"a": "1"}})
+    await lay(c, "a", "fieldManager=bob", spec={"names": ["c"]})
+    await c.patch(f"{owneds(c)}/a", {"spec": {"map": {"b": "2"}}})
+    await lay(c, "a", "fieldManager=ann")
+    await lay(c, "a", "fieldManager=bob", spec=None)
+    await lay(c, "a", "fieldManager=bob")
+    await lay(c, "a", "fieldManager=ann", spec={"number": 1})
+    await c.patch(f"{owneds(c)}/a", {"spec": {"number": None}})
+    await lay(c, "a", "fieldManager=ann", spec={"number": 1})
+    await c.patch(f"{owneds(c)}/a", {"spec": None})
+    await lay(c, "a", "fieldManager=ann", spec={"number": 1})
+
+
+@story
+async def kubectl_begins_to_apply_on_the_server(c: Caller) -> None:
+    path = owneds(c)
+    text = (
+        '{"apiVersion":"owned.dev/v1","kind":"Owned","metadata":{"annotations":{},"name":"NAME"},'
+        '"spec":{"map":{"a":"1"},"number":1,"text":"x"}}\n'
+    )
+    for name, manager, agent in (
+        ("a", "kubectl", "kubectl-client-side-apply/1"),
+        ("b", "other", "kubectl-client-side-apply/1"),
+        ("d", "kubectl", "kubectl/1"),
+        ("e", "kubectl", "someone/1"),
+    ):
+        note = {LAST_APPLIED: text.replace("NAME", name)}
+        spec: Json = {"text": "x", "number": 1, "map": {"a": "1"}}
+        await c.post(path, owned(name, meta={"annotations": note}, spec=spec), agent=agent)
+        await c.patch(f"{path}/{name}", {"spec": {"number": 2}}, agent="controller/1")
+        query = f"fieldManager={manager}"
+        await lay(c, name, query, spec={"text": "y"})
+        await lay(c, name, query, spec={"text": "y", "number": 3})
+        await lay(c, name, f"{query}&force=true", spec={"text": "y", "number": 3})
+        await lay(c, name, query, meta={"annotations": note}, spec={"text": "z"})
+        await lay(c, name, query, meta={"annotations": {LAST_APPLIED: ""}}, spec={"text": "z"})
+        await lay(c, name, query, spec={"text": "z"})
+    notes = ("", "{", "[]", '{"kind":"Owned"}', '{"apiVersion":"other/v1","spec":{"text":"x"}}', "5")
+    for number, note in enumerate(notes):
+        meta = {"annotations": {LAST_APPLIED: note}}
+        name = f"n{number}"
+        await c.post(path, owned(name, meta=meta, spec={"text": "x"}), agent="kubectl-client-side-apply/1")
+        await lay(c, name, "fieldManager=kubectl", spec={"text": "y"})
+    big = {"annotations": {LAST_APPLIED: text.replace("NAME", "big"), "x": "y" * 260000}}
+    await c.post(path, owned("big", meta=big, spec={"text": "x"}))
+    await lay(c, "big", "fieldManager=kubectl", spec={"text": "x", "map": {"long": "z" * 4000}})
+    await lay(c, "big", "fieldManager=kubectl", spec={"text": "x"})
+
+
+@story
+async def owners_are_migrated_by_a_patch(c: Caller) -> None:
+    """As client-go's `csaupgrade` does: it writes the entries themselves."""
+    one = f"{owneds(c)}/a"
+    await c.post(owneds(c), owned("a", spec={"text": "x", "number": 1}), agent="kubectl-client-side-apply/1")
+    fields = {"f:spec": {"f:text": {}, "f:number": {}}}
+    entry: Json = {
+        "manager": "kubectl",
+        "operation": "Apply",
+        "apiVersion": "owned.dev/v1",
+        "time": "2020-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    version = (await c.get(one)).json["metadata"]["resourceVersion"]
+    operations = [
+        {"op": "replace", "path": "/metadata/managedFields", "value": [entry]},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+    ]
+    await c.patch(one, operations, "json", agent="upgrade/1")
+    await c.patch(one, operations, "json", agent="upgrade/1")
+    await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
+    for entries in (
+        [entry, {**entry, "manager": "b"}, entry],
+        [{**entry, "operation": "Other"}],
+        [{**entry, "apiVersion": ""}],
+        [{**entry, "apiVersion": "owned.dev/v9"}],
+        [{**entry, "fieldsType": "FieldsV2"}],
+        [{**entry, "fieldsV1": {"x": {}}}],
+        [{**entry, "fieldsV1": {"f:spec": {"f:gone": {}}, "q:x": {}}}],
+        [{**entry, "fieldsV1": {"k:{": {}}}],
+        [{**entry, "fieldsV1": {}}],
+        [{**entry, "fieldsV1": None}],
+        [{**entry, "manager": ""}],
+        [{**entry, "manager": "x" * 129}],
+        [{**entry, "subresource": "status"}],
+        [{**entry, "subresource": "zzz"}],
+        [{**entry, "zzz": 1}],
+        [{**entry, "time": "yesterday"}],
+        [{**entry, "time": None}],
+        [{}, entry],
+        [{}],
+        [],
+        None,
+    ):
+        await c.patch(one, {"metadata": {"managedFields": entries}}, agent="upgrade/1")
+    await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
+
+
+@story
+async def owners_are_reset(c: Caller) -> None:
+    path = owneds(c)
+    resets: tuple[Any, ...] = ([], [{}], None)
+    for number, owners in enumerate(resets):
+        one = f"{path}/a{number}"
+        await c.post(path, owned(f"a{number}", spec={"text": "x"}), agent="ann/1")
+        found = (await c.get(one)).json
+        found["metadata"]["managedFields"] = owners
+        await c.put(one, found, agent="bob/1")
+        await c.get(one)
+        await lay(c, f"a{number}", "fieldManager=carl", spec={"text": "y"})
+        await lay(c, f"a{number}", "fieldManager=carl&force=true", spec={"text": "y"})
+        await c.patch(one, {"metadata": {"managedFields": owners}, "spec": {"number": 1}}, agent="bob/1")
+        await c.patch(one, {"spec": {"number": 2}}, agent="bob/1")
+        await c.patch(f"{one}/status", {"metadata": {"managedFields": owners}}, agent="bob/1")
+        operations = [{"op": "add", "path": "/metadata/managedFields", "value": owners}]
+        await c.patch(one, operations, "json", agent="bob/1")
+        await c.patch(one, [{"op": "remove", "path": "/metadata/managedFields"}], "json", agent="bob/1")
+        await c.post(path, owned(f"b{number}", meta={"managedFields": owners}, spec={"text": "x"}))
+        await c.patch(f"{one}/status", {"status": {"phase": "x"}}, agent="eve/1")
+        await c.patch(f"{one}/scale", {"spec": {"replicas": 3}}, agent="eve/1")
+
+
+@story
+async def owners_of_no_field_go(c: Caller) -> None:
+    one = f"{owneds(c)}/a"
+    await c.post(owneds(c), owned("a", spec={"text": "x"}), agent="ann/1")
+    await c.patch(one, {"spec": {"text": "y"}}, agent="bob/1")
+    await c.patch(one, {"spec": {"text": None}}, agent="carl/1")
+    await c.patch(one, {}, agent="dan/1")
+    await c.patch(one, {"metadata": {"labels": {"x": "1"}}}, agent="dan/1")
+    await c.patch(one, {"metadata": {"labels": {"x": None}}}, agent="eve/1")
+    await c.patch(one, {"metadata": {"annotations": {"x": "1"}}}, agent="eve/1")
+    for number in range(14):
+        await c.patch(one, {"spec": {"map": {f"k{number}": "x"}}}, agent=f"many{number:02}/1")
+    await lay(c, "a", "fieldManager=ann", spec={"map": {"k3": "x"}})
+    await c.get(one)
+
+
+@story
+async def time_moves_only_with_a_change(c: Caller) -> None:
+    one = f"{owneds(c)}/a"
+    await lay(c, "a", "fieldManager=ann", spec={"text": "x"})
+    first = (await c.get(one)).json["metadata"]
+    same = []
+    for _ in range(3):
+        meta = (await lay(c, "a", "fieldManager=ann", spec={"text": "x"})).json["metadata"]
+        same.append(meta["resourceVersion"] == first["resourceVersion"])
+        found = (await c.get(one)).json
+        meta = (await c.put(one, found, agent="bob/1")).json["metadata"]
+        same.append(meta == first)
+        meta = (await c.patch(one, {"spec": {"text": "x"}}, agent="bob/1")).json["metadata"]
+        same.append(meta == first)
+    await c.get(f"{one}?same={same}")
+    await lay(c, "a", "fieldManager=bob", spec={"text": "x"})
+    await lay(c, "a", "fieldManager=bob")
+    await c.get(one)
+
+
+@story
+async def replicas_are_shared_with_the_scale(c: Caller) -> None:
+    one = f"{owneds(c)}/a"
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}}
+    await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
+    await c.get(f"{one}/scale")
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 2}}, "apply")
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 3}}, "apply")
+    await c.patch(f"{one}/scale?fieldManager=hpa&force=true", {**scale, "spec": {"replicas": 3}}, "apply")
+    await c.get(one)
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
+    await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
+    await lay(c, "a", "fieldManager=ann", spec={"text": "x"})
+    await c.get(one)
+    await c.patch(f"{one}/scale", {"spec": {"replicas": 5}}, agent="hand/1")
+    await c.get(one)
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
+    await c.patch(
+        f"{one}/scale?fieldManager=hpa&dryRun=All&force=true", {**scale, "spec": {"replicas": 4}}, "apply"
+    )
+    await c.patch(f"{one}/scale?fieldManager=hpa&force=true", {**scale, "spec": {}}, "apply")
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": "x"}}, "apply")
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"zzz": 1}}, "apply")
+    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "kind": "Other"}, "apply")
+    await c.patch(f"{one}/scale", {**scale, "spec": {"replicas": 1}}, "apply")
+    await c.patch(
+        f"{owneds(c)}/none/scale?fieldManager=hpa", {**scale, "metadata": {"name": "none"}}, "apply"
+    )
+    await c.get(one)
+    await c.put(f"{one}/scale", {**scale, "spec": {"replicas": 6}}, agent="hand/1")
+    await lay(c, "b", "fieldManager=ann", spec={"text": "x"})
+    await c.patch(f"{owneds(c)}/b/scale", {"spec": {"replicas": 1}}, agent="hand/1")
+    await lay(c, "b", "fieldManager=ann", spec={"replicas": 2})
+    await c.get(f"{owneds(c)}/b")
+
+
+@story
+async def the_status_is_applied(c: Caller) -> None:
+    one = f"{owneds(c)}/a"
+    await lay(c, "a", "fieldManager=ann", spec={"text": "x"}, status={"phase": "lost"})
+    conditions = [{"type": "A", "status": "True"}]
+    bodies: tuple[Json, ...] = (
+        owned("a", status={"phase": "x", "conditions": conditions}),
+        owned("a", spec={"text": "other"}, status={"phase": "x"}),
+        owned("a", meta={"labels": {"x": "1"}}, status={"phase": "y"}),
+        owned("a", status={"conditions": [{"type": "A", "status": "False"}, {"type": "B"}]}),
+        owned("a", status={"conditions": [{"status": "x"}]}),
+        owned("a", status={"conditions": conditions * 2}),
+        owned("a", status={"zzz": 1}),
+        owned("a", status=None),
+        owned("a", status={}),
+        owned("a"),
+    )
+    for body in bodies:
+        for manager in ("ctl", "ann"):
+            await c.patch(f"{one}/status?fieldManager={manager}", body, "apply")
+    await c.patch(f"{one}/status?fieldManager=ann&force=true", bodies[0], "apply")
+    await c.patch(f"{one}/status", {"status": {"phase": "z"}}, agent="eve/1")
+    await c.patch(f"{one}/status?fieldManager=ann", bodies[0], "apply")
+    await lay(c, "a", "fieldManager=ann", spec={"text": "y"}, status={"phase": "lost"})
+    await c.get(one)
+
+
+_FIRST = an_object(
+    spec=an_object(
+        gone=STRING,
+        list={"type": "array", "items": STRING},
+        set={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+        map={"type": "object", "additionalProperties": STRING},
+        block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
+        items={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": an_object(name=STRING, note=STRING, key={"type": "string", "default": "k"})
+            | {"required": ["name"]},
+        },
+        kind=STRING,
+    )
+)
+_SECOND = an_object(
+    spec=an_object(
+        list={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+        set={"type": "array", "items": STRING},
+        map={"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": STRING},
+        block={"type": "object", "properties": {"x": STRING, "y": STRING}},
+        items={"type": "array", "items": an_object(name=STRING, note=STRING, key=STRING)},
+        kind=INTEGER,
+    )
+)
+_SPEC: Json = {
+    "gone": "x",
+    "list": ["a", "b"],
+    "set": ["a", "b"],
+    "map": {"a": "1", "b": "1"},
+    "block": {"x": "1", "y": "1"},
+    "items": [{"name": "a", "note": "x"}, {"name": "b"}],
+}
+
+
+@story
+async def owners_outlive_a_change_of_the_schema(c: Caller) -> None:
+    plural = f"changes{len(c.namespace)}s"
+    definition = crd(plural, _FIRST, group="changing.dev", kind="Change")
+    await c.post(CRDS, definition, quiet=True)
+    path = in_namespace(c.namespace, plural, group="changing.dev")
+    await until_served(c, path)
+
+    def changed(name: str, spec: Json) -> Json:
+        return {"apiVersion": "changing.dev/v1", "kind": "Change", "metadata": {"name": name}, "spec": spec}
+
+    for name in ("a", "b", "d"):
+        await c.patch(f"{path}/{name}?fieldManager=ann", changed(name, _SPEC), "apply")
+        await c.patch(f"{path}/{name}", {"spec": {"list": ["c"], "set": ["a", "b", "c"]}}, agent="bob/1")
+        parts: Json = {"map": {"a": "1"}, "items": [{"name": "b"}], "set": ["b"]}
+        await c.patch(f"{path}/{name}?fieldManager=carl", changed(name, parts), "apply")
+    await c.patch(f"{CRDS}/{plural}.changing.dev", _schema_change(_SECOND), "json", quiet=True)
+    await _until_changed(c, path, changed)
+    await c.get(f"{path}/a")
+    await c.patch(f"{path}/a", {"metadata": {"labels": {"x": "1"}}}, agent="dan/1")
+    await c.patch(f"{path}/a", {"spec": {"map": {"c": "1"}, "block": {"x": "2"}}}, agent="dan/1")
+    left = {name: value for name, value in _SPEC.items() if name != "gone"}
+    await c.patch(f"{path}/b?fieldManager=ann", changed("b", _SPEC), "apply")
+    await c.patch(f"{path}/b?fieldManager=ann", changed("b", left), "apply")
+    await c.patch(f"{path}/b?fieldManager=ann&force=true", changed("b", left), "apply")
+    await c.patch(f"{path}/b?fieldManager=carl", changed("b", {"map": {"a": "2"}}), "apply")
+    await c.patch(f"{path}/d?fieldManager=ann&force=true", changed("d", {}), "apply")
+    await c.patch(f"{path}/d?fieldManager=carl", changed("d", {}), "apply")
+    await c.delete(f"{CRDS}/{plural}.changing.dev", quiet=True)
+
+
+def _schema_change(schema: Json) -> list[Json]:
+    return [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]
+
+
+async def _until_changed(c: Caller, path: str, changed: Any) -> None:
+    """Wait until both servers judge by the new schema."""
+    for _ in range(200):
+        body = changed("probe", {"kind": 5})
+        if (await c.post(f"{path}?dryRun=All", body, quiet=True)).status == 201:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the definition does not change")
+
+
+@story
+async def versions_are_applied_side_by_side(c: Caller) -> None:
+    one, beta = (f"{in_namespace(c.namespace, 'twins', version=v)}/a" for v in ("v1", "v1beta1"))
+    await c.patch(f"{one}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
+    await c.patch(f"{beta}?fieldManager=ann", twin("a", version="v1beta1", a="1"), "apply")
+    await c.get(one)
+    await c.patch(f"{beta}?fieldManager=bob", twin("a", version="v1beta1", a="2"), "apply")
+    await c.patch(f"{beta}?fieldManager=bob&force=true", twin("a", version="v1beta1", a="2"), "apply")
+    await c.patch(f"{beta}?fieldManager=bob", twin("a", version="v1beta1", b="2"), "apply")
+    await c.patch(f"{one}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
+    await c.patch(f"{one}?fieldManager=bob", twin("a", b="2"), "apply")
+    await c.patch(beta, {"spec": {"a": "3"}}, agent="carl/1")
+    await c.patch(one, {"spec": {"a": "4"}}, agent="carl/1")
+    await c.patch(f"{one}?fieldManager=ann&force=true", twin("a"), "apply")
+    await c.get(beta)
+
+
+@story
+async def appliers_and_updaters_mix(c: Caller) -> None:
+    one = f"{in_namespace(c.namespace)}/a"
+    await c.post(in_namespace(c.namespace), widget("a", tags=["x"], parts=[{"name": "p"}]), agent="ann/1")
+    await c.patch(f"{one}?fieldManager=ann", widget("a", tags=["x", "y"]), "apply")
+    await c.patch(f"{one}?fieldManager=ann", widget("a", colour="blue"), "apply")
+    found = (await c.get(one)).json
+    found["spec"] |= {"tags": ["z"], "parts": [{"name": "q"}, {"name": "p", "count": 4}], "colour": "green"}
+    await c.put(one, found, agent="ann/1")
+    await c.put(one, found, agent="ann/1")
+    await c.patch(f"{one}?fieldManager=ann", widget("a", colour="blue"), "apply")
+    await c.patch(f"{one}?fieldManager=bob", widget("a", parts=[{"name": "p", "count": 4}]), "apply")
+    await c.patch(f"{one}?fieldManager=bob", widget("a", parts=[]), "apply")
+    await c.patch(f"{one}?fieldManager=bob&fieldManager=carl", {"spec": {"size": 3}})
+    await c.patch(f"{one}?fieldManager=bob", [{"op": "remove", "path": "/spec/tags"}], "json")
+    await c.patch(f"{one}?fieldManager=bob", widget("a", size=3), "apply")
+    await c.get(one)
