@@ -422,6 +422,21 @@ class ListingContract:
             assert page.remaining is None or page.remaining == 10 - shown
         await store.close()
 
+    async def test_remaining_counts_the_rows_of_the_revision(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await fill(store, 6)
+        page = await store.list(BUCKET, limit=2)
+        await store.put(Key(BUCKET, "ns", "zzz"), lambda revision: (b"", b""))
+        await store.delete(Key(BUCKET, "ns", "000"))
+        await store.delete(Key(BUCKET, "ns", "004"))
+        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+        then = await store.list(BUCKET, limit=2, after=after, revision=page.revision)
+        now = await store.list(BUCKET, limit=2, after=after)
+        assert [row.key.name for row in then.rows] == ["002", "003"]
+        assert then.remaining in (None, 2)
+        assert now.remaining in (None, 2)
+        await store.close()
+
     async def test_a_page_ends_when_it_holds_enough_bytes(self, open_store: OpenStore) -> None:
         store = await open_store()
         for number in range(10):

@@ -175,7 +175,9 @@ class Caller:
             "status": answer.status,
             "headers": {name: answer.headers[name] for name in _COMPARED if name in answer.headers},
             "warnings": answer.warnings,
-            "body": self.scrub.json(body) if body is not None else answer.body.decode(errors="replace"),
+            "body": self.scrub.json(body)
+            if body is not None
+            else self.scrub.plain(answer.body.decode(errors="replace")),
         }
 
     async def get(self, target: str, /, **named: Any) -> Answer:

@@ -61,6 +61,11 @@ class Scrubber:
         text = re.sub(r"(in record \()\d+", r"\1REVISION", text)
         return re.sub(r"(too old resource version: )\d+ \(\d+\)", r"\1REVISION", text)
 
+    def plain(self, text: str) -> str:
+        """A body that is not JSON, without what is by chance."""
+        text = _TIME.sub("TIME", self.text(text))
+        return re.sub(r'(resourceVersion: ")\d+', r"\1REVISION", text)
+
     def _of_object(self, meta: dict[str, Any]) -> dict[str, Any]:
         """Metadata whose uid and revision are numbered, for each object by itself: one write more or less
         is one difference, not a hundred."""
@@ -119,10 +124,21 @@ def _unrevised(value: dict[str, Any]) -> dict[str, Any]:
     """Without the revision of a list, a Table or a bookmark: it is that of the store, which other writes
     move too."""
     if value.get("type") == "BOOKMARK" and isinstance(value.get("object"), dict):
-        return {**value, "object": _without_revision(value["object"])}
+        return {**value, "object": _bookmark(value["object"])}
     if str(value.get("kind", "")).endswith(("List", "Table")):
         return _without_revision(value)
     return value
+
+
+def _bookmark(value: dict[str, Any]) -> dict[str, Any]:
+    """The object of a bookmark; in a Table it is a row."""
+    if value.get("kind") != "Table":
+        return _without_revision(value)
+    rows = [
+        {**row, "object": _without_revision(row["object"])} if isinstance(row.get("object"), dict) else row
+        for row in value.get("rows") or ()
+    ]
+    return {**_without_revision(value), "rows": rows}
 
 
 def _without_revision(value: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gzip
 import logging
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
@@ -217,11 +218,29 @@ class _HeadersTooLarge(Exception):
     """More than `MAX_HEADERS`. httptools turns it into a parser error, which is answered with 400."""
 
 
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
+_METHODS = frozenset(
+    (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
+)
+_STAND_IN = b"REPORT"
+"""A method that the parser knows, and that means nothing to it."""
+
+
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also hands over the client's certificate and limits the header."""
+    """uvicorn's protocol, which also hands over the client's certificate, limits the header, and takes any
+    method: that nobody has it is for the handler to say."""
 
     _header_size = 0
     _header_timer: asyncio.TimerHandle | None = None
+    _between = True
+    _foreign_method = ""
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a method that the parser does not know goes past it."""
+        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
+            self._foreign_method = found[0].decode()
+            data = _STAND_IN + data[found.end() :]
+        super().data_received(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the certificate, once for the connection."""
@@ -234,6 +253,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin to count, and to wait."""
+        self._between = False
         self._header_size = 0
         self._expect_header()
         super().on_message_begin()
@@ -252,6 +272,14 @@ class _Protocol(HttpToolsProtocol):
         """The request is whole but for its body."""
         self._stop_timer()
         super().on_headers_complete()
+        if self._foreign_method:
+            # The request is going to be answered with this scope, but not before we return.
+            self.scope["method"], self._foreign_method = self._foreign_method, ""
+
+    def on_message_complete(self) -> None:
+        """What comes next begins another request."""
+        self._between = True
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is expected any more."""

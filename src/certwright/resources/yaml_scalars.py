@@ -21,6 +21,7 @@ _INFINITE: Final = frozenset(
 _NUMBERLIKE: Final = frozenset("+-0123456789.")
 _INT: Final = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_LIKE_A_NUMBER: Final = re.compile(r"[-+0-9.,:_eETZtz ]+|[-+]?0[xXoObB][0-9a-fA-F_]*")
 
 Scalar = str | int | float | bool | None
 
@@ -77,8 +78,8 @@ def is_plain_text(text: str) -> bool:
     """Whether `text` without quotes would be read as that text, by kubectl and by stricter readers too."""
     if text in _WORDS or text in ("<<", "=") or text in _INFINITE:
         return False
-    if text[0] not in _NUMBERLIKE:
+    if text[0] not in _NUMBERLIKE or text == ".":
         return True
     # Times, dates and sexagesimals are text for kubectl, but not for every reader: quote whatever looks like
     # a number, and whatever begins like a date.
-    return not re.fullmatch(r"[-+0-9.,:_eExXoObBa-fA-FTZtz ]+", text)
+    return not _LIKE_A_NUMBER.fullmatch(text)

@@ -9,7 +9,7 @@ from certwright.store.contract import Encode, Event, Key, Page, Row, Unavailable
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
-from certwright.store.pages import Wanted, cut
+from certwright.store.pages import Wanted, count_undone, cut
 
 
 class _Bucket:
@@ -88,7 +88,9 @@ class MemoryStore:
         begin, end = held.span(namespace, after)
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
         rows, more = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
-        remaining = end - begin - len(rows) if more and not undo else None
+        remaining = None
+        if more:
+            remaining = end - begin - len(rows) + count_undone(undo, wanted, held.rows.__contains__)
         return Page(rows, self.revision if revision is None else revision, more, remaining)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

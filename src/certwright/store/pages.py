@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -40,6 +40,16 @@ def cut(current: Iterator[Row], wanted: Wanted, undo: Mapping[Place, Row | None]
     if wanted.limit is not None and len(rows) > wanted.limit:
         return rows[: wanted.limit], True
     return rows, more
+
+
+def count_undone(undo: Mapping[Place, Row | None], wanted: Wanted, there: Callable[[Place], bool]) -> int:
+    """How many more rows than now there were at the list's revision, where `wanted` looks. `there`: whether
+    something lies at a place now."""
+    found = 0
+    for place, row in undo.items():
+        if wanted.namespace in (None, place[0]) and (wanted.after is None or place > wanted.after):
+            found += (row is not None) - there(place)
+    return found
 
 
 def _take(current: Iterator[Row], wanted: Wanted) -> tuple[list[Row], bool]:

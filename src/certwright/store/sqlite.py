@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from certwright.store.contract import Encode, Event, Key, Page, Row, StoreError, Unavailable
@@ -16,7 +17,7 @@ from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.overlay import Batch, Entry, Overlay
-from certwright.store.pages import Wanted, cut
+from certwright.store.pages import Wanted, count_undone, cut
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files
 from certwright.store.sqlite_writer import Writer
 
@@ -24,6 +25,8 @@ _GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ?
 
 # More rows than this are not counted for a page's `remaining`: that would take longer than the page.
 _COUNTED = 10_000
+# Nor is looked for more rows than this that have changed since the list's revision.
+_UNDONE = 200
 
 
 async def open_sqlite(path: Path, *, window_bytes: int = MAX_BYTES) -> SqliteStore:
@@ -99,9 +102,8 @@ class SqliteStore:
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         # The commit under way may or may not be in the database yet; for the reader it is not.
-        undo = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
-        if revision is not None:
-            undo |= self._log.undo(bucket, revision)
+        unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
+        undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
         try:
             cursor = self._reader.execute(*_select(wanted))
@@ -109,18 +111,22 @@ class SqliteStore:
                 rows, more = cut(_rows(cursor, bucket), wanted, undo)
             finally:
                 cursor.close()  # a statement not read to its end would hold up the checkpoints
-            remaining = self._remaining(wanted, len(rows)) if more and not undo else None
+            countable = more and not unsure and len(undo) <= _UNDONE
+            remaining = self._remaining(wanted, len(rows), undo) if countable else None
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
         return Page(rows, self.revision if revision is None else revision, more, remaining)
 
-    def _remaining(self, wanted: Wanted, shown: int) -> int | None:
-        if wanted.after is not None:
-            return None
+    def _remaining(self, wanted: Wanted, shown: int, undo: Mapping[Place, Row | None]) -> int | None:
         where, values = _where(wanted)
         statement = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
         (counted,) = self._reader.execute(statement, (*values, _COUNTED + 1)).fetchone()
-        return counted - shown if counted <= _COUNTED else None
+        if counted > _COUNTED:
+            return None
+        return int(counted) - shown + count_undone(undo, wanted, partial(self._is_there, wanted.bucket))
+
+    def _is_there(self, bucket: str, place: Place) -> bool:
+        return self._reader.execute(_GET, (bucket, *place)).fetchone() is not None
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""

@@ -60,7 +60,8 @@ def table(
 def one(call: Call, row: Row, *, now: datetime, code: int = 200) -> Response:
     """The answer that is one object."""
     if call.form.shape is Shape.TABLE:
-        metadata = encode_json({"resourceVersion": str(row.revision)})
+        # What a dry run shows has no revision.
+        metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
         return Response(code, headers(call), table(call, (row,), now=now, metadata=metadata))
     return Response(code, headers(call), item(call.definition, call.form, row))
 

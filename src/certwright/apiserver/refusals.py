@@ -1,0 +1,96 @@
+"""What is said of a request that does not fit what it names: no such path, no such method, no such form.
+
+Custom resources have a handler of their own in Kubernetes, and with it words of their own. Source: apiserver
+`pkg/endpoints/handlers` (response.go), apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+"""
+
+from __future__ import annotations
+
+from certwright.apiserver.backend import Call, not_supported
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.representations.negotiation import Shape
+from certwright.apiserver.routes import Route
+from certwright.apiserver.verbs import forms
+from certwright.kit.exchange import Response
+from certwright.resources.errors import (
+    ApiError,
+    BadRequest,
+    Details,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+)
+
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+
+
+def nowhere() -> Response:
+    """The answer of a path that names nothing."""
+    return Response(404, dict(_TEXT), b"404 page not found\n")
+
+
+def no_resource() -> NotFound:
+    """A group with built-in kinds has no resource of that name."""
+    return NotFound("the server could not find the requested resource", details=Details())
+
+
+def no_method() -> MethodNotAllowed:
+    """A built-in kind, or a document, does not do that."""
+    return MethodNotAllowed(
+        "the server does not allow this method on the requested resource", details=Details()
+    )
+
+
+def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiError:
+    """The resource does not do that; or, for custom resources, the path lacks what the verb needs."""
+    if not definition.custom:
+        return no_method()
+    if verb in ("update", "patch") and not route.name and not route.subresource:
+        return BadRequest("name must be provided")
+    return not_supported(definition, verb)
+
+
+async def in_wrong_number(call: Call, response: Response) -> Response | None:
+    """The refusal of a list as the metadata of one object, or of one object as that of a list.
+
+    As in Kubernetes it comes when the work is done. None: the answer is what was asked for. An event that
+    cannot be shown ends the stream without a word.
+    """
+    wanted, many = call.form.plural, call.verb in ("list", "deletecollection")
+    if call.form.shape is not Shape.PARTIAL or response.status >= 300 or wanted == many:
+        return None
+    if call.verb == "watch" and not wanted:
+        return None
+    if not many and response.body.startswith(b'{"kind":"Status"'):
+        return None
+    if response.stream is not None:
+        await close_stream(response)
+        if call.verb == "watch":
+            return Response(200, forms.headers(call), b"")
+    return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
+
+
+def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:
+    if many:
+        name = "*unstructured.UnstructuredList" if definition.custom else _go_type(definition, "List")
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({name})"
+        return NotAcceptable(text)
+    if definition.custom:
+        return ApiError("content is not a list")
+    name = _go_type(definition, "")
+    return NotAcceptable(
+        f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
+    )
+
+
+def _go_type(definition: ResourceDefinition, suffix: str) -> str:
+    """The name of the type that Kubernetes keeps these objects in."""
+    package = definition.group.partition(".")[0] if definition.group else "core"
+    return f"*{package}.{definition.kind}{suffix}"
+
+
+async def close_stream(response: Response) -> None:
+    """Let go of a stream that nobody is going to read."""
+    close = getattr(response.stream, "aclose", None)
+    if close is not None:
+        await close()
