@@ -98,7 +98,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a decoder says in its own words what is wrong with a text",
         "(POST|PUT|PATCH|DELETE) ",
         rewritten(
-            r"(cannot be handled as a \w+: |error decoding patch: |json parse error: )"
+            r"(cannot be handled as a \w+: |error decoding patch: |json parse error: |"
+            r"error decoding YAML: error converting YAML to JSON: )"
             r"(?!strict decoding error).*?(?= \([^()]* \.\.\.\)$|$)",
             r"\1…",
         ),

@@ -218,7 +218,7 @@ _WRONG_SPECS: tuple[Any, ...] = (
     {"deep": {"y": {"zzz": 1}}},
     {"deep": {"y": 5}},
     {"zzz": 1},
-    {"zzz": 1, "yyy": 2, "text": 5},
+    {"text": 5, "number": "5"},
     {"replicas": 99999999999},
     {"replicas": -1},
 )

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from certwright.resources.yaml_reader import MAX_DEPTH, YamlError, load_all
+from certwright.resources.yaml_reader import MAX_DEPTH, Repeat, YamlError, load, load_all
 from certwright.resources.yaml_scalars import tidy
 from certwright.resources.yaml_writer import write_yaml
 
-__all__ = ["Document", "DocumentError", "read_documents", "read_value", "write_yaml"]
+__all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first", "read_value", "write_yaml"]
 
 _SEPARATOR: Final = re.compile(rb"^---(?=[ \t\r\n]|$)", re.MULTILINE)
 _ONLY_DIRECTIVES: Final = re.compile(rb"\s*(?:(?:%|#)[^\n]*\n\s*)*", re.ASCII)
@@ -78,6 +78,24 @@ def read_value(text: str | bytes) -> Any:
     if len(values) > 1:
         raise YamlError("there is more than one document here", line=values[1].line)
     return values[0].content if values else None
+
+
+def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
+    """The first value of a YAML or JSON text, None if it is empty, and the keys that are there twice in it.
+
+    So does Kubernetes read what is applied: later documents are left alone, the last of equal keys holds.
+    Raises `ValueError` with a sentence.
+    """
+    decoded, repeats = _decoded(text.removeprefix(b"\xef\xbb\xbf")), list[Repeat]()
+    if decoded.lstrip()[:1] == "{":
+        try:
+            values = list(_json_values(decoded))
+            if len(values) == 1:
+                return values[0].content, repeats
+        except (ValueError, RecursionError):
+            # YAML reads JSON too, and finds the same keys.
+            pass
+    return load(decoded, repeats), repeats
 
 
 def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:

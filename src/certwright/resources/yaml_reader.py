@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 from yaml.events import (
@@ -65,14 +65,21 @@ class _Open:
     merges: list[tuple[Any, Event]] = field(default_factory=list)
 
 
-def load_all(text: str) -> Iterator[Loaded]:
+class Repeat(NamedTuple):
+    """A key that its mapping has already, and its line, counted from 1."""
+
+    line: int
+    key: str
+
+
+def load_all(text: str, repeats: list[Repeat] | None = None) -> Iterator[Loaded]:
     """Each document of `text` that is not empty. Raises `YamlError` at the first that cannot be read."""
     composer: _Composer | None = None
     for event in _events(text):
         if composer is None or isinstance(event, DocumentEndEvent):
             if composer is not None and composer.line:
                 yield Loaded(composer.result, composer.line, composer.lines)
-            composer = _Composer()
+            composer = _Composer(repeats)
         if isinstance(event, NodeEvent) or event.__class__ in _ENDS:
             composer.take(event)
 
@@ -80,9 +87,13 @@ def load_all(text: str) -> Iterator[Loaded]:
 _ENDS: Final = frozenset((yaml.MappingEndEvent, yaml.SequenceEndEvent))
 
 
-def load(text: str) -> Any:
-    """The first document of `text`; None if there is none. Raises `YamlError`."""
-    return next((document.content for document in load_all(text)), None)
+def load(text: str, repeats: list[Repeat] | None = None) -> Any:
+    """The first document of `text`; None if there is none. Raises `YamlError`.
+
+    `repeats`: where to note keys that are there twice, the last of which holds then; they are an error
+    without it.
+    """
+    return next((document.content for document in load_all(text, repeats)), None)
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -122,13 +133,14 @@ def _fail(event: Event, message: str) -> YamlError:
 class _Composer:
     """Puts one document together, event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, repeats: list[Repeat] | None = None) -> None:
         self.result: Any = None
         self.line = 0
         self.lines: dict[int, int] = {}
         self._open: list[_Open] = []
         self._anchors: dict[str, Any] = {}
         self._budget = MAX_ALIASED_NODES
+        self._repeats = repeats
 
     def take(self, event: Event) -> None:
         """Take the next event of the document."""
@@ -180,7 +192,9 @@ class _Composer:
             return
         key = _key_text(event)
         assert isinstance(parent.value, dict)
-        if key in parent.value:
+        if key in parent.value and self._repeats is not None:
+            self._repeats.append(Repeat(_line(event), key))
+        elif key in parent.value:
             raise _fail(event, f'the key "{key}" is there twice; keep one of them')
         # Taken at once, so that a second one is seen before the value ends.
         parent.value[key] = None

@@ -14,7 +14,8 @@ import msgspec
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json, same
 from certwright.apiserver.ownership import managed
-from certwright.apiserver.ownership.fields_merge import check_typed, merge
+from certwright.apiserver.ownership.fields_check import check_typed
+from certwright.apiserver.ownership.fields_merge import merge
 from certwright.apiserver.ownership.fields_set import (
     FieldsError,
     Node,
@@ -28,9 +29,9 @@ from certwright.apiserver.ownership.fields_set import (
 from certwright.apiserver.ownership.fields_type import Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, applied_fields, compare_maps, without
 from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
-from certwright.apiserver.representations.negotiation import YAML
 from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import bodies
+from certwright.resources import manifests
 from certwright.resources.errors import (
     ApiError,
     BadRequest,
@@ -46,6 +47,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _KUBECTL = "kubectl"
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
 _SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
 
 
@@ -86,23 +88,44 @@ def check_options(call: Call) -> str:
 def read_configuration(call: Call) -> Json:
     """The applied configuration. Raises `BadRequest`."""
     try:
-        value = bodies.read_value(call.request.body, YAML)
-    except BadRequest as error:
-        raise BadRequest(f"error decoding YAML: {error.message}") from None
-    if type(value) is not dict:
-        raise BadRequest("error decoding YAML: the configuration must be an object")
-    _check_type(call, value)
-    if type(value.get("metadata")) is dict and value["metadata"].get(MANAGED) is not None:
+        value, repeats = manifests.read_first(call.request.body)
+    except ValueError as error:
+        raise BadRequest(f"error decoding YAML: error converting YAML to JSON: {error}") from None
+    if value is not None and type(value) is not dict:
+        what = f"json: cannot unmarshal {_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
+        raise BadRequest(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {what}")
+    _note_repeats(call, repeats)
+    config: Json = value or {}
+    _check_type(call, config)
+    meta = config.get("metadata")
+    owners = meta.get(MANAGED) if type(meta) is dict else None
+    # Anything else is not of the type of owners, which is found next.
+    if type(owners) is list and all(type(entry) is dict for entry in owners):
         raise BadRequest("metadata.managedFields must be nil")
-    return value
+    return config
+
+
+def _note_repeats(call: Call, repeats: list[manifests.Repeat]) -> None:
+    """Refuse keys that are there twice, or warn of them, as the client wants."""
+    texts = [f"line {line}: key {encode_json(key).decode()} already set in map" for line, key in repeats]
+    strictness = bodies.field_validation(call)
+    if texts and strictness == "Strict":
+        lines = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *texts])
+        raise BadRequest(f"error strict decoding YAML: {lines}")
+    if strictness == "Warn":
+        call.warnings += texts
 
 
 def _check_type(call: Call, config: Json) -> None:
     definition = call.definition
-    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    version, kind = config.get("apiVersion"), config.get("kind")
     if version == definition.api_version and kind == definition.kind:
         return
-    raise BadRequest(f"invalid object type: {version}, Kind={kind}")
+    version, kind = version if type(version) is str else "", kind if type(kind) is str else ""
+    if version.count("/") > 1:
+        version = kind = ""
+    shown = version if "/" in version else f"/{version}"
+    raise BadRequest(f"invalid object type: {shown}, Kind={kind}")
 
 
 def apply(backend: Backend, call: Call, config: Json, live: Json | None) -> Json:
@@ -120,13 +143,20 @@ def apply(backend: Backend, call: Call, config: Json, live: Json | None) -> Json
         except _Conflicts as conflicts:
             new = work.after_conflicts(manager, conflicts.clashes)
     except FieldsError as error:
-        raise _not_typed(call, error) from None
+        raise _not_typed(call, config, error) from None
+    if not new["metadata"].get("name"):
+        raise BadRequest(
+            f"the name of the object ({call.route.name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
     return new
 
 
-def _not_typed(call: Call, error: FieldsError) -> ApiError:
-    definition, route = call.definition, call.route
-    where = f"{route.namespace}/{route.name}; {definition.api_version}, Kind={definition.kind}"
+def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
+    definition, meta = call.definition, config.get("metadata")
+    meta = meta if type(meta) is dict else {}
+    namespace, name = (text if type(text := meta.get(key)) is str else "" for key in ("namespace", "name"))
+    where = f"{namespace}/{name}; {definition.api_version}, Kind={definition.kind}"
     failure = InternalError(f"failed to create typed patch object ({where}): {error}")
     failure.reason = ""
     return failure
@@ -149,6 +179,8 @@ class _Application:
         key = (manager, APPLY, "", self.call.route.subresource)
         check_typed(self.kind, self.config)
         merged = merge(self.kind, _plain(self.live), self.config)
+        if merged.get("metadata") is None:
+            merged["metadata"] = {}
         last = owners.get(key)
         mine = self._claimed()
         entry = managed.new_entry(self.call, manager, APPLY, b"", last.entry.time if last else None)
@@ -179,7 +211,7 @@ class _Application:
     def _claimed(self) -> Node:
         """What the configuration claims, less what this kind of write cannot change."""
         claimed = applied_fields(self.kind, self.config)
-        if self.call.route.subresource:
+        if self.call.route.subresource and self.call.definition.kind != "Scale":
             claimed.pop("f:spec", None)
         elif self.call.definition.status_subresource:
             claimed.pop("f:status", None)

@@ -8,81 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from certwright.apiserver.ownership.fields_set import FieldsError, paths
 from certwright.apiserver.ownership.fields_type import ATOMIC, Type
 from certwright.apiserver.ownership.fields_walk import element_of
-
-_SCALAR_NAMES = {"string": "string", "numeric": "numeric (int or float)", "boolean": "boolean"}
-
-
-def check_typed(kind: Type, value: Any, path: str = "", *, duplicates: bool = False) -> None:
-    """Raise `FieldsError` where a value does not have the form its type says.
-
-    `duplicates`: whether a list that is a set or a map may hold one element twice.
-    """
-    if value is None:
-        return
-    if type(value) is dict:
-        if not kind.maps:
-            raise FieldsError(f"{path}: expected {_expected(kind)}, got &{{{value}}}")
-        _check_map(kind, value, path, duplicates=duplicates)
-    elif type(value) is list:
-        if not kind.lists:
-            raise FieldsError(f"{path}: expected {_expected(kind)}, got &{{{value}}}")
-        _check_list(kind, value, path, duplicates=duplicates)
-    else:
-        _check_scalar(kind, value, path)
-
-
-def _check_map(kind: Type, value: dict[str, Any], path: str, *, duplicates: bool) -> None:
-    for name, item in value.items():
-        child = kind.child(name)
-        if child is None:
-            raise FieldsError(f"{path}.{name}: field not declared in schema")
-        check_typed(child, item, f"{path}.{name}", duplicates=duplicates)
-
-
-def _check_list(kind: Type, value: list[Any], path: str, *, duplicates: bool) -> None:
-    seen: set[str] = set()
-    for index, item in enumerate(value):
-        place = f"[{index}]"
-        if kind.lists != "atomic":
-            try:
-                element = element_of(kind, item)
-            except FieldsError as error:
-                raise FieldsError(f"{path}: element {index}: {error}") from None
-            place = next(paths({element: {}}))
-            if element in seen and not duplicates:
-                raise FieldsError(f"{path}: duplicate entries for key {place}")
-            seen.add(element)
-        check_typed(kind.item or ATOMIC, item, path + place, duplicates=duplicates)
-
-
-def _check_scalar(kind: Type, value: Any, path: str) -> None:
-    wanted = kind.scalar
-    right = {
-        "": False,
-        "string": type(value) is str,
-        "numeric": type(value) in (int, float),
-        "boolean": type(value) is bool,
-        "untyped": True,
-    }[wanted]
-    if not right:
-        raise FieldsError(f"{path}: expected {_expected(kind)}, got {_shown(value, wanted)}")
-
-
-def _expected(kind: Type) -> str:
-    if kind.scalar:
-        return _SCALAR_NAMES.get(kind.scalar, "any scalar")
-    return "map" if kind.maps else "list"
-
-
-def _shown(value: Any, wanted: str) -> str:
-    # Go prints the type of what is not a number, and its own wrapper of what is not a string.
-    if wanted == "numeric":
-        return {str: "string", bool: "bool"}.get(type(value), type(value).__name__)
-    text = {True: "true", False: "false"}.get(value, str(value)) if type(value) is bool else str(value)
-    return f"&value.valueUnstructured{{Value:{text}}}" if wanted == "string" else f"&{{{text}}}"
 
 
 def merge(kind: Type, live: Any, config: Any) -> Any:

@@ -71,7 +71,7 @@ OBJECT_META: Final = Type(
         "annotations": _TEXTS,
         "finalizers": Type(lists="set", item=STRING),
         "ownerReferences": Type(lists="map", keys=("uid",), item=_OWNER),
-        "managedFields": Type(lists="atomic", item=DEDUCED),
+        "managedFields": Type(lists="atomic", item=Type(maps="granular", element=DEDUCED)),
     },
 )
 """The type of every object's metadata."""

@@ -22,6 +22,11 @@ from certwright.apiserver.ownership.fields_type import ATOMIC, Type
 
 _CONTAINERS = (dict, list)
 _ABSENT: Final = object()
+_NOT_SCALAR: Final[dict[type, str]] = {
+    dict: "associative list without keys has an element that's a map type",
+    list: "not supported: associative list with lists as elements",
+    type(None): "associative list without keys has an element that's an explicit null",
+}
 LEAF: Final[Node] = {}
 """The node of a field with nothing below it. It is in many sets, and is not changed."""
 
@@ -30,18 +35,20 @@ def element_of(kind: Type, item: Any) -> str:
     """The path element of an item of a list that is a set or a map. Raises `FieldsError`."""
     if kind.lists == "set":
         if item is None or type(item) in _CONTAINERS:
-            raise FieldsError("associative list without keys has an element that is not a scalar")
+            raise FieldsError(_NOT_SCALAR[type(item)])
         return value_element(item)
     if type(item) is not dict:
-        raise FieldsError("associative list with keys may not have non-map elements")
+        what = "a null element" if item is None else "non-map elements"
+        raise FieldsError(f"associative list with keys may not have {what}")
     if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str:
         return _text_key(kind.keys[0], value)
     values = {key: item[key] for key in kind.keys if key in item}
     for key, default in kind.defaults.items():
         values.setdefault(key, default)
     if not values:
+        names = " ".join(f'"{key}"' for key in kind.keys)
         raise FieldsError(
-            f'associative list with keys has an element that omits all key fields ["{" ".join(kind.keys)}"] '
+            f"associative list with keys has an element that omits all key fields [{names}] "
             "(and doesn't have default values for any key fields)"
         )
     return key_element(values)

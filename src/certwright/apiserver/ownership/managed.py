@@ -227,7 +227,7 @@ def compare(
     if definition.kind == "Namespace" and definition.group == "":
         # Its finalizers are set by the server.
         hidden = _HEADS_AND_BOTH
-    elif subresource:
+    elif subresource and definition.kind != "Scale":
         hidden = _HEADS_AND_SPEC
     elif definition.status_subresource:
         hidden = _HEADS_AND_STATUS

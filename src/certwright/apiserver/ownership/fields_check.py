@@ -1,0 +1,100 @@
+"""Whether what is applied has the form that its type says, and everything that has not.
+
+Source: structured-merge-diff `typed/validate` and its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from certwright.apiserver.objects import encode_json
+from certwright.apiserver.ownership.fields_set import FieldsError, paths
+from certwright.apiserver.ownership.fields_type import ATOMIC, Type
+from certwright.apiserver.ownership.fields_walk import element_of
+from certwright.apiserver.schemas.go_words import shown
+from certwright.apiserver.schemas.go_words import type_of as go_type
+
+_SCALAR_NAMES = {"string": "string", "numeric": "numeric (int or float)", "boolean": "boolean"}
+_SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
+
+
+def check_typed(kind: Type, value: Any) -> None:
+    """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
+    found = list(_wrong(kind, value, ""))
+    if len(found) == 1:
+        raise FieldsError(found[0])
+    if found:
+        raise FieldsError("\n  ".join(["errors:", *found]))
+
+
+def _wrong(kind: Type, value: Any, path: str) -> Iterator[str]:
+    if value is None:
+        return
+    if type(value) is dict and kind.maps:
+        yield from _wrong_in_map(kind, value, path)
+    elif type(value) is list and kind.lists:
+        yield from _wrong_in_list(kind, value, path)
+    elif not _is_scalar(kind, value):
+        yield f"{path}: {_expected(kind, value)}"
+
+
+def _wrong_in_map(kind: Type, value: dict[str, Any], path: str) -> Iterator[str]:
+    for name, item in value.items():
+        child = kind.child(name)
+        if child is None:
+            # Kubernetes looks no further into such a map.
+            yield f"{path}.{name}: field not declared in schema"
+            return
+        yield from _wrong(child, item, f"{path}.{name}")
+
+
+def _wrong_in_list(kind: Type, value: list[Any], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"[{index}]"
+        if kind.lists != "atomic":
+            try:
+                element = element_of(kind, item)
+            except FieldsError as error:
+                yield f"{path}: element {index}: {error}"
+                return
+            place = next(paths({element: {}}))
+            if element in seen:
+                yield f"{path}: duplicate entries for key {place}"
+            seen.add(element)
+        yield from _wrong(kind.item or ATOMIC, item, path + place)
+
+
+def _is_scalar(kind: Type, value: Any) -> bool:
+    if kind.scalar == "untyped":
+        return type(value) not in (dict, list)
+    return type(value) in _SCALAR_TYPES.get(kind.scalar, ())
+
+
+def _expected(kind: Type, value: Any) -> str:
+    if kind.scalar in ("string", "boolean"):
+        got = f"&value.valueUnstructured{{Value:{_literal(value)}}}"
+    elif kind.scalar == "numeric":
+        got = go_type(value)
+    else:
+        got = f"&{{{shown(value)}}}"
+    return f"expected {_form(kind)}, got {got}"
+
+
+def _form(kind: Type) -> str:
+    if kind.scalar:
+        return _SCALAR_NAMES.get(kind.scalar, "any scalar")
+    return "map" if kind.maps else "list"
+
+
+def _literal(value: Any) -> str:
+    """`%#v` of a JSON value, as Go source has it."""
+    if value is None:
+        return "interface {}(nil)"
+    if type(value) is dict:
+        inner = ", ".join(f"{encode_json(name).decode()}:{_literal(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{inner}}}"
+    if type(value) is list:
+        return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
+    return encode_json(value).decode() if type(value) is str else shown(value)
