@@ -1,4 +1,4 @@
-"""TONGUE: RFC 8555 itself. Empty until the ACME issuer is built; the walls around it stand already.
+"""TONGUE: RFC 8555 itself, and making challenges visible.
 
 May import:   pki, kit
 Never holds:  our resources (they belong to controllers)

@@ -1,6 +1,9 @@
-"""RFC 8555, 8737, 8738 and 9773 as written. Empty until the ACME issuer is built.
+"""RFC 8555, 8737, 8738 and 9773 as written.
 
 May import:   pki, kit
-Never holds:  solvers (they know the protocol, never the reverse)
-Modules:      none yet
+Never holds:  solvers (they know the protocol, never the reverse); waiting and trying again (controllers)
+Modules:      messages (request, response, flow), problem (types of errors and what to do), errors, jws,
+              reading, exchange (signed requests, nonces), directory, account, orders, authorizations,
+              challenges (what is shown where), certificates, revocation, renewal_info, transport (aiohttp),
+              client (the driver)
 """

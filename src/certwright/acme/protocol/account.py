@@ -1,0 +1,98 @@
+"""Accounts: made, found again, changed, given another key, closed (RFC 8555 §7.3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from certwright.acme.protocol import reading
+from certwright.acme.protocol.errors import NotAcme
+from certwright.acme.protocol.exchange import Session, post
+from certwright.acme.protocol.jws import AccountKey, bind_external_account
+from certwright.acme.protocol.messages import Action, Flow, Response
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAccount:
+    """What binds our account to one that the CA's customer has (RFC 8555 §7.3.4)."""
+
+    key_id: str
+    mac_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """`status` is `valid`, `deactivated` or `revoked`; unknown values survive."""
+
+    url: str
+    status: str
+    contact: tuple[str, ...] = ()
+    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether orders can be made with it."""
+        return self.status not in ("deactivated", "revoked")
+
+
+def register(
+    session: Session, contact: Sequence[str] = (), *, external: ExternalAccount | None = None
+) -> Flow[Account]:
+    """The account of the session's key: a new one, or the one that the key has already (§7.3.1), which is
+    then NOT changed. The terms of service are agreed to. Sets the session's `kid`."""
+    url = session.directory.new_account
+    payload: dict[str, Any] = {"termsOfServiceAgreed": True}
+    if contact:
+        payload["contact"] = list(contact)
+    if external is not None:
+        payload["externalAccountBinding"] = bind_external_account(
+            session.key, url=url, key_id=external.key_id, mac_key=external.mac_key
+        )
+    session.kid = ""
+    response = yield from post(session, Action.NEW_ACCOUNT, url, payload)
+    return _account(session, response)
+
+
+def find(session: Session) -> Flow[Account]:
+    """The account that the session's key has. Raises `AccountTrouble` (accountDoesNotExist) where it has
+    none. Sets the session's `kid`."""
+    session.kid = ""
+    payload = {"onlyReturnExisting": True}
+    response = yield from post(session, Action.NEW_ACCOUNT, session.directory.new_account, payload)
+    return _account(session, response)
+
+
+def update_contact(session: Session, contact: Sequence[str]) -> Flow[Account]:
+    """Tell the server other addresses; none takes them away (§7.3.2)."""
+    response = yield from post(session, Action.ACCOUNT, session.kid, {"contact": list(contact)})
+    return _read(session.kid, response)
+
+
+def deactivate(session: Session) -> Flow[Account]:
+    """Close the account for ever (§7.3.6)."""
+    response = yield from post(session, Action.ACCOUNT, session.kid, {"status": "deactivated"})
+    return _read(session.kid, response)
+
+
+def change_key(session: Session, new: AccountKey) -> Flow[None]:
+    """Give the account another key, which the session has from then on (§7.3.5)."""
+    url = session.directory.key_change
+    if not url:
+        raise NotAcme(f"the server at {session.directory.url} offers no change of account keys")
+    inner_payload = json.dumps({"account": session.kid, "oldKey": session.key.public}).encode()
+    inner = json.loads(new.sign({"jwk": new.public, "url": url}, inner_payload))
+    yield from post(session, Action.KEY_CHANGE, url, inner)
+    session.key = new
+
+
+def _account(session: Session, response: Response) -> Account:
+    url = reading.location(response, "an account")
+    session.kid = url
+    return _read(url, response)
+
+
+def _read(url: str, response: Response) -> Account:
+    found = reading.read_object(response, "an account")
+    return Account(url, reading.text(found, "status"), reading.texts(found, "contact"), found)

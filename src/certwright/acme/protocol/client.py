@@ -1,0 +1,146 @@
+"""An account at a server, as something that can be asked: the driver of the flows.
+
+One `AcmeClient` per server and account key (`Registry`), shared by every issuer that has them: nonces,
+connections and the directory are shared as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import perf_counter
+from typing import TypeVar
+
+from certwright.acme.protocol.directory import Directory, fetch_directory
+from certwright.acme.protocol.exchange import Nonces, Session
+from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.messages import Action, Flow, Request, Response
+from certwright.acme.protocol.transport import TlsOptions, Transport
+
+T = TypeVar("T")
+
+# Directories change about never; a server that moves answers errors at the old places.
+_DIRECTORY_LIVES = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One request that was made, for counters: seconds it took; status 0 where no answer came."""
+
+    action: Action
+    method: str
+    url: str
+    status: int
+    seconds: float
+
+
+Observer = Callable[[Told], None]
+
+
+class AcmeClient:
+    """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known."""
+
+    def __init__(
+        self,
+        directory_url: str,
+        key: AccountKey,
+        transport: Transport,
+        *,
+        now: Callable[[], datetime],
+        observe: Observer | None = None,
+    ) -> None:
+        self.directory_url = directory_url
+        self.key = key
+        self.kid = ""
+        self.calls: Counter[Action] = Counter()
+        self._transport = transport
+        self._now = now
+        self._observe = observe
+        self._nonces = Nonces()
+        self._directory: Directory | None = None
+        self._fetched_at: datetime | None = None
+        self._fetching = asyncio.Lock()
+
+    async def directory(self, *, fresh: bool = False) -> Directory:
+        """The directory, asked for at most once a day. Raises `AcmeError`."""
+        async with self._fetching:
+            held, at = self._directory, self._fetched_at
+            if held is None or at is None or fresh or self._now() - at > _DIRECTORY_LIVES:
+                held = self._directory = await self.drive(fetch_directory(self.directory_url))
+                self._fetched_at = self._now()
+            return held
+
+    async def run(self, flow: Callable[[Session], Flow[T]]) -> T:
+        """What the flow returns that `flow` makes of a session; a `kid` or key that it learns is kept.
+
+        Raises `AcmeError`.
+        """
+        session = Session(await self.directory(), self.key, self.kid, self._nonces)
+        try:
+            return await self.drive(flow(session))
+        finally:
+            self.kid, self.key = session.kid or self.kid, session.key
+
+    async def drive(self, flow: Flow[T]) -> T:
+        """What the flow returns. Raises `AcmeError`."""
+        try:
+            request = next(flow)
+            while True:
+                request = flow.send(await self._send(request))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _send(self, request: Request) -> Response:
+        self.calls[request.action] += 1
+        began = perf_counter()
+        status = 0
+        try:
+            response = await self._transport.send(request)
+            status = response.status
+            return response
+        finally:
+            if self._observe is not None:
+                took = perf_counter() - began
+                self._observe(Told(request.action, request.method, request.url, status, took))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._transport.close()
+
+
+MakeTransport = Callable[[TlsOptions], Transport]
+
+
+class Registry:
+    """The clients of this process, one per server, account key and trust."""
+
+    def __init__(
+        self,
+        make_transport: MakeTransport,
+        *,
+        now: Callable[[], datetime],
+        observe: Observer | None = None,
+    ) -> None:
+        self._make_transport = make_transport
+        self._now = now
+        self._observe = observe
+        self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
+
+    def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
+        """The client, made where there is none yet. Raises `ValueError` for TLS options without sense."""
+        place = (directory_url, key.thumbprint, tls)
+        if place not in self._clients:
+            self._clients[place] = AcmeClient(
+                directory_url, key, self._make_transport(tls), now=self._now, observe=self._observe
+            )
+        return self._clients[place]
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()

@@ -1,0 +1,59 @@
+"""The directory: where a server's resources are, and what it says of itself (RFC 8555 §7.1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from certwright.acme.protocol import reading
+from certwright.acme.protocol.errors import NotAcme
+from certwright.acme.protocol.exchange import checked
+from certwright.acme.protocol.messages import Action, Flow, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """`renewal_info` is empty where the server has no RFC 9773, `profiles` where it has none."""
+
+    url: str
+    new_nonce: str
+    new_account: str
+    new_order: str
+    revoke_cert: str = ""
+    key_change: str = ""
+    renewal_info: str = ""
+    terms_of_service: str = ""
+    website: str = ""
+    caa_identities: tuple[str, ...] = ()
+    external_account_required: bool = False
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+def fetch_directory(url: str) -> Flow[Directory]:
+    """The directory at `url`. Raises `NotAcme` for anything else that is there."""
+    response = checked((yield Request(Action.DIRECTORY, "GET", url)))
+    found = reading.read_object(response, "an ACME directory")
+    meta = found.get("meta")
+    meta = meta if isinstance(meta, dict) else {}
+    missing = [name for name in ("newNonce", "newAccount", "newOrder") if not reading.text(found, name)]
+    if missing:
+        raise NotAcme(
+            f"{url} is not an ACME directory: it has no {', '.join(missing)}; check the URL with your CA"
+        )
+    profiles = meta.get("profiles")
+    return Directory(
+        url=url,
+        new_nonce=found["newNonce"],
+        new_account=found["newAccount"],
+        new_order=found["newOrder"],
+        revoke_cert=reading.text(found, "revokeCert"),
+        key_change=reading.text(found, "keyChange"),
+        renewal_info=reading.text(found, "renewalInfo"),
+        terms_of_service=reading.text(meta, "termsOfService"),
+        website=reading.text(meta, "website"),
+        caa_identities=reading.texts(meta, "caaIdentities"),
+        external_account_required=meta.get("externalAccountRequired") is True,
+        profiles={k: str(v) for k, v in profiles.items()} if isinstance(profiles, dict) else {},
+        raw=found,
+    )

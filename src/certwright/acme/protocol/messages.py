@@ -1,0 +1,100 @@
+"""One exchange with an ACME server as plain values, and the flows that are made of them.
+
+A *flow* is a generator: it yields a `Request`, is sent the `Response`, and returns its result. It knows no
+sockets and no clock and never waits, so that every wait, retry and error is seen by whoever drives it.
+"""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Action(StrEnum):
+    """What a request is for; the words of the directory (RFC 8555 §7.1.1) where it has one."""
+
+    DIRECTORY = "directory"
+    NEW_NONCE = "newNonce"
+    NEW_ACCOUNT = "newAccount"
+    ACCOUNT = "account"
+    KEY_CHANGE = "keyChange"
+    NEW_ORDER = "newOrder"
+    ORDER = "order"
+    AUTHORIZATION = "authorization"
+    CHALLENGE = "challenge"
+    FINALIZE = "finalize"
+    CERTIFICATE = "certificate"
+    REVOKE_CERT = "revokeCert"
+    RENEWAL_INFO = "renewalInfo"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be sent. A body is always `application/jose+json` (RFC 8555 §6.2)."""
+
+    action: Action
+    method: str
+    url: str
+    body: bytes = b""
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What came back. Names of `headers` are in small letters; `received_at` is the driver's time, which
+    seconds in `Retry-After` count from."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = field(repr=False)
+    url: str
+    received_at: datetime
+
+    def header(self, name: str) -> str:
+        """The first header of that name (small letters), or the empty text."""
+        return next((value for held, value in self.headers if held == name), "")
+
+    def links(self, relation: str) -> list[str]:
+        """The targets of the `Link` headers with that relation (RFC 8288 §3), in their order."""
+        return [target for target, rel in self._links() if rel == relation]
+
+    def _links(self) -> Iterator[tuple[str, str]]:
+        for name, value in self.headers:
+            if name != "link":
+                continue
+            # A comma may stand inside <…>, so that links are cut at "<", not at ",".
+            for part in value.split("<")[1:]:
+                target, _, parameters = part.partition(">")
+                for parameter in parameters.split(";"):
+                    key, _, text = parameter.strip().rstrip(",").partition("=")
+                    if key.strip().lower() == "rel":
+                        yield from ((target, rel) for rel in text.strip().strip('"').split())
+
+    @property
+    def retry_after(self) -> datetime | None:
+        """The moment that `Retry-After` names, as seconds or as a date (RFC 9110 §10.2.3); None without one,
+        or where it cannot be read. Never more than a year ahead."""
+        text = self.header("retry-after").strip()
+        if not text:
+            return None
+        latest = self.received_at + _LONGEST_WAIT
+        if text.isascii() and text.isdigit():
+            return self.received_at + timedelta(seconds=int(text)) if len(text) < 9 else latest
+        try:
+            moment = email.utils.parsedate_to_datetime(text)
+        except (TypeError, ValueError):
+            return None
+        return min(moment if moment.tzinfo else moment.replace(tzinfo=UTC), latest)
+
+
+# Whoever is told to wait longer than this is told nonsense.
+_LONGEST_WAIT = timedelta(days=365)
+
+Flow = Generator[Request, Response, T]
+"""Yields requests, is sent their responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""

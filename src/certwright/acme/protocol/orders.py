@@ -1,0 +1,85 @@
+"""Orders: made, looked at, finalised (RFC 8555 §7.1.3, §7.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from certwright.acme.protocol import reading
+from certwright.acme.protocol.exchange import Session, post
+from certwright.acme.protocol.jws import b64url
+from certwright.acme.protocol.messages import Action, Flow, Response
+from certwright.acme.protocol.problem import Identifier, Problem, problem_of
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`status` is pending, ready, processing, valid or invalid; unknown values survive. `retry_after` is the
+    moment before which the server does not want to be asked again."""
+
+    url: str
+    status: str
+    finalize: str
+    authorizations: tuple[str, ...] = ()
+    identifiers: tuple[Identifier, ...] = ()
+    expires: datetime | None = None
+    error: Problem | None = None
+    certificate: str = ""
+    retry_after: datetime | None = None
+    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+def new_order(
+    session: Session,
+    identifiers: Sequence[Identifier],
+    *,
+    profile: str = "",
+    replaces: str = "",
+    not_after: datetime | None = None,
+) -> Flow[Order]:
+    """Order a certificate for these names. `replaces` is the identifier of the certificate that it replaces
+    (RFC 9773 §5), `profile` one of the directory's (draft-ietf-acme-profiles §4)."""
+    payload: dict[str, Any] = {"identifiers": [{"type": i.type, "value": i.value} for i in identifiers]}
+    if profile:
+        payload["profile"] = profile
+    if replaces:
+        payload["replaces"] = replaces
+    if not_after is not None:
+        payload["notAfter"] = not_after.strftime("%Y-%m-%dT%H:%M:%SZ")
+    response = yield from post(session, Action.NEW_ORDER, session.directory.new_order, payload)
+    return _read(reading.location(response, "an order"), response)
+
+
+def fetch_order(session: Session, url: str) -> Flow[Order]:
+    """The order as it is now."""
+    response = yield from post(session, Action.ORDER, url)
+    return _read(url, response)
+
+
+def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:
+    """Hand in the signing request (§7.4). The answer may be `processing`: look again later."""
+    payload = {"csr": b64url(csr_der)}
+    response = yield from post(session, Action.FINALIZE, order.finalize, payload)
+    # "Location" of the order is only a SHOULD here; its URL has not changed.
+    return _read(order.url, response)
+
+
+def _read(url: str, response: Response) -> Order:
+    found = reading.read_object(response, "an order")
+    return Order(
+        url=url,
+        status=reading.needed_text(found, "status", url=url, what="an order"),
+        finalize=reading.needed_text(found, "finalize", url=url, what="an order"),
+        authorizations=reading.texts(found, "authorizations"),
+        identifiers=tuple(
+            Identifier(reading.text(i, "type"), reading.text(i, "value"))
+            for i in reading.objects(found, "identifiers")
+        ),
+        expires=reading.moment(found, "expires"),
+        error=problem_of(found.get("error")),
+        certificate=reading.text(found, "certificate"),
+        retry_after=response.retry_after,
+        raw=found,
+    )

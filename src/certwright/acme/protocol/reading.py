@@ -1,0 +1,80 @@
+"""Reading what a server sends: members of the right type, or a sentence that says what is wrong.
+
+Unknown members survive in the objects' `raw`, and unknown states are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from certwright.acme.protocol.errors import NotAcme
+from certwright.acme.protocol.messages import Response
+
+Json = dict[str, Any]
+
+_SHOWN = 200
+
+
+def read_object(response: Response, what: str) -> Json:
+    """The JSON object in a response. Raises `NotAcme` with a sentence that names `what` was expected."""
+    try:
+        found = msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise NotAcme(f"{response.url} answered {response.status} with {_shown(response)} instead of {what}")
+    return found
+
+
+def text(found: Json, name: str) -> str:
+    """A member that is a text, or the empty text."""
+    value = found.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def needed_text(found: Json, name: str, *, url: str, what: str) -> str:
+    """A member that must be there. Raises `NotAcme`."""
+    value = text(found, name)
+    if not value:
+        raise NotAcme(f"{url} answered with {what} that has no `{name}`")
+    return value
+
+
+def texts(found: Json, name: str) -> tuple[str, ...]:
+    """A member that is a list of texts; whatever else is in it is left out."""
+    value = found.get(name)
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def objects(found: Json, name: str) -> list[Json]:
+    """A member that is a list of objects; whatever else is in it is left out."""
+    value = found.get(name)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def moment(found: Json, name: str) -> datetime | None:
+    """A member that is a time (RFC 3339), or None."""
+    value = text(found, name)
+    try:
+        parsed = datetime.fromisoformat(value) if value else None
+    except ValueError:
+        return None
+    return parsed if parsed is None or parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def location(response: Response, what: str) -> str:
+    """The `Location` header of something new. Raises `NotAcme` without one."""
+    url = response.header("location")
+    if not url:
+        raise NotAcme(f"{response.url} answered {response.status} for {what}, but names no Location for it")
+    return url
+
+
+def _shown(response: Response) -> str:
+    kind = response.header("content-type").partition(";")[0] or "something"
+    start = response.body[:_SHOWN].decode(errors="replace")
+    line = " ".join("".join(c if c.isprintable() else " " for c in start).split())
+    return f'{kind} ("{line}…")' if line else "an empty body"

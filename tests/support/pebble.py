@@ -1,0 +1,181 @@
+"""Pebble: Let's Encrypt's test server for ACME clients, and its name server, on loopback.
+
+`make pebble` builds both. Pebble forgets everything when it ends and has no valid certificate of its own, so
+that every start is a new CA: trust `Pebble.ca_bundle` for its HTTPS, and `root()` for its leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from support.programs import free_port, spawn, stop, tool, wait_for_port
+
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """pebble-challtestsrv: what names resolve to, as tests say. Everything is 127.0.0.1 until then."""
+
+    address: str
+    _management: str
+
+    def set_txt(self, name: str, value: str) -> None:
+        """Show a TXT record (beside others of that name)."""
+        self._post("set-txt", {"host": f"{name.rstrip('.')}.", "value": value})
+
+    def clear_txt(self, name: str) -> None:
+        """Show no TXT records of that name any more."""
+        self._post("clear-txt", {"host": f"{name.rstrip('.')}."})
+
+    def set_addresses(self, name: str, addresses: Sequence[str]) -> None:
+        """Let the name resolve to these IPv4 addresses."""
+        self._post("add-a", {"host": f"{name.rstrip('.')}.", "addresses": list(addresses)})
+
+    def set_cname(self, name: str, target: str) -> None:
+        """Let the name be an alias."""
+        self._post("set-cname", {"host": f"{name.rstrip('.')}.", "target": f"{target.rstrip('.')}."})
+
+    def forbid(self, name: str, *issuers: str) -> None:
+        """Show CAA records: nobody but `issuers` may issue for the name."""
+        policies = [{"tag": "issue", "value": issuer or ";"} for issuer in issuers or ("",)]
+        self._post("add-caa", {"host": f"{name.rstrip('.')}.", "policies": policies})
+
+    def fail(self, name: str) -> None:
+        """Answer SERVFAIL for the name."""
+        self._post("set-servfail", {"host": f"{name.rstrip('.')}."})
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        _open(f"{self._management}/{path}", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Pebble:
+    """A Pebble that is running. `http_port` and `tls_port` are where it looks for challenges."""
+
+    directory: str
+    ca_bundle: bytes
+    http_port: int
+    tls_port: int
+    names: NameServer
+    _management: str
+    _tls: ssl.SSLContext
+
+    def root(self, number: int = 0) -> bytes:
+        """The PEM of a root; above 0 those of the alternate chains."""
+        return self._get(f"roots/{number}")
+
+    def status_of(self, serial_hex: str) -> dict[str, Any]:
+        """What Pebble knows of a certificate: `Status` is Valid or Revoked."""
+        found: dict[str, Any] = json.loads(self._get(f"cert-status-by-serial/{serial_hex}"))
+        return found
+
+    def set_renewal_info(self, certificate_pem: bytes, answer: Mapping[str, Any]) -> None:
+        """Let RFC 9773 answer this for the certificate."""
+        body = {"certificate": certificate_pem.decode(), "ariResponse": json.dumps(answer)}
+        _open(f"{self._management}/set-renewal-info/", json.dumps(body).encode(), self._tls)
+
+    def _get(self, path: str) -> bytes:
+        return _open(f"{self._management}/{path}", None, self._tls)
+
+
+def _open(url: str, data: bytes | None, tls: ssl.SSLContext | None = None) -> bytes:
+    # The URL is one that this module has made itself.
+    with urllib.request.urlopen(url, data, context=tls, timeout=10) as answer:  # noqa: S310
+        body: bytes = answer.read()
+        return body
+
+
+@contextlib.contextmanager
+def running_name_server() -> Iterator[NameServer]:
+    """A name server of its own, which does what a test tells it."""
+    program = tool("pebble-challtestsrv", made_by="pebble")
+    with tempfile.TemporaryDirectory(prefix="names-") as name:
+        dns, management, log = free_port(), free_port(), Path(name) / "log"
+        command = [str(program), f"-dnsserver=127.0.0.1:{dns}", f"-management=127.0.0.1:{management}"]
+        command += [
+            "-http01=",
+            "-https01=",
+            "-tlsalpn01=",
+            "-doh=",
+            "-defaultIPv4=127.0.0.1",
+            "-defaultIPv6=",
+        ]
+        with log.open("wb") as out:
+            process = spawn(command, out)
+            try:
+                wait_for_port(management, process, log)
+                yield NameServer(f"127.0.0.1:{dns}", f"http://127.0.0.1:{management}")
+            finally:
+                stop(process)
+
+
+@contextlib.contextmanager
+def running_pebble(
+    *,
+    environment: Mapping[str, str] | None = None,
+    names: str = "",
+    program: str = "pebble",
+    http_port: int | None = None,
+    tls_port: int | None = None,
+    **options: Any,
+) -> Iterator[Pebble]:
+    """A Pebble. It does not dawdle before it validates, and refuses 5 % of the nonces as is its custom.
+
+    `environment` sets Pebble's variables (`PEBBLE_WFE_NONCEREJECT`, …), `names` is another name server to
+    ask, `options` are members of its configuration (`externalAccountBindingRequired=True`).
+    """
+    binary = tool(program, made_by="pebble")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pebble-")))
+        name_server = stack.enter_context(running_name_server())
+        port, management = free_port(), free_port()
+        authority = trustme.CA()
+        identity = authority.issue_cert("localhost", "127.0.0.1")
+        identity.private_key_pem.write_to_path(folder / "key.pem")
+        identity.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+        configuration: dict[str, Any] = {
+            "listenAddress": f"127.0.0.1:{port}",
+            "managementListenAddress": f"127.0.0.1:{management}",
+            "certificate": str(folder / "cert.pem"),
+            "privateKey": str(folder / "key.pem"),
+            "httpPort": http_port or free_port(),
+            "tlsPort": tls_port or free_port(),
+            "ocspResponderURL": "",
+            "externalAccountBindingRequired": False,
+            "domainBlocklist": ["blocked-domain.example"],
+            "retryAfter": {"authz": 1, "order": 1},
+            "keyAlgorithm": "ecdsa",
+            "profiles": {
+                "default": {"description": "90 days", "validityPeriod": 7776000},
+                "shortlived": {"description": "6 days", "validityPeriod": 518400},
+            },
+            **options,
+        }
+        (folder / "config.json").write_text(json.dumps({"pebble": configuration}))
+        log = folder / "log"
+        out = stack.enter_context(log.open("wb"))
+        command = [str(binary), "-config", str(folder / "config.json")]
+        command += ["-dnsserver", names or name_server.address]
+        process = spawn(command, out, env={"PEBBLE_VA_NOSLEEP": "1", **(environment or {})})
+        stack.callback(stop, process)
+        wait_for_port(port, process, log)
+        tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        yield Pebble(
+            directory=f"https://localhost:{port}/dir",
+            ca_bundle=authority.cert_pem.bytes(),
+            http_port=configuration["httpPort"],
+            tls_port=configuration["tlsPort"],
+            names=name_server,
+            _management=f"https://localhost:{management}",
+            _tls=tls,
+        )
