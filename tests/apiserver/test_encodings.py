@@ -128,7 +128,8 @@ async def test_metadata_of_any_kind_comes_in_protobuf(api: Api) -> None:
     one = read(await api.raw("GET", f"{CERTIFICATES}/web", accept=METADATA))
     assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert one["metadata"]["name"] == "web"
-    many = read(await api.raw("GET", CERTIFICATES, accept=METADATA))
+    plural = METADATA.replace("as=PartialObjectMetadata", "as=PartialObjectMetadataList")
+    many = read(await api.raw("GET", CERTIFICATES, accept=plural))
     assert many["kind"] == "PartialObjectMetadataList"
     assert [item["metadata"]["name"] for item in many["items"]] == ["web"]
 

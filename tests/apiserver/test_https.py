@@ -193,6 +193,42 @@ async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path
     assert statuses == [200, 401]
 
 
+async def test_a_certificate_of_another_ca_ends_the_handshake(start_api: StartApi, tmp_path: Path) -> None:
+    """Kubernetes would answer 401: Go checks the chain after the handshake, Python's TLS within it."""
+    api = await start_api(authenticator=ClientCertificates(), user=None)
+    identity = serving.load_or_make(tmp_path, host="127.0.0.1", now=datetime.now(UTC))
+    key, pair = tmp_path / "stranger.key", tmp_path / "stranger.crt"
+    _openssl(f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {pair} -days 1 -subj /CN=stranger")
+    face = await serve_https(
+        api.server.handle,
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=tmp_path / "ca.crt",
+    )
+    context = ssl.create_default_context(cadata=identity.ca_pem.decode())
+    context.load_cert_chain(pair, key)
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
+    url = f"https://127.0.0.1:{face.port}{SECRETS}"
+    try:
+        async with session:
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await session.get(url)
+    finally:
+        await face.close()
+
+
+async def test_any_method_reaches_the_handler(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        for method, status in (("FOO", 405), ("PROPFIND", 405), ("GET", 200), ("x-y", 405), ("GET", 200)):
+            async with it.session.request(method, it.url + SECRETS) as answer:
+                assert answer.status == status, method
+                await answer.read()
+        async with it.session.request("FOO", it.url + "/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+
+
 def _openssl(arguments: str) -> None:
     subprocess.run([require("openssl"), *arguments.split()], check=True, capture_output=True)
 

@@ -57,18 +57,29 @@ async def test_a_missing_object_is_not_found(api: Api) -> None:
     "path",
     [
         "/nothing",
-        "/api/v1/nodes",
         "/apis/cert-manager.io/v2/certificates",
         "/apis/cert-manager.io/v1/namespaces/default/clusterissuers",
+    ],
+)
+async def test_a_path_that_names_nothing_is_not_found(api: Api, path: str) -> None:
+    response = await api.raw("GET", path)
+    assert (response.status, response.body) == (404, b"404 page not found\n")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/nodes",
         "/api/v1/secrets/a",
         f"{SECRETS}/a/status",
         f"{SECRETS}/a/b/c/d",
         f"{SECRETS}//a",
     ],
 )
-async def test_a_path_that_names_nothing_is_not_found(api: Api, path: str) -> None:
-    response = await api.raw("GET", path)
-    assert (response.status, response.body) == (404, b"404 page not found\n")
+async def test_among_built_in_kinds_what_is_not_there_has_a_status(api: Api, path: str) -> None:
+    answer = await api.call("GET", path)
+    assert (answer.status, answer.json["reason"], answer.json["details"]) == (404, "NotFound", {})
+    assert answer.json["message"] == "the server could not find the requested resource"
 
 
 @pytest.mark.parametrize(

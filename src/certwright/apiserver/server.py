@@ -325,13 +325,14 @@ class ApiServer:
             return await _convert_plain(request, found)
         if (document := self._openapi.respond(path, accept, known, query)) is not None:
             return document
-        if request.method not in ("GET", "HEAD"):
-            return refusals.nowhere()
-        if path.rstrip("/") in _OPENID_PATHS:
-            return self._openid(path)
+        # These do not look at the method.
         if path == METRICS_PATH:
             return await self._metrics.respond()
-        return await self._health.respond(path, query) or refusals.nowhere()
+        if (health := await self._health.respond(path, query)) is not None:
+            return health
+        if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
+            return self._openid(path)
+        return refusals.nowhere()
 
     def _openid(self, path: str) -> Response:
         """What others need to check our tokens."""
