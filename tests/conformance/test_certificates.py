@@ -26,10 +26,9 @@ from certwright.resources.certificate import (
     OtherName,
     PrivateKeySpec,
 )
-from certwright.resources.core import Secret
+from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,
@@ -138,7 +137,7 @@ async def suite(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
     }
     is_cluster = kind == "ClusterIssuer"
     async with make_world(cluster_resource_namespace=CLUSTER_NAMESPACE) as world:
-        meta = ObjectMeta(name="ca", namespace=CLUSTER_NAMESPACE if is_cluster else "default")
+        meta = SecretMeta(name="ca", namespace=CLUSTER_NAMESPACE if is_cluster else "default")
         secret = Secret(metadata=meta, type="kubernetes.io/tls", data=new_root("Root").secret())
         await world.create(SECRETS, secret)
         if is_cluster:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from certwright.controllers.certificates.rules import Backoff
-from certwright.kit.exchange import Request
 from certwright.resources import conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
@@ -18,82 +16,16 @@ from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
-from support.world import ADMIN, START, World, make_world
+from controllers.things import ask_a_thing, external, let_approve_things, mark, serve_things
+from support.world import START, World, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
-
-
-async def mark(world: World, name: str, kind: str, reason: str = "test", **status: Any) -> None:
-    """Set a condition of a request as an approver or an external issuer does."""
-    request = await world.get(CERTIFICATE_REQUESTS, name)
-    new = Condition(type=kind, status="True", reason=reason, message=f"it is {kind}")
-    if kind == "Failed":
-        new = Condition(type="Ready", status="False", reason="Failed", message="the issuer said no")
-    held = conditions.with_condition(request.status.conditions, new, world.clock.now())
-    await world.client.patch(
-        CERTIFICATE_REQUESTS,
-        name,
-        "default",
-        {"status": {"conditions": held, **status}},
-        subresource="status",
-    )
-    await world.settle()
 
 
 def condition(obj: Certificate | CertificateRequest, kind: str) -> tuple[str, str, str] | None:
     """Status, reason and message of a condition."""
     found = conditions.find(obj.status.conditions, kind)
     return (found.status, found.reason, found.message) if found else None
-
-
-async def admin_creates(world: World, path: str, **body: Any) -> None:
-    request = Request("POST", path, body=msgspec.json.encode(body), user=ADMIN)
-    response = await world.server.handle(request)
-    assert response.status == 201, response.body
-
-
-async def serve_things(world: World) -> None:
-    """Somebody else's kind of issuer."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    spec = {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-    }
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    await admin_creates(world, path, metadata={"name": "things.example.com"}, spec=spec)
-
-
-async def let_approve_things(world: World) -> None:
-    """What whoever installs such an issuer has to grant."""
-    path = "/apis/rbac.authorization.k8s.io/v1"
-    rule = {
-        "verbs": ["approve"],
-        "apiGroups": ["cert-manager.io"],
-        "resources": ["signers"],
-        "resourceNames": ["things.example.com/*"],
-    }
-    name = {"name": "approve-things"}
-    await admin_creates(world, f"{path}/clusterroles", metadata=name, rules=[rule])
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
-    subject = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
-    await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
-
-
-async def external(world: World) -> None:
-    """A Certificate `web` whose issuer is somebody else's controller."""
-    await serve_things(world)
-    await let_approve_things(world)
-    await ask_a_thing(world)
-
-
-async def ask_a_thing(world: World) -> None:
-    made = make_certificate(
-        "web", "x", issuer_ref=IssuerReference(name="x", kind="Thing", group="example.com")
-    )
-    await world.create(CERTIFICATES, made)
-    await world.settle()
 
 
 async def test_without_an_approver_a_request_waits_for_somebody() -> None:

@@ -43,6 +43,12 @@ class Authority:
         )  # fmt: skip
         return Authority(pem, key)
 
+    def sign(self, csr: bytes, *, now: datetime, duration: timedelta = timedelta(days=90)) -> bytes:
+        """A certificate for somebody's signing request."""
+        return sign(
+            csr, ca_cert=self.facts, ca_key=self.key, duration=duration, is_ca=False, usages=(), now=now
+        )  # fmt: skip
+
 
 def new_root(name: str, algorithm: str = "ECDSA", *, is_ca: bool = True) -> Authority:
     """A root CA, or with `is_ca=False` a self-signed certificate that is none."""

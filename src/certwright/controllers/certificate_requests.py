@@ -118,8 +118,9 @@ class RequestReconciler:
             self._say_once_that_it_waits(after)
         elif was_open and self._approves and not owned:
             self._event(after, Told("Normal", approval.REASON, approval.MESSAGE))
-        if answer.event is not None and not (owned and answer.event.reason == ISSUED_EVENT):
-            self._event(after, answer.event)
+        for told in answer.events:
+            if not (owned and told.reason == ISSUED_EVENT):
+                self._event(after, told)
 
     def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
         meta = request.metadata

@@ -50,10 +50,10 @@ class IssuerState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The request as it shall become; an event about it; and when to look again."""
+    """The request as it shall become; events about it; and when to look again."""
 
     request: CertificateRequest
-    event: Told | None = None
+    events: tuple[Told, ...] = ()
     again_at: datetime | None = None
 
 
@@ -115,24 +115,26 @@ class Signing:
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome) -> Answer:
         match outcome:
-            case Signed(chain_pem, ca_pem):
+            case Signed(chain_pem, ca_pem, warnings):
                 ready = Condition(type=reasons.READY, status="True", reason=reasons.ISSUED, message=ISSUED)
                 signed = _with(request, ready, self._now(), certificate=chain_pem, ca=ca_pem)
-                return Answer(signed, Told("Normal", ISSUED_EVENT, ISSUED))
+                remarks = (Told("Warning", remark.reason, remark.message) for remark in warnings)
+                return Answer(signed, (*remarks, Told("Normal", ISSUED_EVENT, ISSUED)))
             case Failed(reason, message):
                 failed = self._refused(request, reasons.FAILED, message)
-                return Answer(failed, Told("Warning", reason, message))
+                return Answer(failed, (Told("Warning", reason, message),))
             case Pending(reason, message, _, retry_after):
                 answer = self._pending(request, reason, message)
                 again_at = self._now() + retry_after if retry_after else None
-                return Answer(answer.request, answer.event, again_at)
+                return Answer(answer.request, answer.events, again_at)
 
     def _pending(self, request: CertificateRequest, reason: str, message: str) -> Answer:
         before = conditions.find(request.status.conditions, reasons.READY)
         ready = Condition(type=reasons.READY, status="False", reason=reasons.PENDING, message=message)
         # Told when the waiting begins; what it waits for may change often.
-        event = None if before and before.reason == reasons.PENDING else Told("Normal", reason, message)
-        return Answer(_with(request, ready, self._now()), event)
+        is_new = before is None or before.reason != reasons.PENDING
+        told = (Told("Normal", reason, message),) if is_new else ()
+        return Answer(_with(request, ready, self._now()), told)
 
     def _refused(self, request: CertificateRequest, reason: str, message: str) -> CertificateRequest:
         now = self._now()
@@ -146,7 +148,8 @@ class Signing:
         invalid = Condition(
             type=reasons.INVALID_REQUEST, status="True", reason="InvalidRequest", message=message
         )
-        return Answer(_with(refused, invalid, self._now()), Told("Warning", "RequestParsingError", message))
+        told = Told("Warning", "RequestParsingError", message)
+        return Answer(_with(refused, invalid, self._now()), (told,))
 
 
 _FINAL = (reasons.ISSUED, reasons.FAILED, reasons.DENIED)

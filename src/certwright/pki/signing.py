@@ -58,7 +58,7 @@ def sign(
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
-    csr = _checked(csr_pem, usages, is_ca=is_ca).parsed
+    csr = checked(csr_pem, usages, is_ca=is_ca).parsed
     end = min(_end(begin, duration), ca_cert.not_after)
     extensions = [*_extensions(csr, usages, addresses, is_ca=is_ca), (_authority(ca_cert), False)]
     return _issue(csr, extensions, (begin, end), ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
@@ -78,7 +78,7 @@ def self_sign(
 
     Everything else as in `sign`. Raises also `CannotSign` where `key` is not the request's.
     """
-    facts = _checked(csr_pem, usages, is_ca=is_ca)
+    facts = checked(csr_pem, usages, is_ca=is_ca)
     if public_key_der(key) != facts.public_key_der:
         raise CannotSign("the request was not made with this private key")
     csr = facts.parsed
@@ -103,7 +103,9 @@ def _check_ca(ca: CertificateFacts, now: datetime) -> None:
         raise CannotSign(f"the CA certificate expired at {ca.not_after:%Y-%m-%dT%H:%M:%SZ}")
 
 
-def _checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
+def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
+    """What the request says, once it is sure that its signature is right and that it does not contradict
+    `usages` (wire names) and `is_ca`. Raises `BadCsr`, `BadUsage`."""
     csr = read_csr(csr_pem)
     if not csr.signature_valid:
         raise BadCsr("the signature of the signing request is wrong: it was not made with the key it names")
