@@ -101,3 +101,11 @@ async def _behind_https(server: ApiServer, oracle: Oracle, folder: Path) -> Asyn
             yield HttpPeer(session, f"https://127.0.0.1:{face.port}")
     finally:
         await face.close()
+
+
+async def until_gone(caller: Caller, path: str) -> None:
+    """Wait until an object that is being deleted is gone."""
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while (await caller.get(path, quiet=True)).status != 404:
+        assert time.monotonic() < deadline, path
+        await asyncio.sleep(0.05)

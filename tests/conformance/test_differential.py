@@ -15,6 +15,7 @@ from conformance import (
     story_owners,
     story_patches,
     story_reads,
+    story_schemas,
     story_watches,
     story_writes,
 )
@@ -35,6 +36,7 @@ TOLD_BY = (
     story_owners,
     story_watches,
     story_definitions,
+    story_schemas,
 )
 """The modules whose stories are told."""
 

@@ -10,6 +10,7 @@ apiextensions-apiserver `pkg/controller/status`, `pkg/controller/establish`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from certwright.apiserver.admission.webhook_config import target_of
@@ -22,7 +23,6 @@ from certwright.apiserver.schemas.jsonpath import simple_keys
 from certwright.apiserver.schemas.schema import Schema
 from certwright.kit.clock import Clock
 from certwright.resources.crd_rules import known_rules
-from certwright.resources.errors import FieldError
 
 
 def strategy(registry: Callable[[], Registry], clock: Clock) -> Strategy:
@@ -207,7 +207,12 @@ def _definition(
         namespaced=crd["spec"]["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        schema=Schema(schema, known_rules=known_rules(names["kind"], crd["spec"]["group"])),
+        schema=Schema(
+            schema,
+            known_rules=known_rules(names["kind"], crd["spec"]["group"]),
+            named=(names["kind"], version["name"]),
+            also=partial(scale.errors, paths) if paths else None,
+        ),
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         served_versions=served,
         stored_version=next(found["name"] for found in crd["spec"]["versions"] if found["storage"]),
@@ -221,20 +226,23 @@ def _definition(
         terminating=_is_true(crd.get("status") or {}, "Terminating"),
         warning=_deprecation(crd, version, names["kind"]),
         subresources=(scale.subresource(paths),) if paths else (),
-        strategy=Strategy(validate=_scale_rules(paths)) if paths else Strategy(),
     )
 
 
 def _deprecation(crd: Json, version: Json, kind: str) -> str:
+    """What clients of a deprecated version are told; by default the best version that is none."""
     if not version.get("deprecated"):
         return ""
-    return str(
-        version.get("deprecationWarning") or f"{crd['spec']['group']}/{version['name']} {kind} is deprecated"
-    )
-
-
-def _scale_rules(paths: Json) -> Callable[[Json, Json | None], list[FieldError]]:
-    return lambda new, _: scale.errors(new, paths)
+    if version.get("deprecationWarning") is not None:
+        return str(version["deprecationWarning"])
+    group, rank = crd["spec"]["group"], version_rank(version["name"])
+    better = [
+        other["name"]
+        for other in crd["spec"]["versions"]
+        if other["served"] and not other.get("deprecated") and version_rank(other["name"]) < rank
+    ]
+    instead = f"; use {group}/{min(better, key=version_rank)} {kind}" if better else ""
+    return f"{group}/{version['name']} {kind} is deprecated{instead}"
 
 
 def _selectable(fields: Iterable[Json]) -> tuple[str, ...]:

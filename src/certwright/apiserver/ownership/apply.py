@@ -31,6 +31,7 @@ from certwright.apiserver.ownership.fields_walk import Comparison, applied_field
 from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
 from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import bodies
+from certwright.apiserver.verbs.options import check_manager
 from certwright.resources import manifests
 from certwright.resources.errors import (
     ApiError,
@@ -77,24 +78,30 @@ Owners = dict[tuple[str, str, str, str], _Owned]
 def check_options(call: Call) -> str:
     """The manager that applies. Raises `Invalid` when there is none."""
     name = call.query.get("fieldManager") or ""
-    errors = (
-        managed.check_manager(name) if name else [required("fieldManager", "is required for apply patch")]
-    )
+    errors = check_manager(name) if name else [required("fieldManager", "is required for apply patch")]
     if errors:
         raise invalid_object("meta.k8s.io", "PatchOptions", "", errors)
     return name
 
 
-def read_configuration(call: Call) -> Json:
+class Configuration(NamedTuple):
+    """What is applied, and the keys that are there twice in its text."""
+
+    value: Json
+    repeats: list[manifests.Repeat]
+
+
+def read_configuration(call: Call) -> Configuration:
     """The applied configuration. Raises `BadRequest`."""
     try:
         value, repeats = manifests.read_first(call.request.body)
     except ValueError as error:
         raise BadRequest(f"error decoding YAML: error converting YAML to JSON: {error}") from None
     if value is not None and type(value) is not dict:
-        what = f"json: cannot unmarshal {_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
-        raise BadRequest(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {what}")
-    _note_repeats(call, repeats)
+        raise BadRequest(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
+        )
     config: Json = value or {}
     _check_type(call, config)
     meta = config.get("metadata")
@@ -102,18 +109,20 @@ def read_configuration(call: Call) -> Json:
     # Anything else is not of the type of owners, which is found next.
     if type(owners) is list and all(type(entry) is dict for entry in owners):
         raise BadRequest("metadata.managedFields must be nil")
-    return config
+    return Configuration(config, repeats)
 
 
 def _note_repeats(call: Call, repeats: list[manifests.Repeat]) -> None:
-    """Refuse keys that are there twice, or warn of them, as the client wants."""
+    """Refuse keys that are there twice, or warn of them, as the client wants: once the rest is right."""
+    if not repeats:
+        return
     texts = [f"line {line}: key {encode_json(key).decode()} already set in map" for line, key in repeats]
     strictness = bodies.field_validation(call)
-    if texts and strictness == "Strict":
+    if strictness == "Strict":
         lines = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *texts])
         raise BadRequest(f"error strict decoding YAML: {lines}")
     if strictness == "Warn":
-        call.warnings += texts
+        call.warnings += [text for text in texts if text not in call.warnings]
 
 
 def _check_type(call: Call, config: Json) -> None:
@@ -128,14 +137,14 @@ def _check_type(call: Call, config: Json) -> None:
     raise BadRequest(f"invalid object type: {shown}, Kind={kind}")
 
 
-def apply(backend: Backend, call: Call, config: Json, live: Json | None) -> Json:
+def apply(backend: Backend, call: Call, configuration: Configuration, live: Json | None) -> Json:
     """`live` with the configuration applied, its owners brought up to date.
 
     `live` None: there is no such object yet. Raises `Conflict` where others own what the configuration
     wants otherwise, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration
     that does not have the kind's form.
     """
-    manager, force = check_options(call), is_true(call.query, "force")
+    manager, force, config = check_options(call), is_true(call.query, "force"), configuration.value
     work = _Application(backend, call, config, live)
     try:
         try:
@@ -149,6 +158,7 @@ def apply(backend: Backend, call: Call, config: Json, live: Json | None) -> Json
             f"the name of the object ({call.route.name} based on URL) was undeterminable: "
             "name must be provided"
         )
+    _note_repeats(call, configuration.repeats)
     return new
 
 

@@ -21,7 +21,8 @@ from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership.fields_set import FieldsError, difference, read, reconciled, union
 from certwright.apiserver.ownership.fields_type import OBJECT_META, Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
-from certwright.resources.errors import FieldError, invalid, invalid_object, too_long
+from certwright.apiserver.verbs.options import check_manager
+from certwright.resources.errors import FieldError, invalid_object
 
 MAX_UPDATERS: Final = 10
 """How many entries of updates an object has; older ones are put together."""
@@ -125,20 +126,6 @@ def manager_of(call: Call) -> str:
     return named
 
 
-def check_manager(name: str) -> list[FieldError]:
-    """What is wrong with the name of a manager."""
-    errors: list[FieldError] = []
-    if len(name.encode()) > MAX_MANAGER_LENGTH:
-        errors.append(too_long("fieldManager", MAX_MANAGER_LENGTH))
-    position = 0
-    for mark in name:
-        if not mark.isprintable():
-            text = f"invalid character U+{ord(mark):04X} (at position {position})"
-            errors.append(invalid("fieldManager", name, text))
-        position += len(mark.encode())
-    return errors
-
-
 # --- updates ----------------------------------------------------------------------------------------------
 
 
@@ -174,6 +161,8 @@ def _brought_up_to_date(
     if base is None:
         base, kept = (read_entries(stored) if stored else []), stored
     else:
+        _check_entries(call, base)
+        base = [entry for entry in base if type_in_version(backend, call.definition, entry.api_version)]
         kept = write_entries(base)
     if base:
         found = compare(call.definition, old, new, subresource=call.route.subresource)
@@ -198,6 +187,16 @@ def _sent(sent: Any) -> list[Entry] | None:
         return _canonical(entries)
     except (msgspec.ValidationError, FieldsError):
         return None
+
+
+def _check_entries(call: Call, entries: list[Entry]) -> None:
+    """Raise `Invalid` for entries that a client has sent and that no manager can have."""
+    errors: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        errors += check_manager(entry.manager, f"metadata.managedFields[{index}].manager")
+    if errors:
+        definition = call.definition
+        raise invalid_object(definition.group, definition.kind, call.route.name, errors)
 
 
 def _canonical(entries: list[Entry]) -> list[Entry]:

@@ -8,17 +8,18 @@ Source: Kubernetes documentation, "Specifying a structural schema".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from certwright.apiserver.schemas.schema_check import compile_check
+from certwright.apiserver.schemas.schema_embedded import Malformed
 from certwright.apiserver.schemas.schema_ratchet import Ratchet
 from certwright.apiserver.schemas.schema_scalars import Check
-from certwright.apiserver.schemas.schema_walk import EMBEDDED, Walk, compile_walk
-from certwright.resources.errors import FieldError, invalid
+from certwright.apiserver.schemas.schema_walk import Walk, compile_walk
+from certwright.resources.errors import BadRequest, FieldError, invalid
 
 if TYPE_CHECKING:
     from certwright.apiserver.schemas.cel_rules import Node
@@ -33,6 +34,7 @@ _BLOCKING = frozenset(
     }
 )
 """After one of these no rule is looked at: rules rely on the types."""
+Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to "
@@ -47,10 +49,19 @@ class Schema:
     """
 
     def __init__(
-        self, openapi: Mapping[str, Any] | None = None, *, known_rules: frozenset[str] = frozenset()
+        self,
+        openapi: Mapping[str, Any] | None = None,
+        *,
+        known_rules: frozenset[str] = frozenset(),
+        also: Also | None = None,
+        named: tuple[str, str] = ("Object", "v1"),
     ) -> None:
-        """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here."""
+        """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here. `also` finds
+        what no schema can say; it gets objects of any shape. `named`: kind and version, for error messages.
+        """
         self._known_rules = known_rules
+        self._also = also
+        self._named = named
         self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
 
     @property
@@ -63,10 +74,16 @@ class Schema:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
 
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
-        `validate` finds them.
+        `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
         """
         unknown: list[str] = []
-        self._walk(obj, None, unknown)
+        try:
+            self._walk(obj, None, unknown)
+        except Malformed as error:
+            kind, version = self._named
+            raise BadRequest(
+                f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+            ) from None
         return sorted(unknown)
 
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
@@ -78,6 +95,8 @@ class Schema:
         self._check(obj, None, errors)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
+        if self._also is not None:
+            errors += self._also(obj, old)
         errors.sort(key=str)
         if not self.has_rules:
             return errors
@@ -128,9 +147,7 @@ class Schema:
     @cached_property
     def _walk(self) -> Walk:
         # The metadata of every kind is the same, and looked after by metadata.py.
-        walk = compile_walk({"type": "object", **self.openapi, EMBEDDED: True})
-        assert walk is not None, "an object is always walked for unknown fields"
-        return walk
+        return compile_walk(self.openapi, root=True)
 
     @cached_property
     def _check(self) -> Check:

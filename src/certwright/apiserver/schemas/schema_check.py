@@ -162,6 +162,8 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     extra = schema.get("additionalProperties")
     if isinstance(extra, Mapping) and (child := compile_check(extra, guard)) is not None:
         checks.append(_each_value(frozenset(schema.get("properties", ())), child, simple_type(extra)))
+    elif extra is False:
+        checks.append(_no_others(frozenset(schema.get("properties", ()))))
     if properties is not None:
         checks.append(properties)
     if schema.get("x-kubernetes-embedded-resource"):
@@ -201,6 +203,13 @@ def _each_value(named: frozenset[str], child: Check, quick: type | None) -> Chec
     return check
 
 
+def _no_others(named: frozenset[str]) -> Check:
+    def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
+        errors.extend(words.not_allowed(path, key) for key in value if key not in named)
+
+    return check
+
+
 def _required(names: tuple[str, ...]) -> Check:
     def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
         for name in names:
@@ -225,8 +234,7 @@ def _property_count(low: int | None, high: int | None) -> Check:
 
 def _logic_checks(schema: Schema) -> list[Check]:
     checks: list[Check] = []
-    # The usual spelling of int-or-string says nothing that the type check has not said.
-    if schema.get("anyOf") and not schema.get("x-kubernetes-int-or-string"):
+    if schema.get("anyOf"):
         checks.append(_any_of(_branches(schema["anyOf"])))
     if schema.get("oneOf"):
         checks.append(_one_of(_branches(schema["oneOf"])))

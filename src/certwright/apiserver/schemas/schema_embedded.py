@@ -5,21 +5,72 @@ Source: Kubernetes documentation, "RawExtension"; apiextensions-apiserver `pkg/a
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from certwright.apiserver.schemas import schema_errors as words
 from certwright.apiserver.schemas.schema_errors import Path, show_path
 from certwright.apiserver.verbs import names
 from certwright.resources.errors import FieldError, invalid
 
+if TYPE_CHECKING:
+    from certwright.apiserver.definitions import ResourceDefinition
+
+
+class Malformed(ValueError):
+    """The object cannot be read, as an object within it has a head that cannot be read."""
+
+
+def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
+    """Bring the metadata of an embedded object into shape; appends the paths of the members dropped.
+
+    Raises `Malformed` where a type is wrong.
+    """
+    # Imported here because metadata is checked with what definitions say, and they hold schemas.
+    from certwright.apiserver.verbs import metadata
+
+    for key in ("apiVersion", "kind"):
+        if key in value and type(value[key]) is not str:
+            raise Malformed(str(invalid(show_path((path, key)), value[key], "must be a string")))
+    if "metadata" not in value:
+        return
+    prefix = show_path(path)
+    try:
+        found = metadata.clean(_definition(), value)
+    except metadata.Undecodable as error:
+        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], str(error)))) from None
+    unknown += [f"{prefix}.{name}" for name in found]
+    for owner in value["metadata"].get("ownerReferences") or ():
+        for key in ("apiVersion", "kind", "name", "uid"):
+            owner.setdefault(key, "")
+
+
+@cache
+def _definition() -> ResourceDefinition:
+    """Stands for the kind of any embedded object."""
+    # Imported here because definitions hold schemas.
+    from certwright.apiserver.definitions import ResourceDefinition
+    from certwright.apiserver.schemas.schema import Schema
+
+    return ResourceDefinition(
+        group="",
+        version="v1",
+        kind="Object",
+        plural="objects",
+        singular="object",
+        namespaced=True,
+        custom=True,
+        schema=Schema(),
+    )
+
 
 def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
     """Append what is wrong with the type and the metadata of an embedded object."""
     for key in ("apiVersion", "kind"):
-        found, where = value.get(key), (path, key)
-        if found is None or found == "":
+        where = (path, key)
+        if key not in value:
             errors.append(words.missing(where))
-        elif type(found) is not str:
+        elif type(found := value[key]) is not str:
             errors.append(invalid(show_path(where), found, "must be a string"))
         elif problem := _problem(key, found):
             errors.append(invalid(show_path(where), found, problem))
@@ -28,6 +79,8 @@ def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
 
 
 def _problem(key: str, text: str) -> str:
+    if not text:
+        return "must not be empty"
     if key == "apiVersion":
         return f"unexpected GroupVersion string: {text}" if text.count("/") > 1 else ""
     problem = names.dns_1035_label(text.lower())
@@ -43,7 +96,24 @@ def _metadata_errors(meta: Any, path: Path) -> list[FieldError]:
         return [invalid(prefix, meta, "must be an object")]
     if problem := metadata.type_problem(meta):
         return [invalid(prefix, meta, problem)]
-    return [
+    found = [
+        invalid(f"{prefix}.{key}", meta[key], problem)
+        for key in ("name", "generateName")
+        for problem in _segment_problems(meta.get(key) or "", whole=key == "name")
+    ]
+    if namespace := meta.get("namespace"):
+        found += [
+            invalid(f"{prefix}.namespace", namespace, text)
+            for text in names.problems(names.dns_label, namespace)
+        ]
+    return found + [
         FieldError(prefix + error.field.removeprefix("metadata"), error.reason, error.detail)
         for error in metadata.check(dict(meta))
     ]
+
+
+def _segment_problems(text: str, *, whole: bool) -> list[str]:
+    """Why a text can be no segment of a path."""
+    if whole and text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in text]

@@ -34,6 +34,11 @@ def _field(path: Path) -> str:
     return show_path(path) or "<nil>"
 
 
+def _whole(value: object) -> object:
+    """Go shows 3.0 as 3."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 def wrong_type(path: Path, expected: str, found: str) -> FieldError:
     """`spec.x: Invalid value: "string": spec.x in body must be of type array: "string"`."""
     name = show_path(path)
@@ -43,7 +48,18 @@ def wrong_type(path: Path, expected: str, found: str) -> FieldError:
 
 def wrong(path: Path, value: object, rule: str) -> FieldError:
     """`spec.x: Invalid value: 7: spec.x in body should be less than or equal to 5`."""
-    return invalid(_field(path), value, f"{show_path(path)} in body {rule}")
+    return invalid(_field(path), _whole(value), f"{show_path(path)} in body {rule}")
+
+
+def bad_factor(path: Path, factor: float) -> FieldError:
+    """`spec.x: Invalid value: 0: factor MultipleOf declared for spec.x must be positive: 0`."""
+    text = f"factor MultipleOf declared for {show_path(path)} must be positive: {factor}"
+    return invalid(_field(path), factor, text)
+
+
+def not_allowed(path: Path, key: str) -> FieldError:
+    """`spec: Invalid value: "x": spec.x in body is a forbidden property`."""
+    return invalid(_field(path), key, f"{show_path((path, key))} in body is a forbidden property")
 
 
 def wrong_format(path: Path, value: str, name: str) -> FieldError:
@@ -59,7 +75,7 @@ def missing(path: Path) -> FieldError:
 
 def not_in_enum(path: Path, value: object, allowed: tuple[str, ...]) -> FieldError:
     """`spec.x: Unsupported value: "c": supported values: "a", "b"`."""
-    return not_supported(_field(path), value, allowed)
+    return not_supported(_field(path), _whole(value), allowed)
 
 
 def string_too_long(path: Path, limit: int) -> FieldError:

@@ -109,6 +109,8 @@ def enum_check(schema: Schema) -> list[Check]:
     shown = tuple(item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in allowed)
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        if type(value) is float and value.is_integer():
+            value = int(value)
         if value not in texts if type(value) is str else msgspec.json.encode(value) not in others:
             errors.append(words.not_in_enum(path, value, shown))
 
@@ -204,34 +206,67 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def number_checks(schema: Schema) -> list[Check]:
-    """Bounds and multiples."""
-    rules: list[tuple[Callable[[float], bool], str]] = []
-    if (high := schema.get("maximum")) is not None:
-        rules.append(_upper(high, exclusive=bool(schema.get("exclusiveMaximum"))))
-    if (low := schema.get("minimum")) is not None:
-        rules.append(_lower(low, exclusive=bool(schema.get("exclusiveMinimum"))))
-    if factor := schema.get("multipleOf"):
-        rules.append((lambda n: _divides(factor, n), f"should be a multiple of {factor}"))
-    if not rules:
-        return []
+    """Bounds and multiples. As in Kubernetes, a whole number is compared with the whole part of a bound."""
+    checks: list[Check] = []
+    above, below = bool(schema.get("exclusiveMinimum")), bool(schema.get("exclusiveMaximum"))
+    if schema.get("multipleOf") is not None:
+        checks.append(_factor_check(schema["multipleOf"]))
+    if schema.get("minimum") is not None:
+        checks.append(_bound_check(schema["minimum"], _lower(exclusive=above)))
+    if schema.get("maximum") is not None:
+        checks.append(_bound_check(schema["maximum"], _upper(exclusive=below)))
+    return checks
+
+
+Compare = Callable[[float, float], bool]
+_Rule = tuple[Compare, str]
+"""Whether a number keeps within a bound, and the text about it, to be followed by the bound."""
+
+
+def _bound_check(bound: float, rule: _Rule) -> Check:
+    (holds, text), whole = rule, int(bound)
 
     def check(value: float, path: Path, errors: list[FieldError]) -> None:
-        errors.extend(words.wrong(path, value, rule) for holds, rule in rules if not holds(value))
+        limit = whole if type(value) is int else bound
+        if not holds(value, limit):
+            errors.append(words.wrong(path, value, f"{text} {_shown(limit)}"))
 
-    return [check]
-
-
-def _divides(factor: float, value: float) -> bool:
-    return isfinite(value) and float(value / factor).is_integer()
+    return check
 
 
-def _upper(bound: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+def _factor_check(factor: float) -> Check:
+    whole = int(factor)
+
+    def check(value: float, path: Path, errors: list[FieldError]) -> None:
+        by = whole if type(value) is int else factor
+        if by <= 0:
+            errors.append(words.bad_factor(path, by))
+        elif not _divides(value, by):
+            errors.append(words.wrong(path, value, f"should be a multiple of {_shown(by)}"))
+
+    return check
+
+
+def _shown(number: float) -> str:
+    """As Go prints it: whole numbers without a point."""
+    return str(int(number)) if isfinite(number) and number == int(number) else str(number)
+
+
+def _divides(value: float, factor: float) -> bool:
+    if type(value) is int and type(factor) is int:
+        return value % factor == 0
+    # The way round in which Kubernetes rounds.
+    found = 1 / factor * value if factor < 1 else value / factor
+    return isfinite(found) and found.is_integer()
+
+
+def _upper(*, exclusive: bool) -> _Rule:
     if exclusive:
-        return (lambda n: n < bound), f"should be less than {bound}"
-    return (lambda n: n <= bound), f"should be less than or equal to {bound}"
+        return (lambda value, bound: value < bound), "should be less than"
+    return (lambda value, bound: value <= bound), "should be less than or equal to"
 
 
-def _lower(bound: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+def _lower(*, exclusive: bool) -> _Rule:
     if exclusive:
-        return (lambda n: n > bound), f"should be greater than {bound}"
-    return (lambda n: n >= bound), f"should be greater than or equal to {bound}"
+        return (lambda value, bound: value > bound), "should be greater than"
+    return (lambda value, bound: value >= bound), "should be greater than or equal to"

@@ -7,7 +7,7 @@ the store, which decides conflicts. Source: Kubernetes API conventions; apiserve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,8 +17,9 @@ from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import apply, managed
 from certwright.apiserver.representations.negotiation import content_type, unsupported
-from certwright.apiserver.verbs import bodies, forms
+from certwright.apiserver.verbs import bodies, forms, options
 from certwright.apiserver.verbs.creates import create_object, unstored
+from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
 from certwright.apiserver.verbs.patch import (
     APPLY,
     JSON_PATCH,
@@ -32,25 +33,26 @@ from certwright.apiserver.verbs.patch import (
 )
 from certwright.apiserver.verbs.shaping import (
     Refuse,
+    check_address,
     check_new,
     check_preconditions,
     check_type,
     is_released,
-    nameless,
+    read_fields,
     refuse_body,
     refuse_patch,
+    refuse_patched,
     shape_update,
 )
 from certwright.apiserver.verbs.strategic import strategic_merge
 from certwright.kit.exchange import Response
 from certwright.resources.errors import (
     AlreadyExists,
+    ApiError,
     BadRequest,
     Details,
     Invalid,
     TooLarge,
-    forbidden,
-    invalid_object,
 )
 from certwright.store.contract import Changed, Missing, Row
 
@@ -64,45 +66,52 @@ Change = Callable[[Json], Json]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class Wish:
     """What a PUT or PATCH wants. `pinned`: only of the revision that it names.
 
-    `applied` is the configuration of a server-side apply, which also creates.
+    `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself
+    brings the owners of fields up to date. `is_read`: its fields have been read, as with `read_fields`.
+    `strict`: what a strict client is told of the patch as such.
     """
 
     change: Change
     pinned: bool
     refuse: Refuse
-    applied: Json | None = None
+    applied: apply.Configuration | None = None
+    owned: bool = False
+    is_read: bool = False
+    strict: Sequence[str] = ()
 
 
 async def update(backend: Backend, call: Call) -> Response:
     """PUT of an object or of its status: 200 with the object."""
+    options.check(call)
     sent = _sent_object(call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
     # Each attempt shapes an object of its own, so the body is read again for every one but the first.
     ready = [sent]
-    wish = _Wish(lambda _: ready.pop() if ready else _sent_object(call), pinned, refuse_body)
-    return await _modify(backend, call, wish)
+
+    def change(_: Json) -> Json:
+        return ready.pop() if ready else _sent_object(call)
+
+    return await modify(backend, call, Wish(change, pinned, refuse_body, is_read=True))
 
 
 def _sent_object(call: Call) -> Json:
+    """The object of a PUT, its fields read."""
     obj, duplicates = bodies.read_object(call)
     check_type(call, obj)
-    if text := bodies.strict_errors(call, [], duplicates):
-        raise refuse_body(call, text)
-    meta = obj.get("metadata")
-    if type(meta) is not dict or not meta.get("name"):
-        raise nameless(call)
+    read_fields(call, obj, refuse_body, duplicates)
+    check_address(call, obj["metadata"])
     return obj
 
 
 async def patch(backend: Backend, call: Call) -> Response:
     """PATCH of an object or of its status: 200 with the object."""
-    return await _modify(backend, call, _patch_wish(backend, call))
+    return await modify(backend, call, patch_wish(backend, call))
 
 
-def _patch_wish(backend: Backend, call: Call) -> _Wish:
+def patch_wish(backend: Backend, call: Call) -> Wish:
     """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
     media, definition = content_type(call.request.headers), call.definition
     accepted = [JSON_PATCH, MERGE] + ([STRATEGIC] if definition.strategic is not None else [])
@@ -110,34 +119,64 @@ def _patch_wish(backend: Backend, call: Call) -> _Wish:
         return _apply_wish(backend, call)
     if media not in accepted:
         raise unsupported((*accepted, APPLY))
-    if call.query.get("force") is not None:
-        wrong = forbidden("force", "may not be specified for non-apply patch")
-        raise invalid_object("meta.k8s.io", "PatchOptions", "", [wrong])
-    try:
-        wanted = bodies.read_json(call.request.body)
-    except BadRequest as error:
-        raise BadRequest(f"error decoding patch: {error}") from None
+    options.check(call)
     if media == JSON_PATCH:
-        return _json_patch_wish(call, wanted)
+        return _json_patch_wish(call)
+    wanted, strict = _read_patch(call, strategic=media == STRATEGIC)
     if type(wanted) is not dict:
-        raise BadRequest("Invalid JSON Patch")
+        return Wish(lambda _: _replaced_by_list(call), pinned=False, refuse=refuse_patch)
     meta = wanted.get("metadata")
     pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
-    keys = definition.strategic or {}
     if media == MERGE:
-        return _Wish(lambda old: _apply(call, lambda: merge_patch(old, wanted)), pinned, refuse_patch)
-    return _Wish(lambda old: _apply(call, lambda: strategic_merge(old, wanted, keys)), pinned, refuse_patch)
+        merge = partial(merge_patch, patch=wanted)
+    else:
+        merge = partial(strategic_merge, patch=wanted, merge_keys=definition.strategic or {})
+    return Wish(lambda old: _apply(call, lambda: merge(old)), pinned, refuse_patch, strict=strict)
 
 
-def _apply_wish(backend: Backend, call: Call) -> _Wish:
+def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
+    """The value of a merge patch, an object or a list, and what is said of fields that come twice in it.
+
+    Raises `BadRequest`.
+    """
+    lax, body = bodies.field_validation(call) == "Ignore", call.request.body
+    try:
+        wanted = bodies.read_json(body)
+    except BadRequest as error:
+        if strategic:
+            raise
+        raise BadRequest("Invalid JSON Patch" if lax else f"error decoding patch: {error}") from None
+    if type(wanted) is dict:
+        return wanted, bodies.repeats(call, wanted)
+    if strategic and wanted is None:
+        return {}, []
+    if strategic or not (lax or wanted is None):
+        text = cannot_unmarshal(wanted, "Go value of type map[string]interface {}")
+        raise BadRequest(text if strategic else f"error decoding patch: {text}")
+    if type(wanted) is not list:
+        raise BadRequest("Invalid JSON Patch")
+    return wanted, []
+
+
+def _replaced_by_list(call: Call) -> Json:
+    """A merge patch that is a list replaces the object, which then is none (RFC 7386 §2)."""
+    raise refuse_patch(call, bodies.headless([]))
+
+
+def _apply_wish(backend: Backend, call: Call) -> Wish:
     apply.check_options(call)
     config = apply.read_configuration(call)
-    meta = config.get("metadata")
+    meta = config.value.get("metadata")
     pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
-    return _Wish(lambda old: apply.apply(backend, call, config, old), pinned, refuse_patch, applied=config)
+    return Wish(lambda old: apply.apply(backend, call, config, old), pinned, refuse_patch, applied=config)
 
 
-def _json_patch_wish(call: Call, wanted: Any) -> _Wish:
+def _json_patch_wish(call: Call) -> Wish:
+    body = call.request.body
+    try:
+        wanted = bodies.read_json(body)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
     if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
         raise TooLarge(
             "Request entity too large: "
@@ -147,13 +186,27 @@ def _json_patch_wish(call: Call, wanted: Any) -> _Wish:
         type(operation) is dict and operation.get("path") == "/metadata/resourceVersion"
         for operation in wanted
     )
-    body = call.request.body
-    return _Wish(
+    return Wish(
         # Values of the patch become part of the document, and every attempt needs its own.
         lambda old: _apply(call, lambda: json_patch(_reachable(old, body), bodies.read_json(body))),
         pinned,
         refuse_patch,
+        strict=_unknown_members(call, wanted),
     )
+
+
+def _unknown_members(call: Call, operations: Any) -> list[str]:
+    """What a strict client is told of the operations themselves."""
+    if bodies.field_validation(call) == "Ignore":
+        return []
+    found = bodies.repeats(call, operations)
+    for index, operation in enumerate(operations if type(operations) is list else ()):
+        names = set(operation) - _OPERATION_MEMBERS if type(operation) is dict else ()
+        found += [f'unknown field "[{index}].{name}"' for name in sorted(names)]
+    return [f"json patch {text}" for text in found]
+
+
+_OPERATION_MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
 def _reachable(old: Json, body: bytes) -> Json:
@@ -181,7 +234,7 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
     return found
 
 
-async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
+async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
     """Read, change, write; again when somebody else was faster and the client named no revision."""
     definition, key = call.definition, call.key
     for _ in range(WRITE_ATTEMPTS):
@@ -192,12 +245,9 @@ async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
             except AlreadyExists:
                 continue
         old = objects.to_object(definition, row)
-        new = wish.change(objects.to_object(definition, row))
-        check_preconditions(call, new, old, row)
-        track = partial(managed.on_update, backend, call) if wish.applied is None else None
-        new = shape_update(call, new, old, wish.refuse, track)
+        new = _changed(backend, call, wish, old, row)
         if await backend.admission.mutate(call, new, old, operation="UPDATE"):
-            new = shape_update(call, new, old, wish.refuse)
+            new = shape_update(call, new, old, wish.refuse, admitted=True)
         await backend.admission.validate(call, new, old, operation="UPDATE")
         try:
             written = await _store_update(backend, call, new, old, row)
@@ -211,7 +261,25 @@ async def _modify(backend: Backend, call: Call, wish: _Wish) -> Response:
     raise conflict(definition, key.name)
 
 
-async def _create_applied(backend: Backend, call: Call, wish: _Wish) -> Response:
+def _changed(backend: Backend, call: Call, wish: Wish, old: Json, row: Row) -> Json:
+    """The stored object as it is wished for, in shape."""
+    new = wish.change(objects.to_object(call.definition, row))
+    check_preconditions(call, new, old, row)
+    if wish.applied is not None or wish.owned:
+        return shape_update(call, new, old, wish.refuse)
+    track = partial(managed.on_update, backend, call)
+    if call.verb != "patch":
+        return shape_update(call, new, old, wish.refuse, track, is_read=wish.is_read)
+
+    def refuse(_: Call, text: str) -> ApiError:
+        # Shaping changes what the patch made, which is to be shown: it is made once more.
+        return refuse_patched(wish.change(objects.to_object(call.definition, row)), text)
+
+    read_fields(call, new, refuse, strict=wish.strict)
+    return shape_update(call, new, old, refuse, track, is_read=True)
+
+
+async def _create_applied(backend: Backend, call: Call, wish: Wish) -> Response:
     """Create what is applied and is not there yet. Raises `NotFound` where the wish is for one that is."""
     if wish.applied is None or call.route.subresource:
         raise not_found(call.definition, call.route.name)

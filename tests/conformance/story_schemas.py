@@ -1,0 +1,222 @@
+"""Stories about what a schema makes of objects: more of its words than `kinds.WIDGETS` has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, collection, crd
+from conformance.peers import Caller
+from conformance.servers import until_gone, until_served
+from conformance.stories import story
+
+_PRESERVE: Json = {"x-kubernetes-preserve-unknown-fields": True}
+_EMBEDDED: Json = {"type": "object", "x-kubernetes-embedded-resource": True}
+
+
+def _list(items: Json, **more: Any) -> Json:
+    return {"type": "array", "items": items, **more}
+
+
+@asynccontextmanager
+async def defined(c: Caller, definition: Json) -> AsyncIterator[str]:
+    """The path of the collection of a definition that is there for a while."""
+    await c.post(CRDS, definition, quiet=True)
+    path = collection(definition, c.namespace)
+    await until_served(c, path)
+    yield path
+    name = f"{CRDS}/{definition['metadata']['name']}"
+    await c.delete(name, quiet=True)
+    await until_gone(c, name)
+
+
+_SHAPES = crd(
+    "shapes",
+    an_object(
+        spec={
+            **an_object(
+                small={"type": "integer", "format": "int32"},
+                large={"type": "integer", "format": "int64"},
+                third={"type": "integer", "multipleOf": 3},
+                half={"type": "number", "multipleOf": 0.5},
+                odd={"type": "number", "minimum": 1.5, "maximum": 3.5},
+                open={
+                    "type": "number",
+                    "minimum": 1,
+                    "exclusiveMinimum": True,
+                    "maximum": 3,
+                    "exclusiveMaximum": True,
+                },
+                single={"type": "number", "format": "float"},
+                anything={"type": "object", "additionalProperties": True},
+                nothing={"type": "object", "additionalProperties": False},
+                maps={
+                    "type": "object",
+                    "additionalProperties": {"type": "object", "additionalProperties": STRING},
+                },
+                lists={"type": "object", "additionalProperties": _list(an_object(a=STRING))},
+                two=_list(_list(INTEGER)),
+                sets=_list(
+                    {**an_object(a=STRING), "x-kubernetes-map-type": "atomic"},
+                    **{"x-kubernetes-list-type": "set"},
+                ),
+                keyed=_list(
+                    {
+                        **an_object(a={"type": "string", "default": "x"}, b={"type": "integer"}, c=STRING),
+                        "required": ["b"],
+                    },
+                    **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]},
+                ),
+                few={
+                    "type": "object",
+                    "additionalProperties": STRING,
+                    "minProperties": 1,
+                    "maxProperties": 2,
+                },
+                some=_list(STRING, minItems=1, maxItems=2),
+                word={"type": "string", "minLength": 2, "maxLength": 3},
+                port={"x-kubernetes-int-or-string": True, "maximum": 10, "pattern": "^[a-z]+$"},
+                either={
+                    "x-kubernetes-int-or-string": True,
+                    "anyOf": [{"type": "integer"}, {"type": "string"}],
+                },
+                both={
+                    "x-kubernetes-int-or-string": True,
+                    "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 5}],
+                },
+                choice={
+                    **an_object(a=INTEGER, b=INTEGER),
+                    "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+                },
+                limits={**INTEGER, "allOf": [{"minimum": 2}, {"maximum": 5}]},
+                never={**STRING, "not": {"enum": ["bad", "worse"]}},
+                levels={"type": "integer", "enum": [1, 2, 3]},
+                nulls={
+                    **an_object(a={**STRING, "nullable": True, "default": "x"}, b=STRING),
+                    "nullable": True,
+                },
+                loose=_PRESERVE,
+                mixed={**an_object(known=an_object(a=STRING)), **_PRESERVE},
+                raw={**_EMBEDDED, **_PRESERVE},
+                resource={
+                    **_EMBEDDED,
+                    "properties": {
+                        "metadata": an_object(name={**STRING, "pattern": "^a"}),
+                        "spec": an_object(x=INTEGER),
+                    },
+                },
+                resources=_list({**_EMBEDDED, **_PRESERVE}),
+            ),
+        }
+    ),
+    group="schemas.dev",
+)
+_POD: Json = {"apiVersion": "v1", "kind": "Pod"}
+_SPECS: tuple[Json, ...] = (
+    {"small": 2147483648},
+    {"large": 9223372036854775807},
+    {"large": 1e3},
+    {"small": "1"},
+    {"third": 4},
+    {"third": 6},
+    {"half": 0.75},
+    {"half": 1.5},
+    {"half": 2},
+    {"odd": 1},
+    {"odd": 0},
+    {"odd": 1.4},
+    {"odd": 3.6},
+    {"odd": 4},
+    {"open": 1},
+    {"open": 3.0},
+    {"open": 2},
+    {"single": 1e39},
+    {"anything": {"a": 1, "b": {"c": 1}, "d": [{"e": 1}], "f": None}},
+    {"nothing": {}},
+    {"nothing": {"a": 1}},
+    {"maps": {"a": {"b": "c"}, "d": {}, "e": None}},
+    {"maps": {"a": {"b": 1}, "c": "d"}},
+    {"lists": {"a": [{"a": "b", "c": "d"}, {"a": 1}]}},
+    {"two": [[1], [2, "x"], None, []]},
+    {"sets": [{"a": "x"}, {"a": "x"}, {"a": "y"}]},
+    {"keyed": [{"b": 1}, {"a": "x", "b": 1}, {"a": "y", "b": 1}]},
+    {"keyed": [{"b": 1, "c": "p"}, "text", {"c": "q"}]},
+    {"few": {}},
+    {"few": {"a": "b", "c": "d", "e": "f"}},
+    {"some": []},
+    {"some": ["a", "b", "c"]},
+    {"word": "a"},
+    {"word": "abcd"},
+    {"word": "ééé"},
+    {"port": 11},
+    {"port": "A"},
+    {"port": 1.5},
+    {"port": None},
+    {"port": True},
+    {"either": 1.5},
+    {"either": {}},
+    {"both": 6},
+    {"both": "x"},
+    {"both": []},
+    {"choice": {}},
+    {"choice": {"a": "x"}},
+    {"limits": 1},
+    {"limits": 6},
+    {"limits": "x"},
+    {"never": "bad"},
+    {"never": 5},
+    {"levels": 4},
+    {"levels": 2.0},
+    {"levels": "2"},
+    {"nulls": None},
+    {"nulls": {"a": None, "b": None}},
+    {"nulls": {}},
+    {"loose": {"a": [1, None]}},
+    {"loose": "x"},
+    {"mixed": {"known": {"a": "b", "c": "d"}, "other": {"e": None}}},
+    {"mixed": {"known": 5}},
+    {"raw": {}},
+    {"raw": {**_POD, "spec": {"a": 1}}},
+    {"raw": {"apiVersion": "", "kind": ""}},
+    {"raw": {"apiVersion": "a/b/c", "kind": "b_c"}},
+    {"raw": {"apiVersion": 1, "kind": "Pod"}},
+    {"raw": {"apiVersion": "v1", "kind": ["Pod"]}},
+    {"raw": "text"},
+    {"raw": {**_POD, "metadata": None}},
+    {"raw": {**_POD, "metadata": {}}},
+    {"raw": {**_POD, "metadata": 5}},
+    {"raw": {**_POD, "metadata": {"name": 5}}},
+    {"raw": {**_POD, "metadata": {"labels": "x"}}},
+    {"raw": {**_POD, "metadata": {"labels": {"a": 1}}}},
+    {"raw": {**_POD, "metadata": {"labels": {"a b": "c d"}}}},
+    {"raw": {**_POD, "metadata": {"name": "a/b", "namespace": "C"}}},
+    {"raw": {**_POD, "metadata": {"generateName": "A_", "uid": "x", "generation": -1}}},
+    {"raw": {**_POD, "metadata": {"creationTimestamp": None, "labels": {}, "annotations": {"a": ""}}}},
+    {"raw": {**_POD, "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "name": ""}}},
+    {"raw": {**_POD, "metadata": {"ownerReferences": [{"kind": "A", "more": 1}]}}},
+    {"raw": {**_POD, "metadata": {"finalizers": ["a b"], "unknown": {"a": 1}}}},
+    {
+        "resource": {
+            **_POD,
+            "metadata": {"name": "b", "labels": {"x": "y"}},
+            "spec": {"x": 1, "y": 1},
+            "more": 1,
+        }
+    },
+    {"resource": {**_POD, "metadata": {"name": "a", "more": 1}, "spec": {"x": "1"}}},
+    {"resources": [{**_POD, "metadata": {"bad": 1}}, {"kind": "Pod"}, 5, None]},
+)
+
+
+@story
+async def more_words_of_schemas_are_obeyed(c: Caller) -> None:
+    async with defined(c, _SHAPES) as path:
+        for number, spec in enumerate(_SPECS):
+            body = {**_shape(f"s{number}"), "spec": spec}
+            for strictness in ("Strict", "Ignore"):
+                await c.post(f"{path}?fieldValidation={strictness}&dryRun=All", body)
+
+
+def _shape(name: str) -> Json:
+    return {"apiVersion": "schemas.dev/v1", "kind": "Shape", "metadata": {"name": name}}
