@@ -109,7 +109,7 @@ async def test_a_crash_after_any_write_of_a_renewal_changes_nothing_in_the_end(
     recording = scene.world.recording
     whole = recording.handler
     recording.handler = Guillotine(whole, writes).handle
-    await scene.world.advance_to(scene.world.clock.now() + timedelta(days=60))
+    await scene.world.advance_to(scene.world.clock.now() + timedelta(days=60, hours=1))
     await scene.world.stop_controllers()
     recording.handler = whole
     await scene.world.start_controllers()

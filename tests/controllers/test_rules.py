@@ -149,12 +149,15 @@ def test_what_cannot_be_read_is_told_without_showing_it(key: str) -> None:
 
 
 def test_being_due_for_renewal_does_not_make_unready() -> None:
-    due = snapshot(now=START + timedelta(days=60))
+    status = CertificateStatus(revision=1, renewal_time=START + timedelta(days=60))
+    planned = msgspec.structs.replace(certificate(), status=status)
+    due = snapshot(certificate=planned, now=START + timedelta(days=60))
     assert rules.first(rules.READINESS_RULES, due) is None
     assert rules.first(rules.TRIGGER_RULES, due) == Verdict(
         "Renewing", "Renewing certificate as renewal was scheduled at 2026-03-02 00:00:00 +0000 UTC"
     )
-    assert rules.first(rules.TRIGGER_RULES, snapshot(now=START + timedelta(days=60, seconds=-1))) is None
+    not_yet = snapshot(certificate=planned, now=START + timedelta(days=60, seconds=-1))
+    assert rules.first(rules.TRIGGER_RULES, not_yet) is None
 
 
 def test_having_expired_makes_unready() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from certwright.kit.cron import check_cron
 from certwright.pki import names as pki_names
 from certwright.resources.certificate_rules import SUBJECT_TYPES
-from certwright.resources.cron import check_cron
 from certwright.resources.validation import validate
 
 GROUP, ACME = "cert-manager.io", "acme.cert-manager.io"

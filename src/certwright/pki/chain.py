@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 
-from certwright.pki.certificates import MAX_CHAIN, CertificateFacts
+from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadChain, border
 
 
@@ -117,3 +119,41 @@ def bundle(certificates: Iterable[CertificateFacts]) -> Bundle:
 def pem_of(certificates: Iterable[CertificateFacts]) -> bytes:
     """The certificates as one PEM text, in their order."""
     return b"".join(certificate.pem for certificate in certificates)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
+    """When the first certificate of `chain_pem` can no longer be verified with what follows it there and with
+    the CAs of `ca_pem`: at its own end or at that of one above it, whichever comes first.
+
+    CAs that have not signed anything in the chain do not count; of several that have, the last to expire
+    does. None where there is no certificate.
+    """
+    chain, bundle = readable(chain_pem), readable(ca_pem)
+    if not chain:
+        return None
+    end = chain[0].not_after
+    if all(above.not_after >= end for above in (*chain[1:], *bundle)):
+        # The common case, without verifying a single signature.
+        return end
+    top = chain[-1]
+    anchors = [ca.not_after for ca in bundle if ca.der == top.der or is_issued_by(top, ca)]
+    return min(*(one.not_after for one in chain), max(anchors, default=end))
+
+
+@lru_cache(maxsize=256)
+def authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
+    """A CA's own certificate and those above it as far as they are known (the last one is what it hands out
+    as `ca.crt`), from the `tls.crt` and `ca.crt` of its Secret; empty where they cannot be read."""
+    try:
+        return extended(in_order(read_chain(chain_pem)), readable(ca_pem))
+    except BadCertificate:
+        return ()
+
+
+def readable(pem: bytes) -> tuple[CertificateFacts, ...]:
+    """The certificates of a PEM text in their order; none where it cannot be read."""
+    try:
+        return read_chain(pem) if pem else ()
+    except BadCertificate:
+        return ()

@@ -1,11 +1,15 @@
 """When a certificate is renewed.
 
-Source: cert-manager `pkg/util/pki/renewaltime.go`.
+Source: cert-manager `pkg/util/pki/renewaltime.go`; the spreading is ours (docs/renewal.md).
 """
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
+from typing import Final
+
+LONGEST_SPREAD: Final = timedelta(hours=1)
 
 
 def renewal_time(
@@ -37,3 +41,27 @@ def _wanted(
         # In integers: a float would be off by microseconds for a life of years.
         return lifetime * renew_before_percentage // 100
     return None
+
+
+def spread(not_before: datetime, moment: datetime, not_after: datetime) -> timedelta:
+    """By how much, in whole seconds, the renewal planned for `moment` may be put off so that certificates
+    issued together are not renewed together.
+
+    At most an hour, a fiftieth of what is then left of the certificate's life, and a tenth of what has then
+    passed of it: nothing near its end, and nothing for one that is renewed seconds after its birth.
+    """
+    room = min(LONGEST_SPREAD, (not_after - moment) / 50, (moment - not_before) / 10)
+    return timedelta(seconds=max(room // timedelta(seconds=1), 0))
+
+
+def share(seed: str) -> float:
+    """A number from 0 up to, but not, 1 that is the same for the same `seed` on every machine, and evenly
+    spread over different ones."""
+    digest = hashlib.blake2b(seed.encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") / 2**32
+
+
+def put_off(moment: datetime, by: timedelta, seed: str) -> datetime:
+    """`moment`, put off by the `share` of `seed` of `by`, in whole seconds."""
+    seconds = int(by / timedelta(seconds=1) * share(seed))
+    return moment + timedelta(seconds=seconds) if seconds else moment

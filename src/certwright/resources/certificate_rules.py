@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from certwright.kit import rfc4514
+from certwright.kit.cron import check_cron
 from certwright.kit.durations import format_duration, parse_duration
 from certwright.resources import checks
 from certwright.resources.certificate import (
@@ -35,7 +36,6 @@ from certwright.resources.certificate import (
     SecretTemplate,
     X509Subject,
 )
-from certwright.resources.cron import check_cron
 from certwright.resources.errors import (
     FieldError,
     duplicate,

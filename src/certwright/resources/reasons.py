@@ -31,6 +31,7 @@ INCORRECT_ISSUER: Final = "IncorrectIssuer"
 INCORRECT_CERTIFICATE: Final = "IncorrectCertificate"
 REQUEST_CHANGED: Final = "RequestChanged"
 RENEWING: Final = "Renewing"
+WINDOW_ERROR: Final = "WindowError"
 EXPIRED: Final = "Expired"
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates import renewals, rules, wanted
 from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.renewals import Plan
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import reasons
+from certwright.resources import conditions, reasons
 
 UP_TO_DATE = "Certificate is up to date and has not expired"
+WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"
 
 
 class Readiness:
@@ -26,10 +28,13 @@ class Readiness:
         """Set the `Ready` condition and the dates of the certificate in the Secret."""
         found = rules.certificate_of(snapshot)
         facts = found if isinstance(found, CertificateFacts) else None
+        plan = renewals.plan(snapshot, facts) if facts else None
+        if plan is not None and plan.problem and _is_news(plan, snapshot):
+            draft.tell("Warning", reasons.WINDOW_ERROR, f"{WINDOW_ERROR}: {plan.problem}")
         draft.change(
             not_before=facts.not_before if facts else None,
             not_after=facts.not_after if facts else None,
-            renewal_time=wanted.renewal_time(facts, snapshot.certificate.spec) if facts else None,
+            renewal_time=plan.moment if plan else None,
         )
         verdict = rules.first(rules.READINESS_RULES, snapshot)
         if verdict is None:
@@ -42,3 +47,12 @@ class Readiness:
         moment = snapshot.certificate.status.not_after
         # At notAfter itself it is still valid (RFC 5280 §4.1.2.5, "inclusive"): one second later it is not.
         return moment + wanted.ONE_SECOND if moment and moment >= snapshot.now else None
+
+
+def _is_news(plan: Plan, snapshot: Snapshot) -> bool:
+    """Whether the moment is another one than before, or somebody has changed the spec: then this pass writes
+    the status, and the next one finds that it is no news any more."""
+    status = snapshot.certificate.status
+    ready = conditions.find(status.conditions, reasons.READY)
+    judged = ready.observed_generation if ready else -1
+    return status.renewal_time != plan.moment or judged != snapshot.certificate.metadata.generation

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.backoff import doubled
@@ -151,7 +151,7 @@ def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
     certificate = certificate_of(snapshot)
     if not isinstance(certificate, CertificateFacts):
         return None
-    moment = wanted.renewal_time(certificate, snapshot.certificate.spec)
+    moment = renewals.plan(snapshot, certificate).moment
     if moment is None or snapshot.now < moment:
         return None
     return Verdict(reasons.RENEWING, f"Renewing certificate as renewal was scheduled at {_go_time(moment)}")

@@ -5,12 +5,14 @@ Taken from the local copies, never from the network; frozen, so that every rule 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
@@ -23,7 +25,7 @@ class Snapshot:
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`.
+    `secretName`. `find_authority` looks up the CA certificates of the issuer that the spec names.
     """
 
     certificate: Certificate
@@ -34,6 +36,7 @@ class Snapshot:
     next_keys: tuple[Secret, ...] = ()
     named_key: Secret | None = None
     rivals: tuple[Certificate, ...] = ()
+    find_authority: Callable[[], tuple[CertificateFacts, ...]] = tuple
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""
@@ -60,6 +63,12 @@ class Snapshot:
         revision = self.certificate.status.revision
         found = self.requests_of(revision) if revision else []
         return found[-1] if found else None
+
+    @cached_property
+    def authority(self) -> tuple[CertificateFacts, ...]:
+        """The CA that the issuer signs with now, and those above it as far as they are known; empty where
+        that is not for us to know."""
+        return self.find_authority()
 
     @cached_property
     def next_key(self) -> KeyFacts | None:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.pki import match, renewal
+from certwright.pki import match
 from certwright.pki import usages as key_usages
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, CsrPlan
@@ -21,7 +21,6 @@ from certwright.resources.certificate import CertificateSpec
 from certwright.resources.request import CertificateRequestSpec
 
 ONE_SECOND = timedelta(seconds=1)
-_SHORTEST_LIFE = timedelta(minutes=1)
 
 
 def key_plan(spec: CertificateSpec) -> KeyPlan:
@@ -122,20 +121,3 @@ def _usages(usages: tuple[str, ...], *, is_ca: bool) -> frozenset[str]:
     except PkiError:
         # A name of a newer version: equal to itself at least.
         return frozenset(usages)
-
-
-def renewal_time(certificate: CertificateFacts, spec: CertificateSpec) -> datetime | None:
-    """When the certificate is to be renewed; None where the spec says never because of the time.
-
-    Not within a minute of its beginning, however short an issuer has made its life: a CA in the last second
-    of its own would otherwise be asked again and again, as fast as it can answer.
-    """
-    if spec.renewal is not None and spec.renewal.is_disabled:
-        return None
-    moment = renewal.renewal_time(
-        certificate.not_before,
-        certificate.not_after,
-        spec.renew_before_duration,
-        spec.renew_before_percentage,
-    )
-    return max(moment, certificate.not_before + _SHORTEST_LIFE)

@@ -1,0 +1,126 @@
+"""When a certificate is renewed, from all that has a say in it: its dates, its spec, the maintenance windows,
+its CA, and the others that were issued in the same minute.
+
+The answer depends on nothing but the objects, so that it is the same in every round and after every restart.
+docs/renewal.md explains it for users.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.kit.durations import parse_duration
+from certwright.pki import chain, renewal, windows
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import names
+from certwright.resources.certificate import CertificateSpec, Renewal
+
+_SHORTEST_LIFE = timedelta(minutes=1)
+
+
+class Plan(NamedTuple):
+    """The moment of renewal, None: never because of the time. `problem` is a sentence where the maintenance
+    windows could not be obeyed."""
+
+    moment: datetime | None
+    problem: str = ""
+
+
+class _Span(NamedTuple):
+    """Renewal is planned for `begin`, and may be put off `by` so much; it is of use until `end`."""
+
+    begin: datetime
+    by: timedelta
+    end: datetime
+
+
+_NEVER = Plan(None)
+
+
+def plan(snapshot: Snapshot, facts: CertificateFacts) -> Plan:
+    """When the certificate `facts` in the target Secret is renewed.
+
+    A `status.renewalTime` that is one of the possible moments is kept as it is: cert-manager writes the
+    first of them.
+    """
+    spec, status = snapshot.certificate.spec, snapshot.certificate.status
+    if spec.renewal is not None and spec.renewal.is_disabled:
+        return _NEVER
+    seed = f"{snapshot.certificate.metadata.uid}/{status.revision or 0}"
+    span, problem = _span(snapshot, facts), ""
+    if spec.renewal is not None and spec.renewal.windows:
+        span, problem = _inside(spec.renewal, span, facts.not_before, seed)
+    stored = status.renewal_time
+    if stored is not None and span.begin <= stored <= span.begin + span.by:
+        return Plan(stored, problem)
+    return Plan(renewal.put_off(span.begin, span.by, seed), problem)
+
+
+def _span(snapshot: Snapshot, facts: CertificateFacts) -> _Span:
+    data = snapshot.secret.data if snapshot.secret else {}
+    regular = _regular(facts, facts.not_after, snapshot.certificate.spec)
+    end = chain.end_of(data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
+    if end is None or end >= facts.not_after or not snapshot.authority:
+        return regular
+    # It would outlive its CA, and be worth nothing from then on.
+    early = _before_its_ca_ends(snapshot, facts, end)
+    return regular if regular.begin + regular.by <= early.begin + early.by else early
+
+
+def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _Span:
+    """As its own dates and the spec say.
+
+    Not within a minute of its beginning, however short an issuer has made its life: a CA in the last second
+    of its own would otherwise be asked again and again, as fast as it can answer.
+    """
+    begin = renewal.renewal_time(
+        facts.not_before, end, spec.renew_before_duration, spec.renew_before_percentage
+    )
+    begin = max(begin, facts.not_before + _SHORTEST_LIFE)
+    return _Span(begin, renewal.spread(facts.not_before, begin, end), end)
+
+
+def _before_its_ca_ends(snapshot: Snapshot, facts: CertificateFacts, end: datetime) -> _Span:
+    """In the first two thirds of the time from when there was a new CA until the old one ends.
+
+    As long as there is no new one, renewing gives a certificate that ends with the CA: then it is treated as
+    one that ends at that time already.
+    """
+    ca = snapshot.authority[0]
+    if _signed(ca, snapshot):
+        return _regular(facts, end, snapshot.certificate.spec)
+    begin = max(facts.not_before + _SHORTEST_LIFE, ca.not_before)
+    return _Span(begin, max((end - begin) * 2 / 3, timedelta(0)), end)
+
+
+def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
+    data = snapshot.secret.data if snapshot.secret else {}
+    found = chain.readable(data.get(names.TLS_CERT_KEY, b""))
+    return bool(found) and (ca in found[1:] or chain.is_issued_by(found[0], ca))
+
+
+def _inside(spec: Renewal, span: _Span, not_before: datetime, seed: str) -> tuple[_Span, str]:
+    """The span moved into the maintenance windows, with a sentence where that is not possible."""
+    if span.by > renewal.LONGEST_SPREAD:
+        # Over many windows, not over the first of them.
+        span = _Span(renewal.put_off(span.begin, span.by, seed), timedelta(0), span.end)
+    try:
+        found = windows.slot(_windows(spec), span.begin, span.end)
+    except ValueError as error:
+        return span, f"the maintenance windows cannot be read: {error}"
+    if found is None:
+        begin, end, wanted = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (not_before, span.end, span.begin))
+        return span, f"cannot find a time with the given windows between {begin} and {end} for: {wanted}"
+    by = span.by if found.moment == span.begin else renewal.LONGEST_SPREAD
+    room = renewal.spread(not_before, found.moment, span.end)
+    # Not beyond the end of the window: the next one may be a week away.
+    return _Span(found.moment, min(by, room, found.room), span.end), ""
+
+
+def _windows(spec: Renewal) -> tuple[windows.Window, ...]:
+    return tuple(
+        windows.Window(window.cron, parse_duration(window.window_duration), window.timezone or "UTC")
+        for window in spec.windows
+    )
