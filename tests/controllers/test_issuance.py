@@ -11,7 +11,7 @@ from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import conditions
 from certwright.resources.certificate import Certificate, PrivateKeySpec
-from certwright.resources.core import Secret
+from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest
@@ -45,7 +45,7 @@ async def test_a_new_certificate_takes_seven_writes_and_three_events(scene: Scen
         ("POST", ["default", "secrets"]),
         ("POST", ["default", "certificaterequests"]),
         ("PATCH", ["web-1", "status"]),
-        ("POST", ["default", "secrets"]),
+        ("PATCH", ["secrets", "web"]),
         ("PATCH", ["web", "status"]),
         ("DELETE", ["secrets", scene.world.recording.object_writes()[-1].path.split("/")[-1]]),
     ]
@@ -179,7 +179,7 @@ async def test_one_revision_is_kept_where_nothing_is_said_and_more_where_it_is(s
 
 
 async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
-    meta = ObjectMeta(name="web", namespace="default", labels={"mine": "1"}, annotations={"mine": "2"})
+    meta = SecretMeta(name="web", namespace="default", labels={"mine": "1"}, annotations={"mine": "2"})
     await scene.world.create(SECRETS, Secret(metadata=meta, type="Opaque", data={"mine": b"3"}))
     await scene.issue()
     secret = await scene.world.secret("web")
@@ -312,7 +312,7 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
 
 
 async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) -> None:
-    meta = ObjectMeta(name="web", namespace="default")
+    meta = SecretMeta(name="web", namespace="default")
     await scene.world.create(SECRETS, Secret(metadata=meta, data={"mine": b"3"}, immutable=True))
     await scene.issue()
     assert "immutable" in message(await scene.world.certificate("web"), "Issuing")

@@ -16,7 +16,7 @@ from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
-from certwright.resources.core import Secret
+from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
@@ -41,7 +41,7 @@ def certificate(name: str = "web", *, age_days: int = 0, **changes: Any) -> Cert
 def secret(data: dict[str, bytes] | None = None, **notes: str) -> Secret:
     """The target Secret; `notes` are annotations below cert-manager.io."""
     annotations = {f"cert-manager.io/{name.replace('_', '-')}": value for name, value in notes.items()}
-    meta = ObjectMeta(name="web", namespace="default", annotations=annotations)
+    meta = SecretMeta(name="web", namespace="default", annotations=annotations)
     return Secret(metadata=meta, data=DATA if data is None else data)
 
 

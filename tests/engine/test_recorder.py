@@ -13,13 +13,13 @@ from certwright.engine import recorder as recorder_module
 from certwright.engine.recorder import Recorder
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Request, Response
-from certwright.resources.core import Namespace, Secret
+from certwright.resources.core import Namespace, Secret, SecretMeta
 from certwright.resources.errors import NotFound
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import NAMESPACES, SECRETS
 from client.peers import Peer
 
-WEB = Secret(metadata=ObjectMeta(name="web", namespace="n", uid="u1", resource_version="7"))
+WEB = Secret(metadata=SecretMeta(name="web", namespace="n", uid="u1", resource_version="7"))
 
 
 class EventServer(Peer):
@@ -134,7 +134,7 @@ async def test_events_of_a_cluster_scoped_object_lie_in_the_default_namespace(sc
 
 
 async def test_a_long_message_and_a_long_name_are_cut(scene: Scene) -> None:
-    long = Secret(metadata=ObjectMeta(name="x" * 253, namespace="n"))
+    long = Secret(metadata=SecretMeta(name="x" * 253, namespace="n"))
     scene.recorder.event(SECRETS, long, "Normal", "R", "é" * 600)
     await scene.recorder.flush()
     (event,) = scene.server.bodies()

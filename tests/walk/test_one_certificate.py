@@ -193,7 +193,7 @@ def check_stops(stops: list[Stop]) -> None:
     assert signed.issuing() == "DoesNotExist"
 
     # 11, key and chain stored together.
-    assert kept.write == "POST secrets"
+    assert kept.write == "PATCH secrets/web-tls"
     target = kept.secrets["web-tls"]
     assert target.data["tls.crt"] == signed.requests[0].status.certificate
     assert public_key_der(load_private_key(target.data["tls.key"])) == public

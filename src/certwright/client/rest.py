@@ -166,6 +166,19 @@ class Client:
         response = await self._send("PATCH", target, headers, msgspec.json.encode(patch))
         return codec.decode(kind, await whole_body(response))
 
+    async def apply(self, kind: Kind[T], obj: dict[str, Any], *, field_manager: str, force: bool) -> T:
+        """Server-side apply: make the object hold what `obj` says, and no longer what `field_manager` said
+        before; creates it where it is missing. `obj` is a dict of JSON values and bytes, `apiVersion` and
+        `kind` are added. `force` takes fields from others who want them otherwise (else `Conflict`).
+
+        Source: Kubernetes documentation, "Server-Side Apply".
+        """
+        query = {"fieldManager": field_manager, "force": "true" if force else ""}
+        target = _with_query(_path(kind, _namespace(obj), _name(obj)), query)
+        body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind} | obj)
+        response = await self._send("PATCH", target, self._body_headers[APPLY_PATCH], body)
+        return codec.decode(kind, await whole_body(response))
+
     async def delete(
         self,
         kind: AnyKind,

@@ -6,10 +6,12 @@ coordination.k8s.io.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import field
 
 from certwright.resources.docs import doc
@@ -36,10 +38,47 @@ class Namespace(Struct, frozen=True, kw_only=True):
     status: Annotated[NamespaceStatus, doc("Whether the namespace is in use.")] = NamespaceStatus()
 
 
+class ManagedFields(Struct, frozen=True):
+    """One writer, and the fields that it has set (Kubernetes API reference, ManagedFieldsEntry v1 meta).
+
+    `fields_v1` is raw JSON. Thousands of Secrets have the same few sets of fields: equal ones are one object.
+    """
+
+    manager: str = ""
+    operation: str = ""
+    fields_v1: Any = field(default=None, name="fieldsV1")
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "manager", sys.intern(self.manager))
+        msgspec.structs.force_setattr(self, "operation", sys.intern(self.operation))
+        if self.fields_v1 is not None and type(self.fields_v1) is not msgspec.Raw:
+            msgspec.structs.force_setattr(self, "fields_v1", _shared(msgspec.json.encode(self.fields_v1)))
+
+
+_SHARED: dict[bytes, msgspec.Raw] = {}
+# Writers have a handful of forms; whoever makes more of them on purpose gets no more memory than this.
+_MOST_SHARED = 4096
+
+
+def _shared(fields: bytes) -> msgspec.Raw:
+    found = _SHARED.get(fields)
+    if found is None:
+        if len(_SHARED) >= _MOST_SHARED:
+            _SHARED.clear()
+        found = _SHARED[fields] = msgspec.Raw(fields)
+    return found
+
+
+class SecretMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata of a Secret, with those who have written it."""
+
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+
 class Secret(Struct, frozen=True, kw_only=True):
     """Bytes that not everybody may read, by key."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: SecretMeta = SecretMeta()
     type: Annotated[str, doc("What the Secret is for; kubernetes.io/tls needs tls.crt and tls.key.")] = ""
     data: Annotated[Mapping[str, bytes], doc("The entries, base64-encoded.")] = field(default_factory=dict)
     string_data: Annotated[

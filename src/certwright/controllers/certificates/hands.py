@@ -7,15 +7,15 @@ judges it (our own, from before a crash; or somebody else's).
 
 from __future__ import annotations
 
-from typing import Any
-
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches
 from certwright.controllers.certificates.draft import EventType
 from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.controllers.certificates.target import Content, configuration
 from certwright.engine.recorder import Recorder
 from certwright.kit.workshop import Workshop
 from certwright.pki import csr, keys
+from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.errors import AlreadyExists, NotFound
@@ -49,15 +49,12 @@ class Hands:
             made = await self._client.get(SECRETS, meta.name, meta.namespace)
         self._caches.secrets.put(made)
 
-    async def patch_secret(self, secret: Secret, patch: dict[str, Any]) -> None:
-        """Send a merge patch; its `metadata.resourceVersion` is the precondition."""
-        meta = secret.metadata
-        try:
-            changed = await self._client.patch(SECRETS, meta.name, meta.namespace, patch)
-        except NotFound:
-            self._caches.secrets.forget(secret)
-        else:
-            self._caches.secrets.put(changed)
+    async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
+        """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by."""
+        config = configuration(certificate, seen, content)
+        made = await self._client.apply(SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=True)
+        self._caches.secrets.put(made)
+        return made
 
     async def delete_secret(self, secret: Secret) -> None:
         """Delete this very Secret, not another one of its name."""

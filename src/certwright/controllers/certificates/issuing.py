@@ -17,6 +17,7 @@ from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.target import Content, Pair
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
 from certwright.resources.request import CertificateRequest
@@ -52,12 +53,25 @@ class Issuing:
         # Also where a client has started the issuance: another Certificate's Secret is never overwritten.
         if (taken := secret_belongs_to_another(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
-        content = target.wanted_content(snapshot, request, hands.encode_key)
-        if snapshot.secret is None:
-            await hands.create_secret(target.new_secret(snapshot.certificate, content))
-        else:
-            await hands.patch_secret(snapshot.secret, target.patch_for(snapshot.secret, content))
+        pair = _pair_of(request, snapshot, hands)
+        await hands.apply_secret(snapshot.certificate, snapshot.secret, _content(pair, snapshot))
         return True
+
+
+def _pair_of(request: CertificateRequest, snapshot: Snapshot, hands: Hands) -> Pair:
+    assert snapshot.next_key is not None
+    encoding = snapshot.certificate.spec.key.encoding_or_default
+    return Pair(
+        key_pem=hands.encode_key(snapshot.next_key, encoding),
+        chain_pem=request.status.certificate,
+        ca_pem=request.status.ca,
+    )
+
+
+def _content(pair: Pair, snapshot: Snapshot) -> Content:
+    found = snapshot.facts.certificate(pair.chain_pem)
+    facts = found if isinstance(found, CertificateFacts) else None
+    return target.wanted_content(snapshot.certificate, pair, facts, keystores={}, owner=None)
 
 
 def is_issued(request: CertificateRequest) -> bool:

@@ -22,8 +22,7 @@ from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
-from certwright.resources.meta import ObjectMeta
+from certwright.resources.core import Secret, SecretMeta
 
 _LONGEST_NAME = 253
 _SUFFIX = 5
@@ -102,7 +101,7 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | None:
 
 def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:
     """The Secret that holds the key of the issuance in progress."""
-    meta = ObjectMeta(
+    meta = SecretMeta(
         name=name,
         namespace=certificate.metadata.namespace,
         labels={names.NEXT_PRIVATE_KEY_LABEL: "true", names.FAO_LABEL: "true"},

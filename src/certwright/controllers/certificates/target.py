@@ -1,17 +1,19 @@
-"""What the target Secret is to hold, and how to change the one that is there into it.
+"""What the target Secret is to hold, and the configuration that is applied to bring it there.
 
-Whatever others have put there (further keys, labels, annotations, the type) stays as it is.
+Whatever others have put there (further keys, labels, annotations, the type) stays as it is: server-side apply
+takes away only what we have set ourselves and want no longer.
 
-Source: cert-manager `internal/controller/certificates/secrets.go`; cert-manager documentation, "Annotations
-reference".
+Source: cert-manager `pkg/controller/certificates/issuing/internal/secret.go`; cert-manager documentation,
+"Annotations reference".
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from certwright.controllers.certificates.facts import KeyFacts
@@ -20,19 +22,27 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
-from certwright.resources.meta import ObjectMeta
+from certwright.resources.meta import OwnerReference
 from certwright.resources.request import CertificateRequest
 
-EncodeKey = Callable[[KeyFacts, str], bytes]
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A private key, its certificate chain, and the CA (empty: not known), all PEM."""
+
+    key_pem: bytes = field(repr=False)
+    chain_pem: bytes
+    ca_pem: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Our part of a Secret. A value of None means that the entry must not be there."""
+    """Our part of a Secret."""
 
-    data: Mapping[str, bytes | None]
+    data: Mapping[str, bytes] = field(repr=False)
     labels: Mapping[str, str]
-    annotations: Mapping[str, str | None]
+    annotations: Mapping[str, str]
+    owner: OwnerReference | None
 
 
 def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
@@ -45,23 +55,39 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
         isinstance(held, KeyFacts)
         and held.public == key.public
         and secret.data.get(names.TLS_CERT_KEY) == request.status.certificate
-        and secret.data.get(names.CA_CERT_KEY, b"") == request.status.ca
+        and (not request.status.ca or bool(secret.data.get(names.CA_CERT_KEY)))
         and secret.metadata.annotations.get(names.CERTIFICATE_NAME) == snapshot.certificate.metadata.name
     )
 
 
-def wanted_content(snapshot: Snapshot, request: CertificateRequest, encode_key: EncodeKey) -> Content:
-    """Our part of the Secret after this request. The snapshot must have `next_key`."""
-    certificate, key = snapshot.certificate, snapshot.next_key
-    assert key is not None
-    found = snapshot.facts.certificate(request.status.certificate)
-    facts = found if isinstance(found, CertificateFacts) else None
+def held_pair(secret: Secret) -> Pair:
+    """What the Secret holds, sound or not."""
+    data = secret.data
+    return Pair(
+        key_pem=data.get(names.TLS_PRIVATE_KEY_KEY, b""),
+        chain_pem=data.get(names.TLS_CERT_KEY, b""),
+        ca_pem=data.get(names.CA_CERT_KEY, b""),
+    )
+
+
+def wanted_content(
+    certificate: Certificate,
+    pair: Pair,
+    facts: CertificateFacts | None,
+    *,
+    keystores: Mapping[str, bytes],
+    owner: OwnerReference | None,
+) -> Content:
+    """Our part of the Secret around this pair. `facts` are those of its certificate."""
     template = certificate.spec.secret_template
+    ca = {names.CA_CERT_KEY: pair.ca_pem} if pair.ca_pem else {}
     return Content(
         data={
-            names.TLS_CERT_KEY: request.status.certificate,
-            names.TLS_PRIVATE_KEY_KEY: encode_key(key, certificate.spec.key.encoding_or_default),
-            names.CA_CERT_KEY: request.status.ca or None,
+            names.TLS_CERT_KEY: pair.chain_pem,
+            names.TLS_PRIVATE_KEY_KEY: pair.key_pem,
+            **ca,
+            **output_formats(certificate, pair),
+            **keystores,
         },
         labels={**(template.labels if template else {}), names.FAO_LABEL: "true"},
         annotations={
@@ -69,34 +95,45 @@ def wanted_content(snapshot: Snapshot, request: CertificateRequest, encode_key: 
             **issuer_annotations(certificate),
             **(certificate_annotations(facts) if facts else {}),
         },
+        owner=owner,
     )
 
 
-def new_secret(certificate: Certificate, content: Content) -> Secret:
-    """The Secret where there was none."""
-    meta = ObjectMeta(
-        name=certificate.spec.secret_name,
-        namespace=certificate.metadata.namespace,
-        labels=content.labels,
-        annotations={key: value for key, value in content.annotations.items() if value is not None},
-    )
-    data = {key: value for key, value in content.data.items() if value is not None}
-    return Secret(metadata=meta, type=names.TLS_SECRET_TYPE, data=data)
+def output_formats(certificate: Certificate, pair: Pair) -> dict[str, bytes]:
+    """The entries for `spec.additionalOutputFormats`."""
+    found: dict[str, bytes] = {}
+    for output in certificate.spec.additional_output_formats:
+        if output.type == "DER":
+            found[names.DER_KEY] = _der_of(pair.key_pem)
+        elif output.type == "CombinedPEM":
+            found[names.COMBINED_PEM_KEY] = pair.key_pem + b"\n" + pair.chain_pem
+    return found
 
 
-def patch_for(secret: Secret, content: Content) -> dict[str, Any]:
-    """The merge patch (RFC 7386) that gives `secret` our content, at the version that we have seen."""
-    meta = secret.metadata
-    notes = {k: v for k, v in content.annotations.items() if v is not None or k in meta.annotations}
-    data = {k: v for k, v in content.data.items() if v is not None or k in secret.data}
-    return {
-        "metadata": {
-            "resourceVersion": meta.resource_version,
-            "labels": dict(content.labels),
-            "annotations": notes,
-        },
-        "data": data,
+def _der_of(pem: bytes) -> bytes:
+    """What stands between the lines of a PEM text of one block, which we have written ourselves."""
+    lines = [line for line in pem.splitlines() if not line.startswith(b"-----")]
+    return b64decode(b"".join(lines))
+
+
+def configuration(certificate: Certificate, secret: Secret | None, content: Content) -> dict[str, Any]:
+    """What is applied: to `secret` as it was seen, or to none.
+
+    With its UID and version it is refused (`Conflict`) where the Secret has become another one meanwhile. The
+    type of a Secret never changes, so that one which is there keeps its own.
+    """
+    meta: dict[str, Any] = {
+        "name": certificate.spec.secret_name,
+        "namespace": certificate.metadata.namespace,
+        "labels": content.labels,
+        "annotations": content.annotations,
     }
+    if secret is not None:
+        meta |= {"uid": secret.metadata.uid, "resourceVersion": secret.metadata.resource_version}
+    if content.owner is not None:
+        meta["ownerReferences"] = [content.owner]
+    kind = (secret.type if secret else "") or names.TLS_SECRET_TYPE
+    return {"metadata": meta, "type": kind, "data": content.data}
 
 
 def issuer_annotations(certificate: Certificate) -> dict[str, str]:
@@ -110,8 +147,8 @@ def issuer_annotations(certificate: Certificate) -> dict[str, str]:
     }
 
 
-def certificate_annotations(facts: CertificateFacts) -> dict[str, str | None]:
-    """What the certificate says, as text; what it does not say and is optional becomes None."""
+def certificate_annotations(facts: CertificateFacts) -> dict[str, str]:
+    """What the certificate says, as text; what it does not say and is optional is left out."""
     subject = facts.subject
     optional = {
         names.EMAIL_SANS: ",".join(facts.email_addresses),
@@ -125,7 +162,7 @@ def certificate_annotations(facts: CertificateFacts) -> dict[str, str | None]:
         names.SUBJECT_SERIAL_NUMBER: subject.serial_number,
     }
     return {
-        **{key: value or None for key, value in optional.items()},
+        **{key: value for key, value in optional.items() if value},
         names.COMMON_NAME: facts.common_name,
         names.ALT_NAMES: ",".join(facts.dns_names),
         names.IP_SANS: ",".join(facts.ip_addresses),
