@@ -78,8 +78,14 @@ async def test_a_namespace_must_exist(api: Api) -> None:
             certificate("a", namespace="other"),
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
-        ({**certificate("a"), "metadata": []}, "metadata must be an object"),
-        (certificate("a", labels={"a": 1}), "Expected `str`, got `int`"),
+        (
+            {**certificate("a"), "metadata": []},
+            "json: cannot unmarshal array into Go value of type v1.ObjectMeta",
+        ),
+        (
+            certificate("a", labels={"a": 1}),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+        ),
         ([], "the object provided is unrecognized (must be of type Certificate): couldn't get version/kind"),
         ({"metadata": {"name": "a"}}, "Object 'Kind' is missing in '"),
     ],

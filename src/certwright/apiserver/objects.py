@@ -49,6 +49,17 @@ def to_object(definition: ResourceDefinition, row: Row) -> Json:
     return found
 
 
+_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def go_json(obj: Json) -> str:
+    """The JSON of an object as Go writes a map, for messages that show it (Go `encoding/json`)."""
+    managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
+    if type(managed) is msgspec.Raw:
+        obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
+    return _sorted_json(obj).decode().translate(_HTML)
+
+
 def with_managed_fields(obj: Json) -> Json:
     """The object, changed so that its managed fields are values that a patch can reach."""
     raw = obj["metadata"].get(MANAGED)

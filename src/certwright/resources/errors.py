@@ -248,9 +248,31 @@ class FieldError:
         return f"{self.field}: {self.detail}"
 
 
+_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
+_GO_ESCAPES |= {"\t": "\\t", "\v": "\\v"}
+
+
+def quoted(text: str) -> str:
+    """`text` in quotes, as Go's `%q` writes it (Go `strconv.Quote`)."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(mark: str) -> str:
+    if mark in _GO_ESCAPES:
+        return _GO_ESCAPES[mark]
+    if mark.isprintable():
+        return mark
+    code = ord(mark)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
 def _show(value: object) -> str:
     if isinstance(value, str):
-        return msgspec.json.encode(value).decode()
+        return quoted(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return f"{value}" if is_number else msgspec.json.encode(value).decode()
 

@@ -83,35 +83,61 @@ def _check_path_segment(name: str) -> str | None:
     return None
 
 
-def check_label_key(key: str) -> str | None:
-    """Why `key` cannot be a label's or annotation's key (a "qualified name"), or None."""
+def label_key_problems(key: str) -> list[str]:
+    """All that keeps `key` from being a label's or annotation's key (a "qualified name"); empty: nothing."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
-        return (
+        return [
             f"a valid label key {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' "
             "(e.g. 'example.com/MyName')"
-        )
-    if slash:
-        problem = "must be non-empty" if not prefix else check_name(prefix)
-        if problem:
-            return f"prefix part {problem}"
-    problem = "must be non-empty" if not name else _check(name, _qualified_re, _QUALIFIED_MESSAGE, MAX_LABEL)
-    return f"name part {problem}" if problem else None
+        ]
+    found: list[str] = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found += [f"prefix part {text}" for text in _problems(prefix, _SUBDOMAIN_RULE)]
+    if not name:
+        found.append("name part must be non-empty")
+    return found + [f"name part {text}" for text in _problems(name, _QUALIFIED_RULE)]
+
+
+def check_label_key(key: str) -> str | None:
+    """Why `key` cannot be a label's or annotation's key (a "qualified name"), or None."""
+    return next(iter(label_key_problems(key)), None)
+
+
+def label_value_problems(value: str) -> list[str]:
+    """All that keeps `value` from being a label's value; empty: nothing."""
+    return _problems(value, _LABEL_VALUE_RULE)
 
 
 def check_label_value(value: str) -> str | None:
     """Why `value` cannot be a label's value, or None."""
-    return _check(value, _label_value_re, _LABEL_VALUE_MESSAGE, MAX_LABEL)
+    return next(iter(label_value_problems(value)), None)
+
+
+_Rule = tuple[re.Pattern[str], str, int]
+_SUBDOMAIN_RULE: Final[_Rule] = (SUBDOMAIN_PATTERN, SUBDOMAIN_MESSAGE, MAX_SUBDOMAIN)
+_QUALIFIED_RULE: Final[_Rule] = (_qualified_re, _QUALIFIED_MESSAGE, MAX_LABEL)
+_LABEL_VALUE_RULE: Final[_Rule] = (_label_value_re, _LABEL_VALUE_MESSAGE, MAX_LABEL)
+
+
+def _problems(text: str, rule: _Rule) -> list[str]:
+    pattern, message, limit = rule
+    size = len(text.encode(errors="surrogatepass"))
+    found = [f"must be no more than {limit} bytes"] if size > limit else []
+    # A failing match takes time in proportion to the text: no two repetitions can take the same character.
+    if not pattern.fullmatch(text):
+        found.append(message)
+    return found
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
     """What is wrong with the labels at `path` (`metadata.labels`)."""
     errors: list[FieldError] = []
     for key, value in labels.items():
-        if problem := check_label_key(key):
-            errors.append(invalid(path, key, problem))
-        if problem := check_label_value(value):
-            errors.append(invalid(path, value, problem))
+        errors += [invalid(path, key, problem) for problem in label_key_problems(key)]
+        errors += [invalid(path, value, problem) for problem in label_value_problems(value)]
     return errors
 
 
@@ -121,8 +147,7 @@ def check_annotations(annotations: Mapping[str, str], path: str) -> list[FieldEr
     size = 0
     for key, value in annotations.items():
         # Upper case is allowed in the prefix of an annotation's key, for old times' sake.
-        if problem := check_label_key(key.lower()):
-            errors.append(invalid(path, key, problem))
+        errors += [invalid(path, key, problem) for problem in label_key_problems(key.lower())]
         size += len(key.encode()) + len(value.encode())
     if size > MAX_ANNOTATIONS_BYTES:
         errors.append(too_long(path, MAX_ANNOTATIONS_BYTES))

@@ -35,16 +35,27 @@ def _sign_requester(user: Identity, new: Json) -> None:
         spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 
 
-def check_shape(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+def check_shape(definition: ResourceDefinition, new: Json, old: Json | None, *, part: str = "") -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
-    All that comes later may rely on the types that the schema promises.
+    All that comes later may rely on the types that the schema promises. `part`: only `status` was written.
     """
     metadata = new["metadata"]
-    errors: list[FieldError] = check(metadata)
+    errors: list[FieldError] = check(metadata, definition)
     errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
-    errors += definition.schema.validate(new, old)
+    found = definition.schema.validate(new, old)
+    errors += map(_as_of_status, found) if part == "status" else found
     _raise(definition, new, errors)
+
+
+def _as_of_status(error: FieldError) -> FieldError:
+    """Kubernetes holds a status against its own schema, and names paths in it from there."""
+    if not error.field.startswith("status"):
+        return error
+    below = error.field.removeprefix("status").removeprefix(".")
+    return FieldError(
+        error.field, error.reason, error.detail.replace(f"{error.field} in body", f"{below} in body")
+    )
 
 
 def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:

@@ -6,6 +6,7 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unre
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,48 +14,79 @@ import msgspec
 from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import Json, decode_json, encode_json
 from certwright.apiserver.representations.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
+from certwright.apiserver.verbs import json_errors
+from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
 from certwright.resources import manifests
-from certwright.resources.errors import BadRequest, invalid_object, not_supported
+from certwright.resources.errors import BadRequest, invalid_object, not_supported, quoted
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
 
 
 def read_json(body: bytes) -> Any:
-    """The value of a JSON text. Raises `BadRequest`, whatever is wrong with it."""
+    """The value of a JSON text. Raises `BadRequest` in Go's words, whatever is wrong with it."""
     try:
         return decode_json(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if text := json_errors.syntax_error(body):
+            raise BadRequest(text) from None
+        return _read_laxly(body, error)
+
+
+def _read_laxly(body: bytes, error: Exception) -> Any:
+    """Text that is no UTF-8 and escapes that are no characters are replaced, as Go does."""
+    try:
+        return json_errors.without_surrogates(json.loads(body.decode(errors="replace")))
+    except (ValueError, RecursionError):
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def check_media(call: Call) -> str:
+    """The media type of the object in the body. Raises `UnsupportedMediaType`."""
+    media = content_type(call.request.headers)
+    if media not in _OBJECT_TYPES:
+        raise unsupported(_OBJECT_TYPES)
+    if media == PROTOBUF and call.definition.custom:
+        raise unsupported(_CUSTOM_TYPES)
+    return media
 
 
 def read_object(call: Call) -> tuple[Json, list[str]]:
-    """The object in the body, and the paths of its duplicate fields.
+    """The object in the body, and what a strict client is to be told of fields that come twice in it.
 
     Raises `UnsupportedMediaType` and `BadRequest`.
     """
-    media, body = content_type(call.request.headers), call.request.body
-    if media not in _OBJECT_TYPES:
-        raise unsupported(_OBJECT_TYPES)
+    media, body = check_media(call), call.request.body
     if media == PROTOBUF:
-        if call.definition.custom:
-            raise unsupported(_CUSTOM_TYPES)
         return _read_protobuf(call), []
+    texts: list[str] = []
     try:
-        value = read_value(body, media)
+        if media == JSON:
+            value = read_json(body)
+        else:
+            value, texts = read_yaml(body)
     except BadRequest as error:
-        raise unrecognized(call, f"couldn't get version/kind; json parse error: {error}") from None
+        where = "couldn't get version/kind; json parse error: " if media == JSON else ""
+        raise unrecognized(call, f"{where}{error}") from None
     _check_head(call, value)
-    strictness = field_validation(call)
-    duplicates: list[str] = []
-    if media == JSON and (strictness == "Strict" or (strictness == "Warn" and _may_repeat(body, value))):
-        duplicates = duplicate_paths(body)
-    return value, duplicates
+    return value, repeats(call, value) if media == JSON else texts
 
 
-_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+def read_yaml(body: bytes) -> tuple[Any, list[str]]:
+    """The first value of a YAML text, and Go's words for keys that are there twice. Raises `BadRequest`."""
+    try:
+        value, repeats = manifests.read_first(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid YAML: {error}") from None
+    lines = [f"  line {repeat.line}: key {quoted(repeat.key)} already set in map" for repeat in repeats]
+    return value, ["\n".join([_YAML_ERRORS, *lines])] if lines else []
+
+
+_YAML_ERRORS = "yaml: unmarshal errors:"
+
+
 _GO_HEAD = (
     r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
 )
@@ -65,16 +97,20 @@ def _check_head(call: Call, value: Any) -> None:
     """Whether the value is an object that can say what it is, in the words of Go's decoder."""
     if value is None:
         raise unrecognized(call, "Object 'Kind' is missing in 'null'")
+    if text := headless(value):
+        raise unrecognized(call, text)
+
+
+def headless(value: Any) -> str:
+    """Why a value cannot say what it is; empty where it can."""
     if type(value) is not dict:
-        what = f"{_JSON_TYPES[type(value)]} into Go value of type {_GO_HEAD}"
-        raise unrecognized(
-            call, f"couldn't get version/kind; json parse error: json: cannot unmarshal {what}"
-        )
+        text = cannot_unmarshal(value, f"Go value of type {_GO_HEAD}")
+        return f"couldn't get version/kind; json parse error: {text}"
     for name in ("apiVersion", "kind"):
         if value.get(name) is not None and type(value[name]) is not str:
-            what = f"{_JSON_TYPES[type(value[name])]} into Go struct field .{name} of type string"
-            text = f"couldn't get version/kind; json parse error: json: cannot unmarshal {what}"
-            raise unrecognized(call, text)
+            text = cannot_unmarshal(value[name], f"Go struct field .{name} of type string")
+            return f"couldn't get version/kind; json parse error: {text}"
+    return ""
 
 
 def unrecognized(call: Call, detail: str) -> BadRequest:
@@ -106,25 +142,20 @@ def read_options(call: Call, kind: str) -> Any:
 
     Raises `UnsupportedMediaType` and `BadRequest`.
     """
-    media = content_type(call.request.headers)
+    media, body = content_type(call.request.headers), call.request.body
     if media not in _OBJECT_TYPES:
         raise unsupported(_OBJECT_TYPES)
-    if media != PROTOBUF:
-        return read_value(call.request.body, media)
+    if media == JSON:
+        try:
+            return read_json(body)
+        except BadRequest as error:
+            raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
+    if media == YAML:
+        return read_yaml(body)[0]
     # As above.
     from certwright.apiserver.representations import protobuf
 
-    return protobuf.decode(call.request.body, api_version="v1", kind=kind)
-
-
-def read_value(body: bytes, media: str) -> Any:
-    """The value of a JSON or YAML body. Raises `BadRequest`."""
-    if media == JSON:
-        return read_json(body)
-    try:
-        return manifests.read_value(body)
-    except ValueError as error:
-        raise BadRequest(f"the body is not valid YAML: {error}") from None
+    return protobuf.decode(body, api_version="v1", kind=kind)
 
 
 def _may_repeat(body: bytes, value: Json) -> bool:
@@ -136,31 +167,37 @@ def _may_repeat(body: bytes, value: Json) -> bool:
     return body.count(b'":') != encode_json(value).count(b'":')
 
 
-class _Pairs(dict[str, Any]):
-    """An object that knows which of its names came twice."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        names = [name for name, _ in pairs] if len(self) != len(pairs) else []
-        self.repeated = sorted({name for name in names if names.count(name) > 1})
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object as they were written."""
 
 
-_DUPLICATES = json.JSONDecoder(object_pairs_hook=_Pairs)
+_AS_WRITTEN = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
-def duplicate_paths(body: bytes) -> list[str]:
-    """The paths of fields that occur more than once in one object of a JSON text that is valid."""
-    found: list[str] = []
-    waiting: list[tuple[str, Any]] = [("", _DUPLICATES.decode(body.decode()))]
+def repeats(call: Call, value: Any) -> list[str]:
+    """Go's words for the fields that occur more than once in one object of the call's JSON, which is `value`.
+
+    Empty where the client does not want to know.
+    """
+    strictness, body = field_validation(call), call.request.body
+    if strictness == "Ignore" or (strictness == "Warn" and not _may_repeat(body, value)):
+        return []
+    found: dict[str, None] = {}
+    waiting: list[tuple[str, Any, bool]] = [("", _AS_WRITTEN.decode(body.decode(errors="replace")), False)]
     while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, _Pairs):
-            dot = f"{path}." if path else ""
-            found += [dot + name for name in value.repeated]
-            waiting += [(dot + name, item) for name, item in value.items()]
-        elif isinstance(value, list):
-            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    return sorted(found)
+        path, item, again = waiting.pop()
+        if again:
+            found[f'duplicate field "{path}"'] = None
+        if isinstance(item, _Pairs):
+            seen, dot = set[str](), f"{path}." if path else ""
+            members = []
+            for name, inner in item:
+                members.append((dot + name, inner, name in seen))
+                seen.add(name)
+            waiting += reversed(members)
+        elif isinstance(item, list):
+            waiting += reversed([(f"{path}[{index}]", inner, False) for index, inner in enumerate(item)])
+    return list(found)
 
 
 def field_validation(call: Call) -> str:
@@ -172,21 +209,27 @@ def field_validation(call: Call) -> str:
     return wanted
 
 
-def strict_errors(call: Call, unknown: list[str], duplicates: list[str]) -> str:
+def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str:
     """What a strict client must be told of fields nobody knows or that came twice; empty: nothing.
 
-    For clients that want warnings these become warnings.
+    For clients that want warnings these become warnings. `repeats` are texts, `unknown` are paths.
     """
-    if not unknown and not duplicates:
+    if not unknown and not repeats:
         return ""
-    texts = [f'duplicate field "{path}"' for path in duplicates]
-    texts += [f'unknown field "{path}"' for path in unknown]
+    texts = [*repeats, *(f'unknown field "{path}"' for path in unknown)]
     match field_validation(call):
         case "Strict":
             return "strict decoding error: " + ", ".join(texts)
         case "Warn":
-            call.warnings += [text for text in texts if text not in call.warnings]
+            lines = [line for text in texts for line in _warnings(text)]
+            call.warnings += [line for line in lines if line not in call.warnings]
     return ""
+
+
+def _warnings(text: str) -> list[str]:
+    if not text.startswith(_YAML_ERRORS):
+        return [text]
+    return [line.strip() for line in text.splitlines()[1:]]
 
 
 def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:

@@ -14,11 +14,17 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import managed
-from certwright.apiserver.verbs import bodies, forms, metadata
-from certwright.apiserver.verbs.shaping import check_type, process
+from certwright.apiserver.verbs import bodies, forms, metadata, options
+from certwright.apiserver.verbs.shaping import (
+    check_type,
+    drop_duplicate_owners,
+    read_fields,
+    refuse_body,
+    warn,
+)
 from certwright.kit import ids
 from certwright.kit.exchange import Response
-from certwright.resources.errors import AlreadyExists, BadRequest, Details
+from certwright.resources.errors import AlreadyExists, ApiError, BadRequest, Details
 from certwright.store.contract import Exists, Key, Row
 
 NAME_ATTEMPTS = 8
@@ -28,20 +34,23 @@ _MAX_PREFIX = 58  # 63 less the five characters of the suffix
 
 async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
-    obj, duplicates = bodies.read_object(call)
+    bodies.check_media(call)
+    options.check(call)
+    obj, repeats = bodies.read_object(call)
     check_type(call, obj)
-    row = await create_object(backend, call, obj, duplicates)
+    row = await create_object(backend, call, obj, repeats)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
-async def create_object(backend: Backend, call: Call, obj: Json, duplicates: list[str]) -> Row:
-    """Bring a new object into shape, through admission, and into the store."""
-    definition = call.definition
-    unknown = metadata.clean(definition, obj)
-    unknown += process(call, obj)
-    if text := bodies.strict_errors(call, unknown, duplicates):
-        raise bodies.unreadable(call, definition.kind, definition.version, text)
+async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[str]) -> Row:
+    """Bring a new object into shape, through admission, and into the store.
+
+    `repeats`: what a strict client is told of fields that came twice.
+    """
+    read_fields(call, obj, refuse_body, repeats)
     _place(call, obj["metadata"])
+    if call.verb != "patch":
+        drop_duplicate_owners(call, obj["metadata"], admitted=False)
     return await _create(backend, call, obj)
 
 
@@ -68,6 +77,7 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
+    drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
         obj.pop("status", None)
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
@@ -75,6 +85,7 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     if generated:
         _generate_name(backend, meta)
     admission.check_shape(definition, obj, None)
+    warn(call, metadata.warnings(definition, meta, None))
     definition.strategy.prepare_create(obj)
     if definition.strategy.identify is not None:
         definition.strategy.identify(obj, call.user)
@@ -146,7 +157,14 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
         if (there := await backend.store.latest(key)) is not None:
             raise Exists(there)
         return unstored(key, obj)
+    if is_revision(obj["metadata"].get("resourceVersion", "")):
+        raise ApiError("resourceVersion should not be set on objects to be created")
     return await backend.put(call.definition, key, objects.columns(obj), previous=None)
+
+
+def is_revision(text: str) -> bool:
+    """Whether a resourceVersion names a revision, which no new object has."""
+    return text.isascii() and text.isdecimal() and 0 < int(text) < 2**64
 
 
 def unstored(key: Key, obj: Json) -> Row:

@@ -6,50 +6,25 @@ Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/vali
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import MANAGED, Json
-from certwright.apiserver.verbs.names import for_prefix
+from certwright.apiserver.verbs import metadata_types
+from certwright.apiserver.verbs.metadata_types import MEMBERS, OWNER_MEMBERS
+from certwright.apiserver.verbs.names import completed, problems
 from certwright.resources import naming
-from certwright.resources.errors import BadRequest, FieldError, forbidden, invalid
+from certwright.resources.errors import BadRequest, FieldError, forbidden, invalid, quoted
 
 # Keys and values come again and again; what was good once need not be looked at twice.
 _key_is_good = lru_cache(maxsize=4096)(lambda key: naming.check_label_key(key) is None)
 _value_is_good = lru_cache(maxsize=4096)(lambda value: naming.check_label_value(value) is None)
 
 
-class _OwnerShape(msgspec.Struct):
-    apiVersion: str = ""  # noqa: N815 - these structs only check types, under the names of the wire
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-    blockOwnerDeletion: bool | None = None  # noqa: N815
-
-
-class _MetadataShape(msgspec.Struct):
-    name: str = ""
-    generateName: str = ""  # noqa: N815
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815
-    generation: int = 0
-    creationTimestamp: str = ""  # noqa: N815
-    deletionTimestamp: str = ""  # noqa: N815
-    deletionGracePeriodSeconds: int = 0  # noqa: N815
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    ownerReferences: list[_OwnerShape] = []  # noqa: N815
-    finalizers: list[str] = []
-
-
-# managedFields is read by managed.py: it is bytes in a patched object.
-_KNOWN = frozenset({*_MetadataShape.__struct_fields__, MANAGED})
 # Members that clients may send and that this server does not keep.
 _DROPPED = frozenset({"selfLink"})
-_OWNER_FIELDS = frozenset(_OwnerShape.__struct_fields__)
 
 
 def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
@@ -61,14 +36,18 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
     if metadata is None:
         metadata = obj["metadata"] = {}
     if type(metadata) is not dict:
-        raise _unreadable(definition, "metadata must be an object")
+        raise _unreadable(definition, metadata)
     unknown = _drop_unknown(metadata)
-    if type(metadata.get(MANAGED, [])) not in (list, msgspec.Raw):
-        raise _unreadable(definition, "metadata.managedFields must be a list")
-    try:
-        msgspec.convert(metadata, _MetadataShape)
-    except msgspec.ValidationError as error:
-        raise _unreadable(definition, str(error).replace("`$", "`metadata")) from None
+    if not metadata_types.fits(metadata):
+        raise _unreadable(definition, metadata)
+    # What a patch leaves alone is bytes, and read by managed.py.
+    if (entries := metadata.get(MANAGED)) is not None and type(entries) is not msgspec.Raw:
+        found = metadata_types.clean_entries(entries) if type(entries) is list else None
+        if found is None:
+            raise _unreadable(definition, metadata)
+        unknown += found
+    for name in _DROPPED:
+        metadata.pop(name, None)
     if not all(metadata.values()):
         _drop_empty(metadata)
     if metadata.get("ownerReferences"):
@@ -76,19 +55,10 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
     return unknown
 
 
-def type_problem(metadata: Json) -> str:
-    """What is wrong with the types of metadata that nobody has cleaned; empty where nothing is."""
-    try:
-        msgspec.convert(metadata, _MetadataShape)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""
-
-
 def _drop_unknown(metadata: Json) -> list[str]:
     unknown: list[str] = []
-    for name in [name for name, value in metadata.items() if value is None or name not in _KNOWN]:
-        if name not in _KNOWN and name not in _DROPPED:
+    for name in [name for name, value in metadata.items() if value is None or name not in MEMBERS]:
+        if name not in MEMBERS:
             unknown.append(f"metadata.{name}")
         del metadata[name]
     return unknown
@@ -104,15 +74,41 @@ def _drop_empty(metadata: Json) -> None:
 def _clean_owners(owners: list[Json]) -> list[str]:
     unknown: list[str] = []
     for index, owner in enumerate(owners):
-        for name in [name for name, value in owner.items() if value is None or name not in _OWNER_FIELDS]:
-            if name not in _OWNER_FIELDS:
+        for name in [name for name, value in owner.items() if value is None or name not in OWNER_MEMBERS]:
+            if name not in OWNER_MEMBERS:
                 unknown.append(f"metadata.ownerReferences[{index}].{name}")
             del owner[name]
     return unknown
 
 
-def _unreadable(definition: ResourceDefinition, detail: str) -> BadRequest:
+DUPLICATE_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
+    "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
+DUPLICATE_OWNERS_AFTER_ADMISSION = (
+    ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server "
+    "dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "
+    "duplicate UID(s) observed: "
+)
+
+
+def drop_duplicate_owners(metadata: Json) -> list[str]:
+    """Keep one of owner references that are the same; the uids of those dropped."""
+    owners = metadata.get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return []
+    seen = {tuple(sorted(owner.items())): owner for owner in reversed(owners)}
+    if len(seen) == len(owners):
+        return []
+    kept = {id(owner) for owner in seen.values()}
+    dropped = [owner.get("uid", "") for owner in owners if id(owner) not in kept]
+    metadata["ownerReferences"] = [owner for owner in owners if id(owner) in kept]
+    return dropped
+
+
+def _unreadable(definition: ResourceDefinition, metadata: Any) -> BadRequest:
     kind = definition.kind
+    detail = metadata_types.problem(metadata, kind="" if definition.custom else kind)
     return BadRequest(f'{kind} in version "{definition.version}" cannot be handled as a {kind}: {detail}')
 
 
@@ -120,22 +116,33 @@ def check_name(definition: ResourceDefinition, metadata: Json) -> list[FieldErro
     """Name and generateName against the kind's rule."""
     errors: list[FieldError] = []
     prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
-    if prefix and (detail := for_prefix(definition.name_rule)(prefix)):
-        errors.append(invalid("metadata.generateName", prefix, detail))
+    if prefix:
+        errors += [
+            invalid("metadata.generateName", prefix, detail)
+            for detail in problems(definition.name_rule, completed(prefix))
+        ]
     if not name:
         errors.append(
             FieldError(
                 "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"
             )
         )
-    elif detail := definition.name_rule(name):
-        errors.append(invalid("metadata.name", name, detail))
+    elif definition.name_rule(name):
+        errors += [invalid("metadata.name", name, detail) for detail in problems(definition.name_rule, name)]
     return errors
 
 
-def check(metadata: Json) -> list[FieldError]:
-    """Labels, annotations, owner references and finalizers."""
+def type_problem(metadata: Json) -> str:
+    """What is wrong with the types of metadata that nobody has cleaned; empty where nothing is."""
+    return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata, kind="")
+
+
+def check(metadata: Json, definition: ResourceDefinition | None = None) -> list[FieldError]:
+    """Labels, annotations, owner references, finalizers and the generation; None: of an embedded object."""
     errors: list[FieldError] = []
+    if metadata.get("generation", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        errors.append(invalid("metadata.generation", metadata["generation"], detail))
     labels = metadata.get("labels")
     if labels and not (all(map(_key_is_good, labels)) and all(map(_value_is_good, labels.values()))):
         errors += naming.check_labels(labels, "metadata.labels")
@@ -146,25 +153,36 @@ def check(metadata: Json) -> list[FieldError]:
         errors += _check_owners(owners)
     if finalizers := metadata.get("finalizers"):
         errors += _check_finalizers(finalizers)
+        if definition is not None and not definition.custom:
+            errors += _check_core_finalizers(definition, finalizers)
     return errors
 
 
 def _is_small(annotations: dict[str, str]) -> bool:
     """Whether they are under the limit for sure: a character has four bytes at most."""
-    return 4 * sum(map(len, annotations.values())) < naming.MAX_ANNOTATIONS_BYTES // 2
+    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
+    return 4 * characters < naming.MAX_ANNOTATIONS_BYTES
 
 
 def _check_owners(owners: list[Json]) -> list[FieldError]:
     errors: list[FieldError] = []
-    controllers: list[str] = []
+    first = ""
     for owner in owners:
         errors += _check_owner(owner)
         if owner.get("controller"):
-            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
-    if len(controllers) > 1:
-        text = 'Only one reference can have Controller set to true. Found "true" in references for '
-        errors.append(invalid(_OWNERS, owners, text + " and ".join(controllers)))
+            name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if first:
+                text = 'Only one reference can have Controller set to true. Found "true" in references for '
+                shown = [_shown_owner(each) for each in owners]
+                errors.append(invalid(_OWNERS, shown, f"{text}{first} and {name}"))
+            first = first or name
     return errors
+
+
+def _shown_owner(owner: Json) -> Json:
+    """As Go's struct is written."""
+    shown = {name: owner.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
+    return shown | {name: owner[name] for name in ("controller", "blockOwnerDeletion") if name in owner}
 
 
 _OWNERS = "metadata.ownerReferences"
@@ -182,26 +200,60 @@ def _check_owner(owner: Json) -> list[FieldError]:
         if not owner.get(name)
     ]
     if version == "v1" and owner.get("kind") == "Event":
-        shown = {name: owner.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
-        errors.append(invalid(_OWNERS, shown, "/v1, Kind=Event is disallowed from being an owner"))
+        errors.append(
+            invalid(_OWNERS, _shown_owner(owner), "/v1, Kind=Event is disallowed from being an owner")
+        )
     return errors
+
+
+_DELETES, _ORPHANS = "foregroundDeletion", "orphan"
+_STANDARD_FINALIZERS = frozenset({_DELETES, _ORPHANS, "kubernetes"})
+_CORE_RULES = frozenset({"", "rbac.authorization.k8s.io", "networking.k8s.io"})
+"""Groups whose finalizers must be qualified; elsewhere that is advice."""
 
 
 def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
     errors = [
         invalid("metadata.finalizers", finalizer, detail)
         for finalizer in finalizers
-        if (detail := naming.check_label_key(finalizer))
+        for detail in naming.label_key_problems(finalizer)
     ]
-    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+    if _ORPHANS in finalizers and _DELETES in finalizers:
         text = "finalizer orphan and foregroundDeletion cannot be both set"
         errors.append(invalid("metadata.finalizers", finalizers, text))
     return errors
 
 
+def _check_core_finalizers(definition: ResourceDefinition, finalizers: list[str]) -> list[FieldError]:
+    if definition.group not in _CORE_RULES:
+        return []
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"metadata.finalizers[{index}]", name, text)
+        for index, name in enumerate(finalizers)
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]
+
+
+def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
+    """What to warn of in the metadata of a custom resource: new finalizers without a domain."""
+    finalizers = new.get("finalizers")
+    if not finalizers or not definition.custom:
+        return []
+    found: list[str] = []
+    for name in sorted(set(finalizers) - set((old or {}).get("finalizers", ()))):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            more = " including a path (/)" if "." in name else ""
+            found.append(
+                f"metadata.finalizers: {quoted(name)}: prefer a domain-qualified finalizer name{more} "
+                "to avoid accidental conflicts with other finalizer writers"
+            )
+    return found
+
+
 def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
     """Set what the server decides when an object is created, and take out what no client may set."""
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(name, None)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
@@ -209,34 +261,40 @@ def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
         metadata["generation"] = 1
 
 
-_KEPT_ON_UPDATE = (
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
+_KEPT_ON_UPDATE = ("name", "namespace", "uid", "creationTimestamp", "generation")
+_GRACE = "deletionGracePeriodSeconds"
 
 
 def carry_over(new: Json, old: Json) -> None:
     """On update: what the server decided stays, whatever the client sent."""
-    for name in ("name", "namespace", *_KEPT_ON_UPDATE):
+    for name in _KEPT_ON_UPDATE:
         if name in old:
             new[name] = old[name]
         else:
             new.pop(name, None)
-    if "generateName" in old:
-        new.setdefault("generateName", old["generateName"])
+    if "deletionTimestamp" in old:
+        new["deletionTimestamp"] = old["deletionTimestamp"]
+    if _GRACE in old:
+        new.setdefault(_GRACE, old[_GRACE])
 
 
 def check_update(new: Json, old: Json) -> list[FieldError]:
-    """What an update may not do: add finalizers to an object that is being deleted."""
+    """What an update may not do: begin or change a deletion, add finalizers once it has begun."""
+    errors = [
+        invalid(f"metadata.{name}", new[name], "field is immutable")
+        for name in ("deletionTimestamp", _GRACE)
+        if name in new and new[name] != old.get(name)
+    ]
+    return errors + _check_new_finalizers(new, old)
+
+
+def _check_new_finalizers(new: Json, old: Json) -> list[FieldError]:
     if "deletionTimestamp" not in old:
         return []
-    added = [item for item in new.get("finalizers", ()) if item not in old.get("finalizers", ())]
+    added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
     if not added:
         return []
-    listed = ", ".join(f'"{item}"' for item in added)
+    listed = ", ".join(map(quoted, added))
     text = (
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
         + listed

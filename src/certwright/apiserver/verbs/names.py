@@ -8,7 +8,7 @@ Source: RFC 1123 §2.1; Kubernetes documentation, "Object Names and IDs"; apimac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from certwright.resources.naming import (
     LABEL_MESSAGE,
@@ -55,9 +55,14 @@ def for_prefix(rule: NameRule) -> NameRule:
     """The rule for `generateName`: what ends in `-` is completed by the suffix, so judge it as if it were."""
 
     def check(prefix: str) -> str | None:
-        return rule(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+        return rule(completed(prefix))
 
     return check
+
+
+def completed(prefix: str) -> str:
+    """A name that a `generateName` could become, as long as itself."""
+    return prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def path_segment(name: str) -> str | None:
@@ -65,3 +70,19 @@ def path_segment(name: str) -> str | None:
     if name in (".", ".."):
         return f"may not be '{name}'"
     return next((f"may not contain '{mark}'" for mark in "/%" if mark in name), None)
+
+
+_PATTERNS: Mapping[NameRule, tuple[re.Pattern[str], str]] = {
+    dns_label: (LABEL_PATTERN, LABEL_MESSAGE),
+    dns_subdomain: (SUBDOMAIN_PATTERN, SUBDOMAIN_MESSAGE),
+    dns_1035_label: (_IS_1035_LABEL, _1035_TEXT),
+}
+
+
+def problems(rule: NameRule, name: str) -> list[str]:
+    """All that a rule finds wrong: what is too long may consist of the wrong characters too."""
+    found = [text] if (text := rule(name)) else []
+    pattern, message = _PATTERNS.get(rule, (None, ""))
+    if found and message not in found and pattern is not None and not pattern.fullmatch(name):
+        found.append(message)
+    return found

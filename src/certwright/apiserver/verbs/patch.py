@@ -96,7 +96,8 @@ def _apply(document: Any, operation: dict[str, Any], index: int) -> Any:
 def _pointer(operation: dict[str, Any], member: str, index: int) -> list[str]:
     """The tokens of a JSON pointer, unescaped (RFC 6901 §4)."""
     text = operation.get(member)
-    if type(text) is not str or (text and not text.startswith("/")):
+    # What stands before the first slash is not looked at.
+    if type(text) is not str or (text and "/" not in text):
         raise PatchFailed(f'operation {index}: "{member}" must be a JSON pointer')
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
 

@@ -5,7 +5,7 @@ Source: apiserver `pkg/registry/rest/update.go`; API conventions, "Spec and Stat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from certwright.apiserver import objects
@@ -51,11 +51,11 @@ def check_type(call: Call, obj: Json) -> None:
 def _check_custom_type(call: Call, obj: Json) -> None:
     definition, version, kind = call.definition, obj.get("apiVersion"), obj.get("kind")
     if not kind:
-        shown = objects.encode_json(obj) if call.verb == "patch" else call.request.body
-        detail = f"Object 'Kind' is missing in '{shown.decode(errors='replace')}'"
+        detail = "Object 'Kind' is missing in '{}'"
         if call.verb != "patch":
-            raise bodies.unrecognized(call, detail)
-        raise _refused(shown.decode(), detail)
+            raise bodies.unrecognized(call, detail.format(call.request.body.decode(errors="replace")))
+        shown = objects.go_json(obj)
+        raise _refused(shown, detail.format(shown))
     meta = obj.get("metadata")
     name = str(meta.get("name", "")) if type(meta) is dict else ""
     if version != definition.api_version:
@@ -85,6 +85,11 @@ def refuse_patch(call: Call, text: str) -> ApiError:
     return _refused(call.request.body.decode(errors="replace"), text)
 
 
+def refuse_patched(patched: Json, text: str) -> ApiError:
+    """The same, where the result of the patch is there to be shown."""
+    return _refused(objects.go_json(patched), text)
+
+
 def _refused(shown: str, text: str) -> Invalid:
     wrong = invalid("patch", shown, text)
     cause = Cause(reason=wrong.reason, message=wrong.message, field=wrong.field)
@@ -97,11 +102,13 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
     A patch that says nothing of the revision carries the stored one.
     """
     meta, stored, name = new.get("metadata"), old["metadata"], call.route.name
-    if type(meta) is not dict:
-        if call.verb == "patch" and meta is None:
+    if call.verb == "patch":
+        if meta is None:
             raise nameless(call)
-        return
-    _check_address(call, meta)
+        if type(meta) is not dict:
+            return
+        check_address(call, meta)
+    assert type(meta) is dict, "the metadata of a PUT has been read"
     if meta.get("uid") and meta["uid"] != stored["uid"]:
         raise _other_uid(call, meta["uid"], stored["uid"])
     version = meta.get("resourceVersion")
@@ -135,12 +142,7 @@ def check_new(call: Call, new: Json) -> None:
     """What holds of an object that an apply creates: it is the one that the path names."""
     meta = new.get("metadata")
     meta = meta if type(meta) is dict else {}
-    if not meta.get("name"):
-        raise BadRequest(
-            f"the name of the object ({call.route.name} based on URL) was undeterminable: "
-            "name must be provided"
-        )
-    _check_address(call, meta)
+    check_address(call, meta)
     if meta.get("uid"):
         detail = (
             f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
@@ -148,15 +150,18 @@ def check_new(call: Call, new: Json) -> None:
         raise conflict(call.definition, call.route.name, detail)
 
 
-def _check_address(call: Call, meta: Json) -> None:
+def check_address(call: Call, meta: Json) -> None:
+    """Whether namespace and name are those of the path. Raises `BadRequest`."""
     name, namespace = meta.get("name"), meta.get("namespace")
-    if name and name != call.route.name:
-        raise BadRequest(
-            f"the name of the object ({name}) does not match the name on the URL ({call.route.name})"
-        )
     if namespace and call.definition.namespaced and namespace != call.route.namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if not name:
+        raise nameless(call)
+    if name != call.route.name:
+        raise BadRequest(
+            f"the name of the object ({name}) does not match the name on the URL ({call.route.name})"
         )
 
 
@@ -197,22 +202,66 @@ def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
             _find_nulls(item, found)
 
 
-def shape_update(call: Call, new: Json, old: Json, refuse: Refuse, track: Track | None = None) -> Json:
+def read_fields(call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = ()) -> list[str]:
+    """Bring metadata and fields of what was sent into their form, as Go's decoder and its defaults would.
+
+    `strict`: what a strict client is to be told already. Returns the paths of fields that nobody knows.
+    Raises what `refuse` makes of a value of a wrong type, and of fields that are unknown or came twice where
+    the client is strict.
+    """
+    definition = call.definition
+    try:
+        unknown = metadata.clean(definition, obj)
+        unknown += process(call, obj)
+    except BadRequest as error:
+        raise refuse(
+            call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]
+        ) from None
+    if text := bodies.strict_errors(call, unknown, strict):
+        raise refuse(call, text)
+    return unknown
+
+
+def drop_duplicate_owners(call: Call, meta: Json, *, admitted: bool) -> None:
+    """Keep one of equal owner references, with a warning. `admitted`: mutating admission has been asked."""
+    if dropped := metadata.drop_duplicate_owners(meta):
+        after = admitted or call.verb == "patch"
+        text = metadata.DUPLICATE_OWNERS_AFTER_ADMISSION if after else metadata.DUPLICATE_OWNERS
+        warn(call, [text + ", ".join(dropped)])
+
+
+def warn(call: Call, texts: list[str]) -> None:
+    """Send each warning once."""
+    call.warnings += [text for text in texts if text not in call.warnings]
+
+
+def shape_update(
+    call: Call,
+    new: Json,
+    old: Json,
+    refuse: Refuse,
+    track: Track | None = None,
+    *,
+    is_read: bool = False,
+    admitted: bool = False,
+) -> Json:
     """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
 
     `track` brings the owners of fields up to date, once the client's wish is read and before anything that
-    the client cannot change is put back.
+    the client cannot change is put back. `is_read`: `read_fields` has been through it. `admitted`: a webhook
+    has changed it since it was shaped.
     """
     definition, meta = call.definition, old["metadata"]
-    unknown = metadata.clean(definition, new)
-    unknown += process(call, new)
-    if text := bodies.strict_errors(call, unknown, []):
-        raise refuse(call, text)
+    unknown = [] if is_read else read_fields(call, new, refuse)
+    if call.verb == "update":
+        drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if track is not None and (definition.custom or call.route.subresource):
         track(new, old)
+    if call.verb == "patch":
+        drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if call.route.subresource == "status":
         new = _only_status(new, old)
-        admission.check_shape(definition, new, old)
+        admission.check_shape(definition, new, old, part="status")
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(objects.MANAGED)
@@ -220,19 +269,25 @@ def shape_update(call: Call, new: Json, old: Json, refuse: Refuse, track: Track 
         _set_owners(new, owners)
         admission.check_shape(definition, new, old)
     else:
-        if definition.status_subresource:
-            _restore(new, old, "status")
-        metadata.carry_over(new["metadata"], meta)
-        admission.check_shape(definition, new, old)
-        definition.strategy.prepare_update(new, old)
-        if track is not None and not definition.custom:
-            # The defaults of built-in kinds have come with their preparation.
-            track(new, old)
-        changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
-        if definition.has_generation and changed:
-            new["metadata"]["generation"] = meta.get("generation", 0) + 1
+        _shape_whole(call, new, old, track, unknown)
     new["metadata"]["resourceVersion"] = meta["resourceVersion"]
     return new
+
+
+def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown: list[str]) -> None:
+    definition, meta = call.definition, old["metadata"]
+    if definition.status_subresource:
+        _restore(new, old, "status")
+    metadata.carry_over(new["metadata"], meta)
+    admission.check_shape(definition, new, old)
+    warn(call, metadata.warnings(definition, new["metadata"], meta))
+    definition.strategy.prepare_update(new, old)
+    if track is not None and not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+        track(new, old)
+    changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
+    if definition.has_generation and changed:
+        new["metadata"]["generation"] = meta.get("generation", 0) + 1
 
 
 def _only_status(new: Json, old: Json) -> Json:
