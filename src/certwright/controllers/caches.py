@@ -20,8 +20,10 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import Object, controller_of
 from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
+    CERTIFICATE_SIGNING_REQUESTS,
     CERTIFICATES,
     CLUSTER_ISSUERS,
     ISSUERS,
@@ -31,17 +33,25 @@ from certwright.resources.table import (
 _BY_OWNER = "owner"
 _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
+_BY_CA = "ca"
 
 
 class Caches:
     """Certificates, their requests, issuers and Secrets, of one namespace or of all.
 
-    With a namespace there are no ClusterIssuers (cert-manager's `--namespace`).
+    With a namespace there are no ClusterIssuers and no CertificateSigningRequests (cert-manager's
+    `--namespace`); these are only followed where `signing_requests` asks for it.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, namespace: str = "") -> None:
+    def __init__(
+        self, client: Client, clock: Clock, *, namespace: str = "", signing_requests: bool = False
+    ) -> None:
         self.certificates: Informer[Certificate] = Informer(
-            client, CERTIFICATES, clock, namespace=namespace, indexers={_BY_TARGET: _target_secret}
+            client,
+            CERTIFICATES,
+            clock,
+            namespace=namespace,
+            indexers={_BY_TARGET: _target_secret, _BY_ISSUER: _own_issuer},
         )
         self.requests: Informer[CertificateRequest] = Informer(
             client,
@@ -50,13 +60,20 @@ class Caches:
             namespace=namespace,
             indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
         )
-        self.issuers: Informer[Issuer] = Informer(client, ISSUERS, clock, namespace=namespace)
+        by_ca = {_BY_CA: _ca_secret}
+        self.issuers: Informer[Issuer] = Informer(client, ISSUERS, clock, namespace=namespace, indexers=by_ca)
         self.cluster_issuers: Informer[ClusterIssuer] | None = (
-            None if namespace else Informer(client, CLUSTER_ISSUERS, clock)
+            None if namespace else Informer(client, CLUSTER_ISSUERS, clock, indexers=by_ca)
         )
         self.secrets: Informer[Secret] = Informer(
             client, SECRETS, clock, namespace=namespace, indexers={_BY_OWNER: _owner_of_next_key}
         )
+
+        self.signing_requests: Informer[CertificateSigningRequest] | None = None
+        if signing_requests and not namespace:
+            self.signing_requests = Informer(
+                client, CERTIFICATE_SIGNING_REQUESTS, clock, indexers={_BY_ISSUER: _awaited_signer}
+            )
 
     def start(self, tasks: TaskSet) -> None:
         """Begin to follow the server."""
@@ -80,6 +97,11 @@ class Caches:
         """The unfinished requests to that issuer (see `issuer_value`)."""
         return self.requests.cache.by_index(_BY_ISSUER, issuer)
 
+    def signing_requests_for(self, issuer: str) -> list[CertificateSigningRequest]:
+        """The open CertificateSigningRequests to that issuer (see `issuer_value`)."""
+        informer = self.signing_requests
+        return informer.cache.by_index(_BY_ISSUER, issuer) if informer is not None else []
+
     def next_keys_of(self, owner: str) -> list[Secret]:
         """The next-key Secrets that a Certificate of that name owns."""
         return self.secrets.cache.by_index(_BY_OWNER, owner)
@@ -88,9 +110,22 @@ class Caches:
         """The Certificates whose target is that Secret."""
         return self.certificates.cache.by_index(_BY_TARGET, secret)
 
+    def certificates_from(self, issuer: str) -> list[Certificate]:
+        """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
+        return self.certificates.cache.by_index(_BY_ISSUER, issuer)
+
+    def issuers_with(self, ca_secret: str) -> list[Issuer]:
+        """The CA Issuers, of all namespaces, whose pair is in a Secret of that name."""
+        return self.issuers.cache.by_index(_BY_CA, ca_secret)
+
+    def cluster_issuers_with(self, ca_secret: str) -> list[ClusterIssuer]:
+        """The CA ClusterIssuers whose pair is in a Secret of that name."""
+        found = self.cluster_issuers
+        return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
+
     def _all(self) -> list[Informer[Any]]:
         found: list[Informer[Any]] = [self.certificates, self.requests, self.secrets, self.issuers]
-        return [*found, self.cluster_issuers] if self.cluster_issuers is not None else found
+        return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
 
 def owner_value(namespace: str, name: str) -> str:
@@ -142,7 +177,21 @@ def _target_secret(certificate: Certificate) -> Iterable[str]:
     return (secret_value(certificate.metadata.namespace, certificate.spec.secret_name),)
 
 
+def _own_issuer(certificate: Certificate) -> Iterable[str]:
+    reference = certificate.spec.issuer_ref
+    return (issuer_of(reference, certificate.metadata.namespace),) if reference.is_ours else ()
+
+
+def _ca_secret(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
+    return (issuer.spec.ca.secret_name,) if issuer.spec.ca is not None else ()
+
+
 def _awaited_issuer(request: CertificateRequest) -> Iterable[str]:
     if is_finished(request) or not request.spec.issuer_ref.is_ours:
         return ()
     return (issuer_of(request.spec.issuer_ref, request.metadata.namespace),)
+
+
+def _awaited_signer(request: CertificateSigningRequest) -> Iterable[str]:
+    signer = signer_of(request.spec.signer_name) if is_open(request) else None
+    return () if signer is None else (issuer_value(*signer),)

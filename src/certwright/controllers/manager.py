@@ -7,13 +7,14 @@ that `table.py` names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers import table
+from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
 from certwright.controllers.certificate_requests import RequestReconciler
 from certwright.controllers.certificates.facts import Facts
@@ -28,6 +29,7 @@ from certwright.controllers.certificates.rules import Backoff
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.issuers import IssuerReconciler, view_of
 from certwright.controllers.signing import IssuerState, Signing
+from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
@@ -43,6 +45,7 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import Signer
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 T = TypeVar("T", bound=Object)
@@ -84,10 +87,12 @@ class Controllers:
         self._workers = workers
         self._tasks = TaskSet()
         self._recorder = Recorder(client, clock, COMPONENT)
-        self._caches = Caches(client, clock, namespace=namespace or "")
+        signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
+        self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
         self._controllers: list[Controller] = []
         self._build_certificates(Backoff(minimum=backoff_minimum, maximum=backoff_maximum), suffix)
         self._build_requests()
+        self._build_signing_requests()
         self._build_issuers()
 
     def start(self) -> None:
@@ -139,6 +144,7 @@ class Controllers:
 
     def _build_certificates(self, backoff: Backoff, suffix: Callable[[int], str]) -> None:
         caches, facts = self._caches, Facts()
+        authorities = Authorities(caches, self._cluster_resource_namespace)
         trigger, keys, requests = Trigger(backoff), Keys(suffix), Requests()
         issuing, readiness, revisions = Issuing(), Readiness(), Revisions()
         on = self._enabled
@@ -163,9 +169,12 @@ class Controllers:
             hands=Hands(self._client, caches, facts, self._workshop, self._recorder),
             status=StatusWriter(self._client, caches.certificates),
             client=self._client,
+            authority_of=authorities.of,
             now=self._clock.now,
         )
-        self._wire_certificates(self._controller("certificates", reconciler.reconcile).queue)
+        queue = self._controller("certificates", reconciler.reconcile).queue
+        self._wire_certificates(queue)
+        authorities.on_change(queue.add)
 
     def _wire_certificates(self, queue: WorkQueue[ObjectKey]) -> None:
         caches = self._caches
@@ -207,19 +216,47 @@ class Controllers:
         )
         add = self._controller("certificaterequests", reconciler.reconcile).queue.add
 
+        caches.requests.add_handler(lambda old, new: add(_key(old, new)))
+        self._wake_with_issuer(add, caches.requests_for)
+        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+
+    def _build_signing_requests(self) -> None:
+        caches, informer = self._caches, self._caches.signing_requests
+        if informer is None:
+            return
+        reconciler = SigningRequestReconciler(
+            self._find_signer,
+            kinds=table.signer_kinds(self._enabled, table.CSR_SIGNERS),
+            may_reference=reference_review(self._client),
+            requests=informer,
+            secrets=caches.secrets,
+            secrets_in=lambda signer: signer.namespace or self._cluster_resource_namespace,
+            status=StatusWriter(self._client, informer),
+            recorder=self._recorder,
+            workshop=self._workshop,
+            now=self._clock.now,
+        )
+        add = self._controller("certificatesigningrequests", reconciler.reconcile).queue.add
+        informer.add_handler(lambda old, new: add(_key(old, new)))
+        self._wake_with_issuer(add, caches.signing_requests_for)
+        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+
+    def _wake_with_issuer(
+        self, add: Callable[[ObjectKey], None], those_of: Callable[[str], Sequence[Object]]
+    ) -> None:
+        """Wake those who wait for an issuer when it changes."""
+
         def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
             def changed(old: Object | None, new: Object | None) -> None:
                 key = _key(old, new)
-                for request in caches.requests_for(issuer_value(kind, key.namespace, key.name)):
+                for request in those_of(issuer_value(kind, key.namespace, key.name)):
                     add(request.metadata.key)
 
             return changed
 
-        caches.requests.add_handler(lambda old, new: add(_key(old, new)))
-        caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
-        if caches.cluster_issuers is not None:
-            caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
-        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+        self._caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
+        if self._caches.cluster_issuers is not None:
+            self._caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
 
     def _build_issuers(self) -> None:
         caches = self._caches
@@ -261,17 +298,22 @@ class Controllers:
 
     def _find_issuer(self, request: CertificateRequest) -> IssuerState | None:
         reference = request.spec.issuer_ref
+        return self._find_signer(
+            Signer(reference.kind_or_default, request.metadata.namespace, reference.name)
+        )
+
+    def _find_signer(self, signer: Signer) -> IssuerState | None:
         issuer: Issuer | ClusterIssuer | None
-        if reference.kind_or_default == CLUSTER_ISSUERS.kind:
+        if signer.kind == CLUSTER_ISSUERS.kind:
             informer = self._caches.cluster_issuers
-            issuer = informer.cache.get(ObjectKey("", reference.name)) if informer else None
+            issuer = informer.cache.get(ObjectKey("", signer.name)) if informer else None
             judged_here = table.CLUSTER_ISSUERS in self._enabled
         else:
-            issuer = self._caches.issuers.cache.get(ObjectKey(request.metadata.namespace, reference.name))
+            issuer = self._caches.issuers.cache.get(ObjectKey(signer.namespace, signer.name))
             judged_here = table.ISSUERS in self._enabled
         if issuer is None:
             return None
-        view = view_of(reference.kind_or_default, issuer)
+        view = view_of(signer.kind, issuer)
         ready = conditions.find(issuer.status.conditions, reasons.READY)
         if ready is None:
             return IssuerState(view, None if judged_here else False, "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from certwright.client.rest import Client
@@ -21,6 +22,7 @@ from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
+from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.errors import Forbidden, Invalid, NotFound
@@ -83,6 +85,7 @@ class CertificateReconciler:
         hands: Hands,
         status: StatusWriter[Certificate],
         client: Client,
+        authority_of: Callable[[Certificate], tuple[CertificateFacts, ...]],
         now: Callable[[], datetime],
     ) -> None:
         self._deciders = deciders
@@ -93,6 +96,7 @@ class CertificateReconciler:
         self._hands = hands
         self._status = status
         self._client = client
+        self._authority_of = authority_of
         self._now = now
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -177,6 +181,7 @@ class CertificateReconciler:
             next_keys=tuple(s for s in caches.next_keys_of(owner) if _owned(s, meta.uid)),
             named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
             rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
+            find_authority=partial(self._authority_of, certificate),
         )
 
     async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> bool:

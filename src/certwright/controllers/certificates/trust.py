@@ -1,17 +1,68 @@
-"""What `ca.crt` of the target Secret shall hold: whom the holder of the certificate should trust."""
+"""What `ca.crt` of the target Secret shall hold: whom the holder of the certificate should trust.
+
+First stands the CA that the issuer returned with the certificate, as cert-manager writes it. While that
+issuer's CA is being replaced, those whom the holder talks to may have certificates of the old CA or of the
+new one already; so both are there until the old one expires. docs/renewal.md explains it for users.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.pki import chain
+from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
+
+# A CA that is replaced every hour but lives for years must not make every Secret grow without end.
+_MOST_KEPT = 8
 
 
 def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
     """The bytes of `ca.crt` once a certificate is stored for which the issuer returned the CA `issued_ca`;
-    empty: no such entry."""
-    return issued_ca
+    empty: no such entry.
+
+    What stands there already from the same issuer is kept behind it as long as it is valid. Applied again
+    to its own result, it changes nothing.
+    """
+    held = _held(snapshot)
+    if not issued_ca or not held or held == issued_ca or not _is_of_same_issuer(snapshot):
+        return issued_ca
+    own = {ca.der for ca in chain.readable(issued_ca)}
+    kept = [ca for ca in _valid(chain.readable(held), snapshot) if ca.der not in own]
+    return issued_ca + chain.pem_of(kept[:_MOST_KEPT])
 
 
 def in_rest(snapshot: Snapshot) -> bytes:
-    """The bytes of `ca.crt` as long as nothing is issued; empty: no such entry."""
+    """The bytes of `ca.crt` as long as nothing is issued; empty: no such entry.
+
+    They are what is there, and behind it the CA that the issuer signs with by now, so that new certificates
+    of others are trusted before this one is renewed.
+    """
+    held = _held(snapshot)
+    if not held or not snapshot.authority or not _is_of_same_issuer(snapshot):
+        return held
+    top, found = snapshot.authority[-1], chain.readable(held)
+    if not found or any(ca.der == top.der for ca in found) or top.not_after <= snapshot.now:
+        return held
+    behind = [top, *_valid(found[1:], snapshot)]
+    return found[0].pem + chain.pem_of(behind[:_MOST_KEPT])
+
+
+def _held(snapshot: Snapshot) -> bytes:
     return snapshot.secret.data.get(names.CA_CERT_KEY, b"") if snapshot.secret else b""
+
+
+def _is_of_same_issuer(snapshot: Snapshot) -> bool:
+    """Whether the Secret says that it is this Certificate's, by the issuer that the spec names."""
+    notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
+    return (
+        names.ISSUER_NAME in notes
+        and rules.issuer_is_another(snapshot) is None
+        and rules.certificate_is_another(snapshot) is None
+    )
+
+
+def _valid(found: Iterable[CertificateFacts], snapshot: Snapshot) -> list[CertificateFacts]:
+    return [ca for ca in found if ca.may_sign and ca.not_after > snapshot.now]
