@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.pki.renewal import renewal_time
+from certwright.pki.renewal import put_off, renewal_time, share, spread
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -71,3 +71,40 @@ def test_a_higher_percentage_renews_no_later(lifetime: timedelta, percentage: in
 
 def test_a_certificate_whose_dates_are_swapped_is_due_at_its_end() -> None:
     assert renewal_time(BEGIN + HOUR, BEGIN) == BEGIN
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("passed", "left", "expected"),
+    [
+        pytest.param(60 * DAY, 30 * DAY, HOUR, id="90 days: an hour"),
+        pytest.param(40 * HOUR / 60, 20 * HOUR / 60, timedelta(seconds=24), id="an hour: seconds"),
+        pytest.param(90 * DAY, 50 * timedelta(seconds=30), timedelta(seconds=30), id="little is left"),
+        pytest.param(timedelta(seconds=60), 30 * DAY, timedelta(seconds=6), id="little has passed"),
+        pytest.param(timedelta(seconds=9), 30 * DAY, timedelta(0), id="just born"),
+        pytest.param(90 * DAY, timedelta(seconds=49), timedelta(0), id="near its end"),
+        pytest.param(90 * DAY, -DAY, timedelta(0), id="after its end"),
+    ],
+)
+def test_how_far_renewals_are_spread(passed: timedelta, left: timedelta, expected: timedelta) -> None:
+    moment = BEGIN + passed
+    assert spread(BEGIN, moment, moment + left) == expected
+
+
+@given(LIFETIMES, st.none() | st.timedeltas(), st.text())
+def test_a_spread_renewal_is_never_late(lifetime: timedelta, before: timedelta | None, seed: str) -> None:
+    end = BEGIN + lifetime
+    moment = renewal_time(BEGIN, end, before)
+    put = put_off(moment, spread(BEGIN, moment, end), seed)
+    assert moment <= put <= end
+    assert (end - put) >= (end - moment) * 0.98
+    assert put.microsecond == moment.microsecond
+
+
+def test_seeds_are_spread_evenly_and_for_ever_the_same() -> None:
+    shares = sorted(share(f"{number}/1") for number in range(1000))
+    assert all(abs(found - number / 1000) < 0.05 for number, found in enumerate(shares))
+    # Written down: another function would move the renewal of everything that is out there.
+    assert put_off(BEGIN, HOUR, "0ea80ad8-5243-4b07-a97f-6821ca000000/1") == BEGIN + timedelta(minutes=23, seconds=44)

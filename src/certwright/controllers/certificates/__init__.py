@@ -2,9 +2,9 @@
 
 May import:   what controllers may
 Never holds:  a step that knows another step: they talk only through the object
-Modules:      snapshot and facts (what is), wanted (what is wanted), renewals (and when), trust (whose CA), rules
-              (the difference), draft (what shall be written), hands (how), trigger, keys, requests, issuing, readiness, revisions (the steps),
-              reconcile (runs them)
+Modules:      snapshot and facts (what is), wanted (what is wanted), renewals (and when), trust (in which CA),
+              rules (the difference), draft (what shall be written), hands (how), trigger, keys, requests,
+              issuing, readiness, revisions (the steps), reconcile (runs them)
 
 One reconciler runs all steps, in this order, over one snapshot, and writes the status once:
 
