@@ -15,6 +15,7 @@ BENCHMARKS = {
     "certificates": "writes per certificate; 500 certificates from 10 CA issuers; one alone",
     "https": "creates and gets of 2 KB Secrets over loopback TLS, durable",
     "generate_name": "retries of generated names: what they cost, and how likely a conflict is (KEP-4420)",
+    "watch": "how soon watchers hear of a write, over TLS",
     "store": "the store alone: commits, reads, lists",
 }
 

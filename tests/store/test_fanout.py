@@ -100,3 +100,27 @@ async def test_a_closed_fanout_still_tells_what_was_published() -> None:
     assert len(await watch.next() or ()) == 1
     assert await watch.next() is None
     assert len(await fanout.subscribe("b", after=0).next() or ()) == 1
+
+
+async def test_while_many_are_being_told_what_follows_gathers() -> None:
+    fanout = Fanout(EventLog())
+    watches = [fanout.subscribe("b", after=0) for _ in range(1000)]
+    fanout.publish(events(1, 1))
+    for watch in watches:
+        assert [found.revision for found in await watch.next() or []] == [1]
+    fanout.publish(events(2, 2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    fanout.publish(events(3, 3))
+    batches = [await watch.next() for watch in watches]
+    assert {tuple(found.revision for found in batch or []) for batch in batches} == {(2, 3)}
+
+
+async def test_a_wait_ends_in_time_also_after_a_longer_one() -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+    fanout.publish(events(1, 1))
+    assert await watch.next(60)
+    assert await asyncio.wait_for(watch.next(0.02), 10) == []
+    assert await asyncio.wait_for(watch.next(0.01), 10) == []
+    watch.close()

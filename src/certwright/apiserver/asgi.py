@@ -61,7 +61,7 @@ class AsgiApp:
         """Serve one request."""
         if scope["type"] != "http":
             raise ValueError(f"only HTTP is served here, not {scope['type']}")
-        request = _request(scope)
+        request, bare = _request(scope), send
         send = self._extra.added(request, send)
         if self._closing:
             # A watcher whose stream was ended asks again at once, on the connection that it still has.
@@ -79,16 +79,22 @@ class AsgiApp:
         if response.stream is None:
             await _send_whole(request, response, send)
         else:
-            await self._send_stream(request, response, response.stream, receive, send)
+            await self._send_stream(request, response, response.stream, receive, send, bare)
 
     async def _send_stream(
-        self, request: Request, response: Response, stream: AsyncIterator[bytes], receive: Receive, send: Send
+        self,
+        request: Request,
+        response: Response,
+        stream: AsyncIterator[bytes],
+        receive: Receive,
+        send: Send,
+        bare: Send,
     ) -> None:
-        """Send chunk after chunk until the stream ends, the client goes, or the face is closed.
+        """Send the head, then (`bare`) chunk after chunk until the stream ends, the client goes, or we close.
 
         Who only sends never learns that the client has gone, so somebody must wait for that beside it.
         """
-        pump = asyncio.ensure_future(_pump(request, response, stream, send))
+        pump = asyncio.ensure_future(_pump(request, response, stream, send, bare))
         gone = asyncio.ensure_future(_disconnected(receive))
         self._streams.add(pump)
         try:
@@ -191,7 +197,9 @@ async def _send_whole(request: Request, response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _pump(request: Request, response: Response, stream: AsyncIterator[bytes], send: Send) -> None:
+async def _pump(
+    request: Request, response: Response, stream: AsyncIterator[bytes], send: Send, bare: Send
+) -> None:
     # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
     if wire.takes_gzip(request) and not is_watch(request.target):
         response.headers["content-encoding"] = "gzip"
@@ -199,8 +207,8 @@ async def _pump(request: Request, response: Response, stream: AsyncIterator[byte
         stream = wire.compressed(stream)
     await send(_head(response))
     async for chunk in stream:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await bare({"type": "http.response.body", "body": chunk, "more_body": True})
+    await bare({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _disconnected(receive: Receive) -> None:
