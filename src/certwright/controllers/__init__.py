@@ -4,7 +4,7 @@ May import:   engine, issuers, acme, client, resources, pki, kit
 Never holds:  HTTP, SQL (they go to client and store); time arithmetic on raw bytes (to pki); what is peculiar
               to one kind of issuer (to issuers)
 Modules:      certificates/ (the steps of one certificate), approval, signing, certificate_requests, issuers,
-              signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches (the local copies and their indexes), authorities
-              (which CA an issuer signs with now),
-              table (which names of --controllers stand for what), manager (starts and stops all of it)
+              signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches
+              (the local copies and their indexes), authorities (which CA an issuer signs with now), table
+              (which names of --controllers stand for what), manager (starts and stops all of it)
 """
