@@ -1,7 +1,4 @@
-"""Whether the rules of a schema can be accepted: their texts, and that they compile.
-
-Kubernetes also estimates what a rule may cost at worst and refuses those that may cost too much. Here the
-cost is bounded when a rule runs instead (see `cel_rules`).
+"""Whether the rules of a schema can be accepted: their texts, that they compile, and what they may cost.
 
 Source: Kubernetes API reference, ValidationRule v1 apiextensions; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
@@ -10,18 +7,20 @@ Source: Kubernetes API reference, ValidationRule v1 apiextensions; apiextensions
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from certwright.apiserver.crds.crd_costs import Budget, times
 from certwright.apiserver.schemas import field_paths
 from certwright.apiserver.schemas.schema_walk import EMBEDDED
 from certwright.resources.errors import FieldError, invalid, not_supported, required
 
 if TYPE_CHECKING:
     from certwright.apiserver.schemas.cel import Checker
+    from certwright.apiserver.schemas.cel_sizes import Sized
 
 Schema = Mapping[str, Any]
 
@@ -36,38 +35,79 @@ _GO_ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 def rule_errors(path: str, schema: Schema, known: Collection[str] = frozenset()) -> list[FieldError]:
-    """What is wrong with the rules in the whole (structural) schema, sorted.
+    """What is wrong with the rules in the whole (structural) schema, sorted; what they cost together last.
 
     Rules whose text is in `known` are taken as they are.
     """
-    return sorted(_node(path, schema, known, root=True, loose=""), key=str)
+    budget = Budget()
+    errors = _node(_Place(path, schema, root=True), known, budget)
+    return sorted(errors.texts + errors.rules, key=str) + budget.errors(path)
 
 
-def _node(path: str, schema: Schema, known: Collection[str], *, root: bool, loose: str) -> list[FieldError]:
-    """`loose` is the path of the nearest list above whose items cannot be told apart over time."""
-    errors: list[FieldError] = []
-    for where, child, child_loose in _children(path, schema, loose):
-        errors += _node(where, child, known, root=bool(child.get(EMBEDDED)), loose=child_loose)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A place in a schema.
+
+    `loose` is the path of the nearest list above whose items cannot be told apart over time. `count` says how
+    often a value of it can be there, None where there is no bound.
+    """
+
+    path: str = field(kw_only=False)
+    schema: Schema = field(kw_only=False)
+    root: bool = False
+    loose: str = ""
+    count: int | None = 1
+
+    def children(self) -> Iterator[_Place]:
+        """The places right below."""
+        schema, count = self.schema, times(self.count, _most_children(self.schema))
+        for key, prop in (schema.get("properties") or {}).items():
+            yield self._child(f"properties[{key}]", prop, self.loose, count)
+        if isinstance(extra := schema.get("additionalProperties"), Mapping):
+            yield self._child("additionalProperties", extra, self.loose, count)
+        if isinstance(items := schema.get("items"), Mapping):
+            is_map = schema.get("x-kubernetes-list-type") == "map"
+            yield self._child("items", items, self.loose if is_map or self.loose else self.path, count)
+
+    def _child(self, name: str, schema: Schema, loose: str, count: int | None) -> _Place:
+        embedded = bool(schema.get(EMBEDDED))
+        return _Place(f"{self.path}.{name}", schema, root=embedded, loose=loose, count=count)
+
+
+def _most_children(schema: Schema) -> int | None:
+    """How many values a value of this schema can have in it, of each sort."""
+    kind = schema.get("type")
+    name = "maxItems" if kind == "array" else "maxProperties"
+    if kind == "array" or (kind == "object" and isinstance(schema.get("additionalProperties"), Mapping)):
+        most = schema.get(name)
+        return None if most is None else max(most, 0)
+    return 1
+
+
+class _Errors(NamedTuple):
+    """What is wrong with the texts of rules, and with the expressions in them."""
+
+    texts: list[FieldError]
+    rules: list[FieldError]
+
+
+def _node(place: _Place, known: Collection[str], budget: Budget) -> _Errors:
+    errors = _Errors([], [])
+    for child in place.children():
+        found = _node(child, known, budget)
+        errors.texts.extend(found.texts)
+        errors.rules.extend(found.rules)
     rules = [
-        (f"{path}.{RULES}[{index}]", rule)
-        for index, rule in enumerate(schema.get(RULES) or ())
+        (f"{place.path}.{RULES}[{index}]", rule)
+        for index, rule in enumerate(place.schema.get(RULES) or ())
         if rule.get("rule") not in known
     ]
     for where, rule in rules:
-        errors += _text_errors(where, rule, schema)
-    if rules and not errors:
-        errors += _compile_errors(path, schema, rules, root=root, loose=loose)
+        errors.texts.extend(_text_errors(where, rule, place.schema))
+    if rules and not errors.texts:
+        # Before the schema is right, what is said of expressions would be misleading.
+        errors.rules.extend(_compile_errors(place, rules, budget))
     return errors
-
-
-def _children(path: str, schema: Schema, loose: str) -> Iterator[tuple[str, Schema, str]]:
-    for key, prop in (schema.get("properties") or {}).items():
-        yield f"{path}.properties[{key}]", prop, loose
-    if isinstance(extra := schema.get("additionalProperties"), Mapping):
-        yield f"{path}.additionalProperties", extra, loose
-    if isinstance(items := schema.get("items"), Mapping):
-        is_map = schema.get("x-kubernetes-list-type") == "map"
-        yield f"{path}.items", items, loose if is_map or loose else path
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -114,54 +154,70 @@ def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError
 
 
 def _compile_errors(
-    path: str, schema: Schema, rules: list[tuple[str, Mapping[str, Any]]], *, root: bool, loose: str
+    place: _Place, rules: list[tuple[str, Mapping[str, Any]]], budget: Budget
 ) -> list[FieldError]:
     # Imported here because CEL takes 12 MB, and most servers never see a rule.
-    from certwright.apiserver.schemas import cel_schema
+    from certwright.apiserver.schemas import cel_schema, cel_sizes
 
-    checker = cel_schema.checker(schema, root=root)
-    if checker is None:
-        return [FieldError(f"{path}.{RULES}", "InternalError", _NO_TYPE)]
+    checker = cel_schema.checker(place.schema, root=place.root)
+    sizes = cel_sizes.sized(place.schema, root=place.root)
+    if checker is None or sizes is None:
+        return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]
     errors = []
     for where, rule in rules:
-        errors += _one_rule(checker, where, rule, loose=loose)
+        errors += _one_rule(_Checks(checker, sizes, rule), where, place, budget)
     return errors
 
 
-def _one_rule(checker: Checker, path: str, rule: Mapping[str, Any], *, loose: str) -> list[FieldError]:
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """What is found out about the expressions of a rule."""
+
+    checker: Checker
+    sizes: Sized
+    rule: Mapping[str, Any]
+
+    def check(self, expression: str, wanted: str) -> tuple[bool, int, str]:
+        """Whether the expression looks at `oldSelf`, what it may cost, and what is wrong with it."""
+        from certwright.apiserver.schemas.cel import CompileError  # see above
+        from certwright.apiserver.schemas.cel_estimate import estimate
+
+        is_rule = wanted == "bool"
+        try:
+            found = self.checker.check(expression, optional_old=bool(self.rule.get("optionalOldSelf")))
+        except CompileError as error:
+            return False, 0, f"{'' if is_rule else 'messageExpression '}compilation failed: {error}"
+        if found.gives != wanted:
+            return (
+                False,
+                0,
+                "cel expression must evaluate to a bool"
+                if is_rule
+                else ("messageExpression must evaluate to a string"),
+            )
+        return found.uses_old, estimate(found.tree, self.sizes), ""
+
+
+def _one_rule(checks: _Checks, path: str, place: _Place, budget: Budget) -> list[FieldError]:
+    rule = checks.rule
     optional = rule.get("optionalOldSelf")
-    check = partial(checker.check, optional_old=bool(optional))
-    uses_old, problem = _check(check, rule["rule"], "bool")
-    errors = []
+    uses_old, cost, problem = checks.check(rule["rule"], "bool")
+    count = place.count if place.count is not None else checks.sizes.cardinality
+    errors = budget.spend(f"{path}.rule", "estimated rule cost", times(cost, count) or 0)
     if problem:
         errors.append(_refused(f"{path}.rule", rule, problem))
     elif words := rule.get("messageExpression"):
-        _, problem = _check(check, words, "string")
+        _, cost, problem = checks.check(words, "string")
+        errors += budget.spend(f"{path}.messageExpression", "estimated messageExpression cost", cost)
         if problem:
             errors.append(_refused(f"{path}.messageExpression", rule, problem))
-    if uses_old and loose:
-        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {loose}"
+    if uses_old and place.loose:
+        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.loose}"
         errors.append(invalid(f"{path}.rule", rule["rule"], text))
     elif not uses_old and optional is not None:
         text = "may not be set if oldSelf is not used in rule"
         errors.append(invalid(f"{path}.optionalOldSelf", optional, text))
     return errors
-
-
-def _check(check: Callable[[str], Any], expression: str, wanted: str) -> tuple[bool, str]:
-    """Whether the expression looks at `oldSelf`, and what is wrong with it."""
-    from certwright.apiserver.schemas.cel import CompileError  # see above
-
-    is_rule = wanted == "bool"
-    try:
-        found = check(expression)
-    except CompileError as error:
-        return False, f"{'' if is_rule else 'messageExpression '}compilation failed: {error}"
-    if found.gives != wanted:
-        return False, "cel expression must evaluate to a bool" if is_rule else (
-            "messageExpression must evaluate to a string"
-        )
-    return found.uses_old, ""
 
 
 def _refused(path: str, rule: Mapping[str, Any], problem: str) -> FieldError:

@@ -6,9 +6,9 @@ A rule is compiled twice. Once with the types of the schema, when a CustomResour
 texts of what is wrong are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
 
 Known differences from Kubernetes, which uses the Go implementation:
-- Cost is not counted. A rule may take 9,999 steps of comprehensions (the library's own limit, about a
-  millisecond), which is reported as Kubernetes reports a rule that exceeds its cost.
-- `transformMap` and `transformMapEntry` are refused when they are compiled.
+- What a rule costs is estimated (`cel_estimate`), not counted when it runs. It may take 9,999 steps of
+  comprehensions (the library's own limit, about a millisecond), which is reported as Kubernetes reports a
+  rule that exceeds its cost.
 - Two lists of type set or map are the same only when their items are in the same order.
 
 Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in
@@ -17,7 +17,6 @@ Kubernetes"; KEP-2876.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +24,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from certwright.apiserver.schemas import cel_functions
+from certwright.apiserver.schemas import cel_ast, cel_functions, cel_literals, cel_words
 from certwright.apiserver.schemas.cel_functions import Function
 
 # Neither library tells its types to mypy.
@@ -293,10 +292,15 @@ def _comparisons() -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the check of an expression tells: the type of its value, and whether it looks at `oldSelf`."""
+    """What the check of an expression tells: the type of its value, and the expression as a tree."""
 
     gives: str
-    uses_old: bool
+    tree: cel_ast.Tree
+
+    @property
+    def uses_old(self) -> bool:
+        """Whether it looks at `oldSelf`."""
+        return any(isinstance(part, cel_ast.Name) and part.name == "oldSelf" for part in self.tree.parts)
 
 
 class Checker:
@@ -313,7 +317,6 @@ class Checker:
                 extensions=[extension],
             )
 
-        self._plain = env()
         self._with_old = env(oldSelf=of_self)
         self._optional = env(_BINDINGS, **{_OLD: of_self})
 
@@ -321,16 +324,30 @@ class Checker:
         """The type of an expression's value. Raises `CompileError`."""
         try:
             if optional_old:
-                compiled = self._optional.compile(_bound(expression, f"optional.of({_OLD})"))
+                text = _bound(expression, f"optional.of({_OLD})")
+                compiled = self._optional.compile(text)
             else:
                 compiled = self._with_old.compile(expression)
         except RuntimeError as error:
-            raise CompileError(_compile_text(str(error), wrapped=optional_old)) from None
-        return Checked(compiled.return_type().name().lower(), self.uses_old(expression))
+            raise CompileError(cel_words.of_refusal(str(error), wrapped=optional_old)) from None
+        tree = cel_ast.read(compiled.serialize())
+        if optional_old:
+            tree = cel_ast.inside(tree, text.index("\n") + 1)
+        if problems := cel_literals.problems(tree, _holds):
+            raise CompileError(cel_words.at_places(expression, problems))
+        return Checked(compiled.return_type().name().lower(), tree)
 
-    def uses_old(self, expression: str) -> bool:
-        """Whether a right expression refers to `oldSelf`."""
-        return _uses_old(self._plain, expression)
+
+_LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "timestamp": "timestamp(value)"}
+
+
+def _holds(function: str, value: object) -> bool:
+    """Whether a function can do with that argument."""
+    try:
+        Expression(_LITERALS[function], ("value",)).run({"value": value})
+    except EvaluationError:
+        return False
+    return True
 
 
 def _uses_old(env: Any, expression: str) -> bool:
@@ -346,51 +363,6 @@ def _uses_old(env: Any, expression: str) -> bool:
 def _bound(expression: str, old: str) -> str:
     # The expression has lines of its own, so that columns stay and a comment at its end ends there.
     return f"cel.bind(oldSelf, {old},\n{expression}\n)"
-
-
-_POSITION = re.compile(r"<input>:(\d+):")
-
-
-_CHECKED_IN_GO = (
-    (re.compile(r"\bgoogle\.protobuf\.Timestamp\b"), "timestamp"),
-    (re.compile(r"\bgoogle\.protobuf\.Duration\b"), "duration"),
-    (re.compile(r"\bgoogle\.protobuf\.Value\b"), "dyn"),
-    (re.compile(r"\bnull_type\b"), "null"),
-    (re.compile(r"\*error\*"), "!error!"),
-    (re.compile(r"(undefined field '[^']*') not found in struct '[^']*'"), r"\1"),
-    (
-        re.compile(r"expression of type ('[^']*') cannot be the operand of a select operation"),
-        r"type \1 does not support field selection",
-    ),
-)
-
-
-_NO_OVERLOAD = re.compile(
-    r"<input>:\d+:(\d+): found no matching overload for '(\w+)' applied to '\((.*?)\)'\n \| (.*)\n"
-)
-
-
-def _as_member(found: re.Match[str]) -> str:
-    """A function called on a value is shown as it is called: `string.(int)`."""
-    name, types, line = found[2], found[3], found[4]
-    before = line[: int(found[1]) - 1].rstrip()
-    if name.startswith("_") or not before.endswith(f".{name}"):
-        return found[0]
-    depth, end = 0, len(types)
-    for index, mark in enumerate(types):
-        depth += (mark == "(") - (mark == ")")
-        if mark == "," and not depth:
-            end = index
-            break
-    return found[0].replace(f"'({types})'", f"'{types[:end]}.({types[end + 2 :]})'", 1)
-
-
-def _compile_text(text: str, *, wrapped: bool) -> str:
-    text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-    for pattern, words in _CHECKED_IN_GO:
-        text = pattern.sub(words, text)
-    text = _NO_OVERLOAD.sub(_as_member, text)
-    return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
 
 
 @cache
@@ -412,7 +384,7 @@ class Expression:
         try:
             self._compiled = _environment(variables).compile(text)
         except RuntimeError as error:
-            raise CompileError(_compile_text(str(error), wrapped=False)) from None
+            raise CompileError(cel_words.of_refusal(str(error))) from None
 
     def run(self, data: Mapping[str, Any]) -> Any:
         """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them."""
@@ -456,25 +428,7 @@ def duration(length: timedelta) -> Any:
     return made
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------
-
-_STATUS = re.compile(r"^[A-Z_]+: ")
-_CODE = re.compile(r" \[[A-Z_]+\]$")
-_SAME_IN_GO: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
-    (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
-    (re.compile(r"divide by zero"), "division by zero"),
-    (re.compile(r"No matching overloads found.*", re.DOTALL), "no such overload"),
-    (re.compile(r"Applying SELECT to non-message type|Invalid container type.*"), "no such overload"),
-    (re.compile(r"Iteration budget exceeded"), "operation cancelled: actual cost limit exceeded"),
-)
-
-
 def _failure(text: str) -> EvaluationError:
-    text = _CODE.sub("", _STATUS.sub("", text))
-    for pattern, words in _SAME_IN_GO:
-        if match := pattern.fullmatch(text):
-            text = match.expand(words)
-            break
+    text = cel_words.of_failure(text)
     kind = CostExceeded if text.startswith("operation cancelled") else EvaluationError
     return kind(text)

@@ -67,7 +67,21 @@ def escape(name: str) -> str | None:
 
 def as_root(schema: Schema) -> Schema:
     """The schema of a whole resource as rules see it: of its metadata only the name."""
+    if _says_all(schema.get("properties") or {}):
+        return schema
     return {**schema, "properties": {**schema.get("properties", {}), **_ROOT}}
+
+
+def _says_all(properties: Mapping[str, Any]) -> bool:
+    meta = properties.get("metadata") or {}
+    inner = meta.get("properties") or {}
+    texts = [
+        properties.get("apiVersion"),
+        properties.get("kind"),
+        inner.get("name"),
+        inner.get("generateName"),
+    ]
+    return meta.get("type") == "object" and all((text or {}).get("type") == "string" for text in texts)
 
 
 # --- types ------------------------------------------------------------------------------------------------

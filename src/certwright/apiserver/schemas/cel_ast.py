@@ -1,0 +1,298 @@
+"""A checked expression of the Common Expression Language as a tree, from the message that the library makes.
+
+Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields); Protocol
+Buffers encoding.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+# --- what there is -----------------------------------------------------------------------------------------
+
+
+class Type(NamedTuple):
+    """The type of a part: `string`, `list` of its parameter, `struct` for messages of that name, …"""
+
+    kind: str
+    name: str = ""
+    parameters: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an expression. `key` names it in the tables of `Tree`."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Part):
+    """A value that is written down; for what is no text, bytes or integer only its kind matters."""
+
+    value: str | bytes | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Part):
+    """A variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Part):
+    """A field of a value; `is_test`: only whether it is there."""
+
+    of: Part
+    field: str
+    is_test: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Part):
+    """A function, an operator; `target` is what it is called on."""
+
+    function: str
+    target: Part | None
+    args: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeList(Part):
+    """A list that is written down."""
+
+    items: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMap(Part):
+    """A map that is written down, with pairs of key and value."""
+
+    entries: tuple[tuple[Part, Part], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeStruct(Part):
+    """A message that is written down, with the values of its fields."""
+
+    values: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Part):
+    """A comprehension: what `all`, `exists`, `map` and the like are made of."""
+
+    variable: str
+    variable2: str
+    over: Part
+    result_name: str
+    start: Part
+    condition: Part
+    step: Part
+    result: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """An expression; for its parts their types, and for calls the overloads that may be meant."""
+
+    root: Part
+    types: dict[int, Type]
+    overloads: dict[int, tuple[str, ...]]
+    places: dict[int, int]
+    """The offsets, in characters, of parts in the text."""
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """All parts, the whole first."""
+        return parts(self.root)
+
+    def type_of(self, part: Part) -> Type:
+        """The type of a part; `dyn` where nothing is known."""
+        return self.types.get(part.key, DYN)
+
+
+DYN = Type("dyn")
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+class _Message:
+    """The fields of a message, by number: integers, or bytes."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._fields: dict[int, list[int | bytes]] = {}
+        for number, value in _read(raw):
+            self._fields.setdefault(number, []).append(value)
+
+    def has(self, number: int) -> bool:
+        return number in self._fields
+
+    def number(self, number: int) -> int:
+        value = self._fields.get(number, [0])[-1]
+        return value if isinstance(value, int) else 0
+
+    def all(self, number: int) -> list[bytes]:
+        return [value for value in self._fields.get(number, ()) if isinstance(value, bytes)]
+
+    def bytes(self, number: int) -> bytes:
+        return (self.all(number) or [b""])[-1]
+
+    def text(self, number: int) -> str:
+        return self.bytes(number).decode()
+
+    def message(self, number: int) -> _Message:
+        return _Message(self.bytes(number))
+
+    def messages(self, number: int) -> list[_Message]:
+        return [_Message(value) for value in self.all(number)]
+
+
+def _read(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(raw):
+        tag, at = _varint(raw, at)
+        number, form = tag >> 3, tag & 7
+        if form == 0:
+            value, at = _varint(raw, at)
+            yield number, value
+        elif form == 1:
+            yield number, struct.unpack_from("<Q", raw, at)[0]
+            at += 8
+        else:
+            length, at = _varint(raw, at)
+            yield number, raw[at : at + length]
+            at += length
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def read(serialized: bytes) -> Tree:
+    """The tree in what the library made of an expression (an `Any` with a `CheckedExpr`)."""
+    checked = _Message(serialized).message(2)
+    references = {entry.number(1): entry.message(2) for entry in checked.messages(2)}
+    return Tree(
+        _part(checked.message(4)),
+        {entry.number(1): _type(entry.message(2)) for entry in checked.messages(3)},
+        {key: tuple(found.decode() for found in ref.all(3)) for key, ref in references.items()},
+        {entry.number(1): entry.number(2) for entry in checked.message(5).messages(4)},
+    )
+
+
+def inside(tree: Tree, skipped: int) -> Tree:
+    """What a tree that is one `cel.bind` binds its variable for.
+
+    `skipped`: the characters before its text.
+    """
+    assert isinstance(tree.root, Loop), "cel.bind makes a comprehension"
+    places = {key: place - skipped for key, place in tree.places.items()}
+    return replace(tree, root=tree.root.result, places=places)
+
+
+def parts(part: Part) -> Iterator[Part]:
+    """A part and all that it is made of."""
+    yield part
+    for child in _children(part):
+        yield from parts(child)
+
+
+def _children(part: Part) -> tuple[Part, ...]:
+    match part:
+        case Select():
+            return (part.of,)
+        case Call():
+            return part.args if part.target is None else (part.target, *part.args)
+        case MakeList():
+            return part.items
+        case MakeMap():
+            return tuple(child for entry in part.entries for child in entry)
+        case MakeStruct():
+            return part.values
+        case Loop():
+            return part.over, part.start, part.condition, part.step, part.result
+    return ()
+
+
+_PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
+_WELL_KNOWN = ("dyn", "any", "timestamp", "duration")
+
+
+def _type(raw: _Message) -> Type:
+    if raw.has(3) or raw.has(4):
+        return Type(_PRIMITIVES[raw.number(3) or raw.number(4)])
+    if raw.has(5):
+        return Type(_WELL_KNOWN[raw.number(5)])
+    if raw.has(6):
+        return Type("list", "", (_type(raw.message(6).message(1)),))
+    if raw.has(7):
+        return Type("map", "", (_type(raw.message(7).message(1)), _type(raw.message(7).message(2))))
+    if raw.has(9):
+        return Type("struct", raw.text(9))
+    if raw.has(10):
+        return Type("parameter", raw.text(10))
+    if raw.has(14):
+        abstract = raw.message(14)
+        return Type("abstract", abstract.text(1), tuple(map(_type, abstract.messages(2))))
+    return Type("null") if raw.has(2) else DYN
+
+
+def _part(raw: _Message) -> Part:
+    number = next((number for number in _PARTS if raw.has(number)), 3)
+    return _PARTS[number](raw.number(2), raw.message(number))
+
+
+def _constant(key: int, raw: _Message) -> Part:
+    if raw.has(6):
+        return Constant(key, raw.text(6))
+    if raw.has(7):
+        return Constant(key, raw.bytes(7))
+    return Constant(key, _signed(raw.number(3)) if raw.has(3) else None)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _select(key: int, raw: _Message) -> Part:
+    return Select(key, _part(raw.message(1)), raw.text(2), bool(raw.number(3)))
+
+
+def _call(key: int, raw: _Message) -> Part:
+    target = _part(raw.message(1)) if raw.has(1) else None
+    return Call(key, raw.text(2), target, tuple(map(_part, raw.messages(3))))
+
+
+def _struct(key: int, raw: _Message) -> Part:
+    entries = raw.messages(2)
+    if raw.text(1):
+        return MakeStruct(key, tuple(_part(entry.message(4)) for entry in entries))
+    return MakeMap(key, tuple((_part(entry.message(3)), _part(entry.message(4))) for entry in entries))
+
+
+def _loop(key: int, raw: _Message) -> Part:
+    over, start, condition, step, result = (_part(raw.message(number)) for number in (2, 4, 5, 6, 7))
+    return Loop(key, raw.text(1), raw.text(8), over, raw.text(3), start, condition, step, result)
+
+
+_PARTS: dict[int, Callable[[int, _Message], Part]] = {
+    3: _constant,
+    4: lambda key, raw: Name(key, raw.text(1)),
+    5: _select,
+    6: _call,
+    7: lambda key, raw: MakeList(key, tuple(map(_part, raw.messages(1)))),
+    8: _struct,
+    9: _loop,
+}

@@ -1,0 +1,97 @@
+"""The words of Kubernetes, which uses the Go implementation of CEL, for what the C++ implementation says.
+
+Source: cel-go `checker/errors.go`, `common/error.go`, `interpreter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_POSITION = re.compile(r"<input>:(\d+):")
+
+
+_CHECKED_IN_GO = (
+    (re.compile(r"\bgoogle\.protobuf\.Timestamp\b"), "timestamp"),
+    (re.compile(r"\bgoogle\.protobuf\.Duration\b"), "duration"),
+    (re.compile(r"\bgoogle\.protobuf\.Value\b"), "dyn"),
+    (re.compile(r"\bnull_type\b"), "null"),
+    (re.compile(r"\*error\*"), "!error!"),
+    (re.compile(r"(undefined field '[^']*') not found in struct '[^']*'"), r"\1"),
+    (
+        re.compile(r"expression of type ('[^']*') cannot be the operand of a select operation"),
+        r"type \1 does not support field selection",
+    ),
+)
+
+
+_NO_OVERLOAD = re.compile(
+    r"<input>:\d+:(\d+): found no matching overload for '(\w+)' applied to '\((.*?)\)'\n \| (.*)\n"
+)
+
+
+def _as_member(found: re.Match[str]) -> str:
+    """A function called on a value is shown as it is called: `string.(int)`."""
+    name, types, line = found[2], found[3], found[4]
+    before = line[: int(found[1]) - 1].rstrip()
+    if name.startswith("_") or not before.endswith(f".{name}"):
+        return found[0]
+    depth, end = 0, len(types)
+    for index, mark in enumerate(types):
+        depth += (mark == "(") - (mark == ")")
+        if mark == "," and not depth:
+            end = index
+            break
+    return found[0].replace(f"'({types})'", f"'{types[:end]}.({types[end + 2 :]})'", 1)
+
+
+def of_refusal(text: str, *, wrapped: bool = False) -> str:
+    """What the library says of an expression that it does not compile.
+
+    `wrapped`: the expression began on the second line of what was compiled.
+    """
+    text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    for pattern, words in _CHECKED_IN_GO:
+        text = pattern.sub(words, text)
+    text = _NO_OVERLOAD.sub(_as_member, text)
+    return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
+
+
+_STATUS = re.compile(r"^[A-Z_]+: ")
+_CODE = re.compile(r" \[[A-Z_]+\]$")
+_SAME_IN_GO: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
+    (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
+    (re.compile(r"divide by zero"), "division by zero"),
+    (re.compile(r"No matching overloads found.*", re.DOTALL), "no such overload"),
+    (re.compile(r"Applying SELECT to non-message type|Invalid container type.*"), "no such overload"),
+    (re.compile(r"Iteration budget exceeded"), "operation cancelled: actual cost limit exceeded"),
+)
+
+
+def of_failure(text: str) -> str:
+    """What the library says of an expression that it could not evaluate."""
+    text = _CODE.sub("", _STATUS.sub("", text))
+    for pattern, words in _SAME_IN_GO:
+        if match := pattern.fullmatch(text):
+            return match.expand(words)
+    return text
+
+
+def at_places(expression: str, problems: Iterable[tuple[int, str]]) -> str:
+    """Problems at places of an expression (as offsets in characters), with the line and a mark under it."""
+    lines = expression.split("\n")
+    texts = []
+    for offset, text in problems:
+        row, column = _place(lines, offset)
+        shown = f"<input>:{row + 1}:{column + 1}: {text}"
+        texts.append(f"ERROR: {shown}\n | {lines[row]}\n | {'.' * column}^")
+    return "\n".join(texts)
+
+
+def _place(lines: list[str], offset: int) -> tuple[int, int]:
+    for row, line in enumerate(lines):
+        if offset <= len(line):
+            return row, offset
+        offset -= len(line) + 1
+    return len(lines) - 1, 0
