@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import perf_counter
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from certwright.acme.protocol.directory import Directory, fetch_directory
 from certwright.acme.protocol.exchange import Nonces, Session
@@ -21,6 +21,7 @@ from certwright.acme.protocol.messages import Action, Flow, Request, Response
 from certwright.acme.protocol.transport import TlsOptions, Transport
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 # Directories change about never; a server that moves answers errors at the old places.
 _DIRECTORY_LIVES = timedelta(hours=24)
@@ -73,14 +74,16 @@ class AcmeClient:
                 self._fetched_at = self._now()
             return held
 
-    async def run(self, flow: Callable[[Session], Flow[T]]) -> T:
-        """What the flow returns that `flow` makes of a session; a `kid` or key that it learns is kept.
+    async def run(
+        self, flow: Callable[Concatenate[Session, P], Flow[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What `flow(session, …)` returns; a `kid` or key that it gives the session is kept.
 
         Raises `AcmeError`.
         """
         session = Session(await self.directory(), self.key, self.kid, self._nonces)
         try:
-            return await self.drive(flow(session))
+            return await self.drive(flow(session, *args, **kwargs))
         finally:
             self.kid, self.key = session.kid or self.kid, session.key
 

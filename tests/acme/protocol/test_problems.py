@@ -1,0 +1,96 @@
+"""Problem documents, and that every type of error has something to be done about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from certwright.acme.protocol.problem import ERROR_TYPES, Problem, Reaction, read_problem
+
+PREFIX = "urn:ietf:params:acme:error:"
+
+# RFC 8555 §6.7, in its order.
+RFC_8555 = (
+    *("accountDoesNotExist", "alreadyRevoked", "badCSR", "badNonce", "badPublicKey", "badRevocationReason"),
+    *("badSignatureAlgorithm", "caa", "compound", "connection", "dns", "externalAccountRequired"),
+    *("incorrectResponse", "invalidContact", "malformed", "orderNotReady", "rateLimited"),
+    *("rejectedIdentifier", "serverInternal", "tls", "unauthorized", "unsupportedContact"),
+    *("unsupportedIdentifier", "userActionRequired"),
+)
+
+
+def test_every_type_of_the_specifications_is_in_the_table() -> None:
+    others = {"alreadyReplaced", "conflict", "invalidProfile"}
+    assert set(ERROR_TYPES) == set(RFC_8555) | others
+    assert set(ERROR_TYPES.values()) == set(Reaction)
+
+
+@pytest.mark.parametrize("name", RFC_8555)
+def test_the_type_decides_and_not_the_status(name: str) -> None:
+    for status in (400, 403, 429, 500):
+        body = json.dumps({"type": PREFIX + name, "detail": "words"}).encode()
+        found = read_problem(body, status)
+        assert found is not None
+        assert found.reaction is ERROR_TYPES[name]
+        assert found.sentence == f"words [{name}]"
+
+
+@pytest.mark.parametrize(
+    ("status", "reaction"),
+    [
+        (400, Reaction.ORDER_FAILS),
+        (403, Reaction.ORDER_FAILS),
+        (429, Reaction.WAIT),
+        (408, Reaction.WAIT),
+        (500, Reaction.WAIT),
+        (503, Reaction.WAIT),
+    ],
+)
+def test_an_unknown_type_is_judged_by_its_status(status: int, reaction: Reaction) -> None:
+    for kind in ("about:blank", PREFIX + "ofTomorrow", "https://example.org/other#rateLimited"):
+        found = read_problem(json.dumps({"type": kind, "detail": "d"}).encode(), status)
+        assert found is not None
+        assert found.reaction is reaction
+
+
+def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
+    document: dict[str, Any] = {
+        "type": PREFIX + "malformed",
+        "detail": "Some of the identifiers requested were rejected.",
+        "subproblems": [
+            {
+                "type": PREFIX + "malformed",
+                "detail": "Bad _",
+                "identifier": {"type": "dns", "value": "_a"},
+            },
+            {"type": PREFIX + "caa", "detail": "CAA", "identifier": {"type": "dns", "value": "b.org"}},
+            "nonsense",
+        ],
+    }
+    found = read_problem(json.dumps(document).encode(), 403)
+    assert found is not None
+    assert found.sentence == (
+        "Some of the identifiers requested were rejected (_a: Bad _; b.org: CAA) [malformed]"
+    )
+    assert [sub.name for sub in found.subproblems] == ["dns", "caa"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b"null", b'{"status": 5}', b"\xff", b"[" * 9000]
+)
+def test_what_is_no_problem_document_is_none(body: bytes) -> None:
+    assert read_problem(body, 500) is None
+
+
+def test_members_of_a_wrong_type_do_not_lose_the_rest() -> None:
+    body = b'{"type": 5, "detail": "told", "status": true, "subproblems": 7, "identifier": "x"}'
+    assert read_problem(body, 403) == Problem(detail="told", status=403)
+
+
+def test_a_sentence_is_one_line_without_control_characters() -> None:
+    found = Problem(detail="a\nb\x1b[31m\tc" + "x" * 5000)
+    assert "\n" not in found.sentence
+    assert "\x1b" not in found.sentence
+    assert len(found.sentence) <= 2000
