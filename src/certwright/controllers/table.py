@@ -33,7 +33,8 @@ READINESS: Final = "certificates-readiness"
 REVISIONS: Final = "certificates-revision-manager"
 APPROVER: Final = "certificaterequests-approver"
 SIGNERS: Final = "certificaterequests-issuer-"
-"""Followed by the kind of issuer in small letters."""
+CSR_SIGNERS: Final = "certificatesigningrequests-issuer-"
+"""Both followed by the kind of issuer in small letters."""
 
 _STEPS = "controllers.certificates"
 
@@ -59,7 +60,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("ingress-shim"),
     Row("gateway-shim", default=False),
     *(
-        Row(f"certificatesigningrequests-issuer-{kind}", default=False)
+        Row(f"{CSR_SIGNERS}{kind}", "controllers.signing_requests", default=False)
         for kind in ("acme", "ca", "selfsigned", "vault", "venafi")
     ),
 )
@@ -83,9 +84,10 @@ def parse_enabled(text: str) -> frozenset[str]:
     return frozenset(chosen - {item.removeprefix("-") for item in items if item.startswith("-")})
 
 
-def signer_kinds(enabled: Iterable[str]) -> frozenset[str]:
-    """The kinds of issuer, by their field in an issuer's spec in small letters, that may sign."""
-    return frozenset(name.removeprefix(SIGNERS) for name in enabled if name.startswith(SIGNERS))
+def signer_kinds(enabled: Iterable[str], family: str = SIGNERS) -> frozenset[str]:
+    """The kinds of issuer, by their field in an issuer's spec in small letters, that may sign for `family`:
+    CertificateRequests (`SIGNERS`) or Kubernetes' own (`CSR_SIGNERS`)."""
+    return frozenset(name.removeprefix(family) for name in enabled if name.startswith(family))
 
 
 def _unknown(name: str) -> str:

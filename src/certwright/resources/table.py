@@ -12,6 +12,7 @@ from certwright.resources.kinds import AnyKind, Kind
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import CertificateSigningRequest
 
 _OURS = ("cert-manager",)
 _ACME = ("cert-manager", "cert-manager-acme")
@@ -45,6 +46,26 @@ SERVICE_ACCOUNTS: Final = Kind(
     "", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", True, ServiceAccount, ("sa",)
 )
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease", True, Lease)
+
+CERTIFICATE_SIGNING_REQUESTS: Final = Kind(
+    "certificates.k8s.io",
+    "v1",
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    "certificatesigningrequest",
+    False,
+    CertificateSigningRequest,
+    ("csr",),
+)
+SUBJECT_ACCESS_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authorization.k8s.io",
+    "v1",
+    "SubjectAccessReview",
+    "subjectaccessreviews",
+    "subjectaccessreview",
+    False,
+    dict,
+)
 
 CUSTOM_RESOURCE_DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io",

@@ -1,0 +1,96 @@
+"""CertificateSigningRequest: Kubernetes' own kind of request, as far as a signer looks at it.
+
+Source: Kubernetes API reference, CertificateSigningRequest v1 certificates; for the annotations, cert-manager
+`pkg/apis/experimental/v1alpha1/types.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec import field
+
+from certwright.resources.meta import ObjectMeta, Struct
+from certwright.resources.names import GROUP
+from certwright.resources.reasons import DENIED, FAILED
+
+REQUEST_DURATION: Final = "experimental.cert-manager.io/request-duration"
+REQUEST_IS_CA: Final = "experimental.cert-manager.io/request-is-ca"
+PRIVATE_KEY_SECRET: Final = "experimental.cert-manager.io/private-key-secret-name"  # noqa: S105 - a name
+"""What Kubernetes' kind has no field for. Values: a Go duration; `true`; the name of a Secret."""
+
+
+class SigningCondition(Struct, frozen=True):
+    """One of Approved, Denied and Failed. Times that are left out are filled in by the API server."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_update_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class CertificateSigningRequestSpec(Struct, frozen=True, kw_only=True):
+    """What is asked for, and by whom. Never changes. `expiration_seconds` is the lifetime asked for."""
+
+    request: bytes = b""
+    signer_name: str = ""
+    expiration_seconds: int | None = None
+    usages: tuple[str, ...] = ()
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class CertificateSigningRequestStatus(Struct, frozen=True, kw_only=True):
+    """The answer. `certificate` is a PEM chain, leaf first; once written it never changes."""
+
+    conditions: tuple[SigningCondition, ...] = ()
+    certificate: bytes = b""
+
+    def has(self, kind: str) -> bool:
+        """Whether the condition of that type is there (all of them can only be True)."""
+        return any(condition.type == kind for condition in self.conditions)
+
+
+class CertificateSigningRequest(Struct, frozen=True, kw_only=True):
+    """One signing request to one signer; of the whole cluster, not of a namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CertificateSigningRequestSpec = CertificateSigningRequestSpec()
+    status: CertificateSigningRequestStatus = CertificateSigningRequestStatus()
+
+
+class Signer(NamedTuple):
+    """An issuer, as a signer's name says it. A ClusterIssuer has no namespace."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+def signer_of(signer_name: str) -> Signer | None:
+    """The issuer that `issuers.cert-manager.io/<namespace>.<name>` or `clusterissuers.cert-manager.io/<name>`
+    means; None for all other names."""
+    resource, _, rest = signer_name.partition("/")
+    if resource == f"clusterissuers.{GROUP}" and rest:
+        return Signer("ClusterIssuer", "", rest)
+    # A namespace has no dots, so that the first one ends it.
+    namespace, _, name = rest.partition(".")
+    if resource == f"issuers.{GROUP}" and namespace and name:
+        return Signer("Issuer", namespace, name)
+    return None
+
+
+def is_open(request: CertificateSigningRequest) -> bool:
+    """Whether something may still happen to the request."""
+    status = request.status
+    return not (status.certificate or status.has(DENIED) or status.has(FAILED))
