@@ -61,7 +61,7 @@ def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
         "detail": "Some of the identifiers requested were rejected.",
         "subproblems": [
             {
-                "type": PREFIX + "malformed",
+                "type": PREFIX + "dns",
                 "detail": "Bad _",
                 "identifier": {"type": "dns", "value": "_a"},
             },
