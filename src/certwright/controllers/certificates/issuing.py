@@ -12,7 +12,7 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import target
+from certwright.controllers.certificates import target, trust
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
@@ -64,7 +64,7 @@ def _pair_of(request: CertificateRequest, snapshot: Snapshot, hands: Hands) -> P
     return Pair(
         key_pem=hands.encode_key(snapshot.next_key, encoding),
         chain_pem=request.status.certificate,
-        ca_pem=request.status.ca,
+        ca_pem=trust.at_issuance(snapshot, request.status.ca),
     )
 
 
