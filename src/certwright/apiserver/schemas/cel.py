@@ -17,7 +17,8 @@ Kubernetes"; KEP-2876.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -25,7 +26,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from certwright.apiserver.schemas import cel_ast, cel_functions, cel_literals, cel_words
-from certwright.apiserver.schemas.cel_functions import Function
+from certwright.apiserver.schemas.cel_functions import Carried, Function
 
 # Neither library tells its types to mypy.
 cel: Any = import_module("cel_expr_python.cel")
@@ -38,14 +39,22 @@ timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
 wrappers_pb2: Any = import_module("google.protobuf.wrappers_pb2")
 FieldDescriptor: Any = import_module("google.protobuf.descriptor").FieldDescriptor
 
-EXTENSIONS = ("optional", "strings", "sets", "lists", "two-var-comprehensions")
+EXTENSIONS = {
+    "optional": "latest",
+    "strings": "2",
+    "sets": "latest",
+    "lists": "latest",
+    "two-var-comprehensions": "latest",
+}
+"""The libraries of CEL, in the versions that Kubernetes has."""
 
 TIMESTAMP = "google.protobuf.Timestamp"
 DURATION = "google.protobuf.Duration"
 
 
 def _config(*more: str) -> Any:
-    names = "".join(f"- name: {name}\n  version: latest\n" for name in (*EXTENSIONS, *more))
+    versions = EXTENSIONS | dict.fromkeys(more, "latest")
+    names = "".join(f"- name: {name}\n  version: {version}\n" for name, version in versions.items())
     return cel.NewEnvConfigFromYaml(f"name: kubernetes\nextensions:\n{names}")
 
 
@@ -134,11 +143,15 @@ class Types:
             field.type = FieldDescriptor.TYPE_MESSAGE
             field.type_name = "." + self._KNOWN.get(kind, kind)
 
-    def checker(self, of_self: str) -> Checker:
-        """Checks rules whose `self` is of that type: a message's name, `string`, `list(int)`, …"""
+    def checker(self, of_self: str, parts: Mapping[str, str]) -> Checker:
+        """Checks rules whose `self` is of that type: a message's name, `string`, `list(int)`, …
+
+        `parts` has the types of what is in it, by path (`spec.lists`), where a message cannot say them.
+        """
         pool = _new_pool()
         pool.Add(self._file)
-        return Checker(pool, _type(of_self))
+        messages = [message.name for message in self._file.message_type]
+        return Checker(pool, _type(of_self), {path: _type(kind) for path, kind in parts.items()}, messages)
 
 
 def _type(name: str) -> Any:
@@ -199,7 +212,7 @@ def _carriers_file() -> Any:
 
 def _overload(name: str, takes: Sequence[str], gives: str, function: Function, run: Any = None) -> Any:
     return cel.Overload(
-        f"kubernetes_{name}_{'_'.join(takes)}".replace(".", "_"),
+        re.sub(r"\W", "_", f"kubernetes_{name}_{'_'.join(takes)}"),
         _type(gives),
         [_type(kind) for kind in takes],
         is_member=function.member,
@@ -207,19 +220,33 @@ def _overload(name: str, takes: Sequence[str], gives: str, function: Function, r
     )
 
 
-def _for_checks() -> Any:
+_KINDS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
+
+
+def _for_checks(messages: Sequence[str]) -> Any:
     """The functions as declared, each overload with its own types; nothing runs."""
+    kinds = (*_KINDS, *messages)
+    declared = [
+        cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
+        for name, functions in cel_functions.FUNCTIONS.items()
+    ]
+    return cel.CelExtension("kubernetes", [*declared, *_comparisons()])
+
+
+def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[Any]:
+    """A function's overload, or one for each of `kinds` where it takes any."""
 
     def named(kind: str) -> str:
         return f"{_PACKAGE}.{kind}" if kind in cel_functions.CARRIERS else kind
 
-    declared = [
-        cel.FunctionDecl(
-            name, [_overload(name, [named(kind) for kind in f.takes], named(f.gives), f) for f in functions]
-        )
-        for name, functions in cel_functions.FUNCTIONS.items()
-    ]
-    return cel.CelExtension("kubernetes", [*declared, *_comparisons()])
+    takes, gives = [named(kind) for kind in function.takes], named(function.gives)
+    if cel_functions.ANY not in takes:
+        yield _overload(name, takes, gives, function)
+        return
+    whole, listed = cel_functions.ANY, f"list({cel_functions.ANY})"
+    for any_kind in kinds:
+        meant = {whole: any_kind, listed: f"list({any_kind})"}
+        yield _overload(name, [meant.get(kind, kind) for kind in takes], gives, function)
 
 
 def _for_runs(pool: Any) -> Any:
@@ -237,6 +264,8 @@ def _for_runs(pool: Any) -> Any:
 def _run_kind(kind: str) -> str:
     if kind in cel_functions.CARRIERS:
         return f"{_PACKAGE}.{_VALUE}"
+    if kind == cel_functions.ANY:
+        return "dyn"
     return "list(dyn)" if kind.startswith("list(") else "map(dyn)" if kind.startswith("map(") else kind
 
 
@@ -300,34 +329,39 @@ class Checked:
     @property
     def uses_old(self) -> bool:
         """Whether it looks at `oldSelf`."""
-        return any(isinstance(part, cel_ast.Name) and part.name == "oldSelf" for part in self.tree.parts)
+        names = (part.name for part in self.tree.parts if isinstance(part, cel_ast.Name))
+        return any(name.partition(".")[0] == "oldSelf" for name in names)
 
 
 class Checker:
     """Checks expressions against the type of `self`."""
 
-    def __init__(self, pool: Any, of_self: Any) -> None:
-        extension = _for_checks()
+    def __init__(self, pool: Any, of_self: Any, parts: Mapping[str, Any], messages: Sequence[str]) -> None:
+        extension = _for_checks(messages)
+        # The longest name that is known wins, so these hide the fields of the same name.
+        own, old = ({f"{name}.{path}": kind for path, kind in parts.items()} for name in ("self", "oldSelf"))
 
-        def env(*libraries: str, **more: Any) -> Any:
+        def env(*libraries: str, **variables: Any) -> Any:
             return cel.NewEnv(
-                descriptor_pool=pool,
-                config=_config(*libraries),
-                variables={"self": of_self, **more},
-                extensions=[extension],
+                descriptor_pool=pool, config=_config(*libraries), variables=variables, extensions=[extension]
             )
 
-        self._with_old = env(oldSelf=of_self)
-        self._optional = env(_BINDINGS, **{_OLD: of_self})
+        plain = {"self": of_self, "oldSelf": of_self}
+        self._plain = env(**plain)
+        self._with_parts = env(**plain, **own, **old) if parts else self._plain
+        self._optional = env(_BINDINGS, **{"self": of_self, _OLD: of_self})
 
     def check(self, expression: str, *, optional_old: bool = False) -> Checked:
         """The type of an expression's value. Raises `CompileError`."""
+        if problems := cel_words.unsupported(expression):
+            raise CompileError(cel_words.at_places(expression, problems))
         try:
             if optional_old:
                 text = _bound(expression, f"optional.of({_OLD})")
                 compiled = self._optional.compile(text)
             else:
-                compiled = self._with_old.compile(expression)
+                # `has` takes a field, not a name.
+                compiled = (self._plain if "has(" in expression else self._with_parts).compile(expression)
         except RuntimeError as error:
             raise CompileError(cel_words.of_refusal(str(error), wrapped=optional_old)) from None
         tree = cel_ast.read(compiled.serialize())
@@ -377,6 +411,13 @@ def _environment(names: tuple[str, ...]) -> Any:
     )
 
 
+def _carried(value: Carried) -> Any:
+    # The messages of one environment are not those of another; by their text they are understood in all.
+    pool = _new_pool()
+    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{_VALUE}"))
+    return made(type=value.kind, raw=value.raw)
+
+
 class Expression:
     """An expression of any variables, ready to run. Raises `CompileError`."""
 
@@ -388,6 +429,7 @@ class Expression:
 
     def run(self, data: Mapping[str, Any]) -> Any:
         """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them."""
+        data = {name: _carried(value) if type(value) is Carried else value for name, value in data.items()}
         try:
             result = self._compiled.eval(data=data)
         except RuntimeError as error:

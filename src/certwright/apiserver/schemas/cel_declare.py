@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations")
+_ASKING = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
+CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_ASKING)
 """The types that Kubernetes has and CEL has not."""
 
 Raw = tuple[str, ...]
 """A value of one of those types."""
 
 
+class Carried(NamedTuple):
+    """Such a value as that of a variable."""
+
+    kind: str
+    raw: Raw
+
+
+ANY = "T"
+"""Stands for any type, the same wherever it is named in one overload."""
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One overload. `takes` and `gives` name types: `string`, `int`, `list(string)`, `Quantity`, …
+    """One overload. `takes` and `gives` name types: `string`, `int`, `list(string)`, `Quantity`, …, `ANY`.
 
     `run` raises `ValueError` with the text of an evaluation error.
     """

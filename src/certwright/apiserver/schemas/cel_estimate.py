@@ -118,8 +118,10 @@ class _Estimate:
 
     def _name(self, part: ast.Name) -> Range:
         variable = self._variable(part)
-        self._paths[part.key] = variable.path if variable is not None else (part.name,)
-        return ONE
+        # The field of `self` may be a name of its own, see `cel.Checker`.
+        path = tuple(part.name.split(".")) if part.name.startswith(("self.", "oldSelf.")) else (part.name,)
+        self._paths[part.key] = variable.path if variable is not None else path
+        return exactly(len(path))
 
     def _select(self, part: ast.Select) -> Range:
         cost = self.cost(part.of)

@@ -16,11 +16,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from certwright.apiserver.schemas import cel_numbers, cel_regex
 from certwright.apiserver.schemas.cel_addresses import CIDR_FUNCTIONS, IP_FUNCTIONS
-from certwright.apiserver.schemas.cel_declare import CARRIERS, Function, Raw, member, plain
+from certwright.apiserver.schemas.cel_authz import AUTHZ_FUNCTIONS
+from certwright.apiserver.schemas.cel_declare import ANY, CARRIERS, Carried, Function, Raw, member, plain
 from certwright.apiserver.schemas.cel_formats import FORMAT_FUNCTIONS
 from certwright.apiserver.schemas.schema_formats import check_for
 
-__all__ = ["CARRIERS", "FUNCTIONS", "Function"]
+__all__ = ["ANY", "CARRIERS", "FUNCTIONS", "Carried", "Function"]
 
 # --- lists ------------------------------------------------------------------------------------------------
 
@@ -58,8 +59,8 @@ _LISTS: dict[str, list[Function]] = {
     "sum": _per_type(_SUMMABLE, sum),
     "min": _per_type(_COMPARABLE, _extreme(min, "min")),
     "max": _per_type(_COMPARABLE, _extreme(max, "max")),
-    "indexOf": [member("list(dyn)", "dyn", gives="int", run=_index_of)],
-    "lastIndexOf": [member("list(dyn)", "dyn", gives="int", run=_last_index_of)],
+    "indexOf": [member(f"list({ANY})", ANY, gives="int", run=_index_of)],
+    "lastIndexOf": [member(f"list({ANY})", ANY, gives="int", run=_last_index_of)],
 }
 
 # --- regular expressions ----------------------------------------------------------------------------------
@@ -141,5 +142,6 @@ FUNCTIONS = _merged(
     IP_FUNCTIONS,
     CIDR_FUNCTIONS,
     FORMAT_FUNCTIONS,
+    AUTHZ_FUNCTIONS,
 )
 """All of them by name, with their overloads."""

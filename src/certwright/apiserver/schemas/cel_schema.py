@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from certwright.apiserver.schemas import cel
@@ -94,7 +94,32 @@ def checker(schema: Schema, *, root: bool) -> cel.Checker | None:
     """Checks rules on values of `schema`; None where rules see nothing of them."""
     types = cel.Types()
     kind = _kind(types, schema, root=root)
-    return types.checker(kind) if kind is not None else None
+    if kind is None:
+        return None
+    return types.checker(kind, dict(_parts(types, as_root(schema) if root else schema, "")))
+
+
+def _parts(types: cel.Types, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    """Lists of lists and the like in the fields of objects."""
+    if schema.get("type") != "object":
+        return
+    for name, prop in (schema.get("properties") or {}).items():
+        where, kind = f"{path}{escape(name)}", prop.get("type")
+        if escape(name) is None:
+            continue
+        if kind == "object" and not isinstance(prop.get("additionalProperties"), Mapping):
+            inner = as_root(prop) if prop.get(EMBEDDED) else prop
+            yield from _parts(types, inner, f"{where}.")
+        elif _is_nested(prop) and (known := _kind(types, prop)) is not None:
+            yield where, known
+
+
+def _is_nested(schema: Schema) -> bool:
+    """Whether it is a list or map of lists or maps."""
+    inner = schema.get("items") if schema.get("type") == "array" else schema.get("additionalProperties")
+    if not isinstance(inner, Mapping) or inner.get(INT_OR_STRING):
+        return False
+    return inner.get("type") == "array" or isinstance(inner.get("additionalProperties"), Mapping)
 
 
 def _kind(types: cel.Types, schema: Schema, *, root: bool = False) -> str | None:

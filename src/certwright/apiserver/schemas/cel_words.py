@@ -45,6 +45,18 @@ def _as_member(found: re.Match[str]) -> str:
     return found[0].replace(f"'({types})'", f"'{types[:end]}.({types[end + 2 :]})'", 1)
 
 
+def _in_order(text: str) -> str:
+    """The errors by where they are."""
+    errors = _NEXT_ERROR.split(text)
+    return "\n".join(
+        sorted(errors, key=lambda error: [int(n) for n in _WHERE.findall(error[:60])[:1] for n in n])
+    )
+
+
+_NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
+_WHERE = re.compile(r"<input>:(\d+):(\d+)")
+
+
 def of_refusal(text: str, *, wrapped: bool = False) -> str:
     """What the library says of an expression that it does not compile.
 
@@ -53,7 +65,7 @@ def of_refusal(text: str, *, wrapped: bool = False) -> str:
     text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     for pattern, words in _CHECKED_IN_GO:
         text = pattern.sub(words, text)
-    text = _NO_OVERLOAD.sub(_as_member, text)
+    text = _in_order(_NO_OVERLOAD.sub(_as_member, text))
     return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
 
 
@@ -76,6 +88,18 @@ def of_failure(text: str) -> str:
         if match := pattern.fullmatch(text):
             return match.expand(words)
     return text
+
+
+_QUOTED = re.compile(
+    r"//[^\n]*|[rR]?(?:\"\"\"(?:\\.|.)*?\"\"\"|'''(?:\\.|.)*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|`",
+    re.DOTALL,
+)
+
+
+def unsupported(expression: str) -> list[tuple[int, str]]:
+    """Where the expression has names in backquotes, which Kubernetes does not allow."""
+    found = [(match.start(), match[0]) for match in _QUOTED.finditer(expression)]
+    return [(place, "unsupported syntax: '`'") for place, text in found if text == "`"][:1]
 
 
 def at_places(expression: str, problems: Iterable[tuple[int, str]]) -> str:
