@@ -17,6 +17,9 @@ _AGE = re.compile(r"\d+s|<invalid>")
 _REVISION_IN_TEXT = re.compile(
     r"(esource ?[vV]ersion[^:\d]*(?: in precondition| in object meta)?[:=] ?|current: )(\d+)"
 )
+# JSON in a text, its quotes escaped as often as that takes.
+_REVISION_IN_JSON = re.compile(r'(resourceVersion\\*": ?\\*")\d+')
+_TIME_IN_JSON = re.compile(r'((?:[a-z]+Timestamp|time)\\*": ?\\*")' + _TIME.pattern)
 _TIME_FIELDS = frozenset(
     {"creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime", "lastUpdateTime"}
 )
@@ -56,7 +59,8 @@ class Scrubber:
                 text = text.replace(name, shown)
         text = _UID.sub(lambda match: self._uids.get(match[0], "UID"), text)
         text = _REVISION_IN_TEXT.sub(lambda match: match[1] + "REVISION", text)
-        text = re.sub(r'(resourceVersion\\?": \\?")\d+', r"\1REVISION", text)
+        text = _REVISION_IN_JSON.sub(r"\1REVISION", text)
+        text = _TIME_IN_JSON.sub(r"\1TIME", text)
         text = re.sub(r"continue=[^& ]+", "continue=TOKEN", text)
         text = re.sub(r"(in record \()\d+", r"\1REVISION", text)
         return re.sub(r"(too old resource version: )\d+ \(\d+\)", r"\1REVISION", text)

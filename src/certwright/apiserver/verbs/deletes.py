@@ -15,12 +15,13 @@ from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import IMMORTAL
-from certwright.apiserver.crds import crd
+from certwright.apiserver.crds import crd_status
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import bodies, forms, reads
 from certwright.apiserver.verbs.matching import Matcher
+from certwright.apiserver.verbs.metadata_types import struct_problem
 from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.updates import WRITE_ATTEMPTS
 from certwright.kit.exchange import Response
@@ -112,14 +113,33 @@ def _check_options(options: DeleteOptions) -> list[FieldError]:
 
 def _options_of_body(call: Call) -> DeleteOptions:
     value: Any = bodies.read_options(call, "DeleteOptions")
-    if type(value) is not dict or value.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise BadRequest("the body of a DELETE must be of kind DeleteOptions")
+    if value is not None and (text := bodies.headless(value)):
+        raise BadRequest(text)
+    # Go reads null as an object without members.
+    members = {name: item for name, item in (value or {}).items() if item is not None}
+    _check_kind(members.get("apiVersion") or "meta.k8s.io/v1", members.get("kind") or _KIND)
     try:
-        return msgspec.convert(
-            {name: item for name, item in value.items() if item is not None}, DeleteOptions
-        )
+        return msgspec.convert(members, DeleteOptions)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"DeleteOptions: {error}") from None
+        raise BadRequest(struct_problem(members, _GO_TYPES, _KIND) or f"{_KIND}: {error}") from None
+
+
+_KIND = "DeleteOptions"
+_GO_TYPES = {
+    "gracePeriodSeconds": "int64",
+    "preconditions": "v1.Preconditions",
+    "orphanDependents": "bool",
+    "propagationPolicy": "v1.DeletionPropagation",
+    "dryRun": "[]string",
+}
+
+
+def _check_kind(version: str, kind: str) -> None:
+    """Whether what was sent are the options. Raises `BadRequest`."""
+    if kind != _KIND:
+        raise BadRequest(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
 
 
 async def delete(backend: Backend, call: Call) -> Response:
@@ -242,13 +262,14 @@ def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
     if definition.bucket == NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return
+    if definition.is_crd:
+        crd_status.mark_pending(obj, meta["deletionTimestamp"])
+        if CRD_CLEANUP not in meta.get("finalizers", ()):
+            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
+        return
     meta["deletionGracePeriodSeconds"] = 0
     if meta.get("generation"):
         meta["generation"] += 1
-    if definition.is_crd:
-        crd.mark_terminating(obj, meta["deletionTimestamp"])
-        if CRD_CLEANUP not in meta.get("finalizers", ()):
-            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
 
 
 async def delete_collection(backend: Backend, call: Call) -> Response:

@@ -81,14 +81,13 @@ def _clean_owners(owners: list[Json]) -> list[str]:
     return unknown
 
 
-DUPLICATE_OWNERS = (
-    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
-    "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+_DEDUPS = (
+    "; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+    "please fix your requests; duplicate UID(s) observed: "
 )
+DUPLICATE_OWNERS = f".metadata.ownerReferences contains duplicate entries{_DEDUPS}"
 DUPLICATE_OWNERS_AFTER_ADMISSION = (
-    ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server "
-    "dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "
-    "duplicate UID(s) observed: "
+    f".metadata.ownerReferences contains duplicate entries after mutating admission happens{_DEDUPS}"
 )
 
 

@@ -7,6 +7,7 @@ Source: Kubernetes API reference, ObjectMeta, OwnerReference and ManagedFieldsEn
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -144,7 +145,9 @@ _OBJECT_META = {
     "finalizers": "[]string",
     "managedFields": "[]v1.ManagedFieldsEntry",
 }
-_STRUCTS = {
+_PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
+STRUCTS: Mapping[str, Mapping[str, str]] = {
+    "v1.Preconditions": _PRECONDITIONS,
     "v1.OwnerReference": {
         "apiVersion": "string",
         "kind": "string",
@@ -186,14 +189,21 @@ def problem(metadata: Any, *, kind: str) -> str:
     if type(metadata) is not dict:
         where = f"Go struct field {kind}.metadata" if kind else "Go value"
         return cannot_unmarshal(metadata, f"{where} of type v1.ObjectMeta")
+    return struct_problem(metadata, _OBJECT_META, "ObjectMeta", "metadata." if kind else "")
+
+
+def struct_problem(value: Json, members: Mapping[str, str], struct: str, path: str = "") -> str:
+    """What Go's decoder says of the members of a struct, whose Go types are given; empty: nothing.
+
+    `path` is where the struct lies in what is decoded.
+    """
     try:
-        found = list(_of_struct(metadata, _OBJECT_META, "ObjectMeta", "metadata." if kind else ""))
+        return next(iter(_of_struct(value, members, struct, path)), "")
     except _Times as error:
         return str(error)
-    return found[0] if found else "the metadata cannot be read"
 
 
-def _of_struct(value: Json, members: dict[str, str], struct: str, path: str) -> list[str]:
+def _of_struct(value: Json, members: Mapping[str, str], struct: str, path: str) -> list[str]:
     found: list[str] = []
     for name in sorted(value):
         if value[name] is not None and (expected := members.get(name)):
@@ -209,6 +219,9 @@ def _of_member(value: Any, expected: str, where: str, path: str) -> list[str]:
         if type(value) is dict:
             wrong = [item for _, item in sorted(value.items()) if type(item) not in (str, type(None))]
             return [cannot_unmarshal(item, f"{where} of type string") for item in wrong]
+    elif (inner := STRUCTS.get(expected)) is not None:
+        if type(value) is dict:
+            return _of_struct(value, inner, expected.removeprefix("v1."), f"{path}.")
     elif expected.startswith(_LIST):
         if type(value) is list:
             return [text for item in value for text in _of_item(item, expected[2:], where, path)]
@@ -218,7 +231,7 @@ def _of_member(value: Any, expected: str, where: str, path: str) -> list[str]:
 
 
 def _of_item(value: Any, expected: str, where: str, path: str) -> list[str]:
-    members = _STRUCTS.get(expected)
+    members = STRUCTS.get(expected)
     if value is None or (members is None and type(value) is str):
         return []
     if members is None or type(value) is not dict:

@@ -60,12 +60,24 @@ def _check_custom_type(call: Call, obj: Json) -> None:
     name = str(meta.get("name", "")) if type(meta) is dict else ""
     if version != definition.api_version:
         if call.verb != "patch":
+            _check_unserved_version(call, obj)
             raise _other_version(definition, version)
         wrong = invalid("apiVersion", version, f"must be {definition.api_version}")
         raise invalid_object(definition.group, kind, name, [wrong])
     if kind != definition.kind:
         wrong = invalid("kind", kind, f"must be {definition.kind}")
         raise invalid_object(definition.group, kind, name, [wrong])
+
+
+def _check_unserved_version(call: Call, obj: Json) -> None:
+    """In a version without a schema nobody knows any field, which is told first."""
+    definition = call.definition
+    group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
+    if group != definition.group or obj["kind"] != definition.kind or version in definition.served_versions:
+        return
+    unknown = sorted(obj.keys() - {"apiVersion", "kind", "metadata"})
+    if text := bodies.strict_errors(call, unknown, []):
+        raise bodies.unreadable(call, definition.kind, version, text)
 
 
 def _other_version(definition: ResourceDefinition, version: object) -> BadRequest:
