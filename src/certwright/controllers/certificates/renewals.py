@@ -49,24 +49,27 @@ def plan(snapshot: Snapshot, facts: CertificateFacts) -> Plan:
     if spec.renewal is not None and spec.renewal.is_disabled:
         return _NEVER
     seed = f"{snapshot.certificate.metadata.uid}/{status.revision or 0}"
-    span, problem = _span(snapshot, facts), ""
+    span, problem = _span(snapshot, facts, seed), ""
     if spec.renewal is not None and spec.renewal.windows:
-        span, problem = _inside(spec.renewal, span, facts.not_before, seed)
+        span, problem = _inside(spec.renewal, span, facts.not_before)
     stored = status.renewal_time
     if stored is not None and span.begin <= stored <= span.begin + span.by:
         return Plan(stored, problem)
     return Plan(renewal.put_off(span.begin, span.by, seed), problem)
 
 
-def _span(snapshot: Snapshot, facts: CertificateFacts) -> _Span:
+def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
     data = snapshot.secret.data if snapshot.secret else {}
     regular = _regular(facts, facts.not_after, snapshot.certificate.spec)
     end = chain.end_of(data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
     if end is None or end >= facts.not_after or not snapshot.authority:
         return regular
     # It would outlive its CA, and be worth nothing from then on.
-    early = _before_its_ca_ends(snapshot, facts, end)
-    return regular if regular.begin + regular.by <= early.begin + early.by else early
+    ca = snapshot.authority[0]
+    if _signed(ca, snapshot):
+        # A renewal gives one that ends with this CA. So it is treated as if it ended then itself.
+        return min(regular, _regular(facts, end, snapshot.certificate.spec))
+    return _between_cas(max(facts.not_before + _SHORTEST_LIFE, ca.not_before), end, regular, seed)
 
 
 def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _Span:
@@ -82,17 +85,13 @@ def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _
     return _Span(begin, renewal.spread(facts.not_before, begin, end), end)
 
 
-def _before_its_ca_ends(snapshot: Snapshot, facts: CertificateFacts, end: datetime) -> _Span:
-    """In the first two thirds of the time from when there was a new CA until the old one ends.
-
-    As long as there is no new one, renewing gives a certificate that ends with the CA: then it is treated as
-    one that ends at that time already.
-    """
-    ca = snapshot.authority[0]
-    if _signed(ca, snapshot):
-        return _regular(facts, end, snapshot.certificate.spec)
-    begin = max(facts.not_before + _SHORTEST_LIFE, ca.not_before)
-    return _Span(begin, max((end - begin) * 2 / 3, timedelta(0)), end)
+def _between_cas(begin: datetime, end: datetime, regular: _Span, seed: str) -> _Span:
+    """In the first two thirds of the time from `begin`, when there was a new CA, until the old one ends; each
+    certificate at a moment of its own. One that is renewed in that time anyhow is left alone."""
+    by = max((end - begin) * 2 / 3, timedelta(0))
+    if regular.begin + regular.by <= begin + by:
+        return regular
+    return _Span(renewal.put_off(begin, by, seed), timedelta(0), end)
 
 
 def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
@@ -101,11 +100,8 @@ def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
     return bool(found) and (ca in found[1:] or chain.is_issued_by(found[0], ca))
 
 
-def _inside(spec: Renewal, span: _Span, not_before: datetime, seed: str) -> tuple[_Span, str]:
+def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, str]:
     """The span moved into the maintenance windows, with a sentence where that is not possible."""
-    if span.by > renewal.LONGEST_SPREAD:
-        # Over many windows, not over the first of them.
-        span = _Span(renewal.put_off(span.begin, span.by, seed), timedelta(0), span.end)
     try:
         found = windows.slot(_windows(spec), span.begin, span.end)
     except ValueError as error:

@@ -1,0 +1,218 @@
+"""A CA is replaced: no certificate outlives the one that signed it, and whoever talks to whom is trusted."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import pytest
+
+from certwright.pki import chain, keys
+from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.signing import self_sign, sign
+from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
+from certwright.resources.table import CERTIFICATES, SECRETS
+from controllers.scene import Scene
+from support.world import START
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+ECDSA = keys.KeyPlan(keys.KeyAlgorithm.ECDSA)
+
+
+class Pair(NamedTuple):
+    """A CA of somebody else's making."""
+
+    key: keys.PrivateKey
+    pem: bytes
+
+    @property
+    def facts(self) -> CertificateFacts:
+        """Its certificate."""
+        return read_certificate(self.pem)
+
+    @property
+    def data(self) -> dict[str, bytes]:
+        """As a Secret holds it."""
+        return {"tls.crt": self.pem, "tls.key": keys.encode_private_key(self.key)}
+
+
+def make_ca(begin: datetime, life: timedelta, *, name: str = "Other CA") -> Pair:
+    """A root of these dates."""
+    key = keys.generate(ECDSA)
+    csr = build_csr(CsrPlan(common_name=name, is_ca=True), key)
+    return Pair(key, self_sign(csr, key=key, duration=life, is_ca=True, usages=(), now=begin))
+
+
+async def replace_ca(scene: Scene, ca: Pair) -> None:
+    """Put another CA into the Secret of the Issuer `ca`, which no Certificate takes care of any more."""
+    await scene.world.client.patch(SECRETS, "ca", "default", {"data": ca.data})
+    await scene.world.settle()
+
+
+@pytest.fixture
+async def manual(scene: Scene) -> Scene:
+    """The Issuer `ca` with a root that ends on day 100 and that people take care of."""
+    await scene.world.client.delete(CERTIFICATES, "ca", "default")
+    await replace_ca(scene, make_ca(START, 100 * DAY))
+    return scene
+
+
+async def secrets(scene: Scene, count: int) -> list[Secret]:
+    """The Secrets of `web-0` and so on."""
+    return [await scene.world.secret(f"web-{number}") for number in range(count)]
+
+
+def leaf_of(secret: Secret) -> CertificateFacts:
+    """The certificate in a Secret."""
+    return read_certificate(secret.data["tls.crt"])
+
+
+def trusts(client: Secret, server: Secret, now: datetime) -> bool:
+    """Whether the holder of one Secret accepts the certificate of another."""
+    served = read_chain(server.data["tls.crt"])
+    if not all(one.not_before <= now <= one.not_after for one in served):
+        return False
+    anchors = [ca for ca in read_chain(client.data["ca.crt"]) if ca.not_before <= now <= ca.not_after]
+    return any(chain.is_issued_by(served[-1], ca) for ca in anchors)
+
+
+async def overlong(scene: Scene, ca: Pair, *, days: int, name: str = "web") -> Certificate:
+    """A certificate that another controller has had signed for longer than its CA lives."""
+    await scene.issue(name)
+    secret = await scene.world.secret(name)
+    key = keys.load_private_key(secret.data["tls.key"])
+    csr = build_csr(CsrPlan(dns_names=(f"{name}.example.com",)), key)
+    # Signed with the CA's key, but as if it lived longer.
+    signer = read_certificate(
+        self_sign(
+            build_csr(CsrPlan(common_name="Other CA", is_ca=True), ca.key),
+            key=ca.key,
+            duration=10_000 * DAY,
+            is_ca=True,
+            usages=(),
+            now=START,
+        )
+    )
+    leaf = sign(
+        csr,
+        ca_cert=signer,
+        ca_key=ca.key,
+        duration=days * DAY,
+        is_ca=False,
+        usages=(),
+        now=scene.world.clock.now(),
+    )
+    await scene.world.client.patch(SECRETS, name, "default", {"data": {"tls.crt": leaf, "ca.crt": ca.pem}})
+    await scene.world.settle()
+    return await scene.world.certificate(name)
+
+
+async def test_a_certificate_ends_no_later_than_its_ca(manual: Scene) -> None:
+    await manual.world.advance_to(START + 50 * DAY)
+    certificate = await manual.issue()
+    assert certificate.status.not_after == START + 100 * DAY
+    assert certificate.status.renewal_time is not None
+    assert certificate.status.renewal_time < START + 84 * DAY
+
+
+async def test_one_that_would_outlive_its_ca_is_renewed_before_that_ends(manual: Scene) -> None:
+    ca = make_ca(START, 100 * DAY)
+    await replace_ca(manual, ca)
+    certificate = await overlong(manual, ca, days=300)
+    assert certificate.status.not_after == START + 300 * DAY
+    moment = certificate.status.renewal_time
+    assert moment is not None
+    # As if it ended with its CA.
+    assert timedelta(0) <= moment - (START + 100 * DAY * 2 / 3) <= HOUR
+
+
+async def test_after_a_change_of_the_ca_they_are_renewed_over_two_thirds_of_what_is_left(
+    manual: Scene,
+) -> None:
+    ca = make_ca(START, 100 * DAY)
+    await replace_ca(manual, ca)
+    for number in range(12):
+        await overlong(manual, ca, days=300, name=f"web-{number}")
+    await manual.world.advance_to(START + 10 * DAY)
+    await replace_ca(manual, make_ca(START + 10 * DAY, 3650 * DAY))
+    certificates = [await manual.world.certificate(f"web-{number}") for number in range(12)]
+    moments = sorted(c.status.renewal_time for c in certificates if c.status.renewal_time)
+    assert len(moments) == 12
+    assert START + 10 * DAY <= moments[0] < moments[-1] <= START + 70 * DAY
+    assert moments[-1] - moments[0] > 20 * DAY
+    await manual.world.advance_to(START + 70 * DAY + HOUR)
+    for secret in await secrets(manual, 12):
+        assert leaf_of(secret).not_after > START + 100 * DAY
+        assert trusts(secret, secret, manual.world.clock.now())
+
+
+async def test_those_that_end_before_their_ca_are_left_alone(manual: Scene) -> None:
+    before = await manual.issue(duration="720h")
+    await replace_ca(manual, make_ca(START, 3650 * DAY))
+    after = await manual.world.certificate("web")
+    assert after.status.renewal_time == before.status.renewal_time
+    assert after.status.revision == 1
+
+
+async def test_a_ca_that_has_ended_already_is_left_at_once(manual: Scene) -> None:
+    ca = make_ca(START, 20 * DAY)
+    await replace_ca(manual, ca)
+    await overlong(manual, ca, days=300)
+    await manual.world.stop_controllers()
+    manual.world.clock.set_now(START + 30 * DAY)
+    await manual.world.client.patch(
+        SECRETS, "ca", "default", {"data": make_ca(START + 29 * DAY, 3650 * DAY).data}
+    )
+    await manual.world.start_controllers()
+    await manual.world.advance(HOUR)
+    secret = await manual.world.secret("web")
+    assert (await manual.world.certificate("web")).status.revision == 2
+    assert trusts(secret, secret, manual.world.clock.now())
+
+
+async def test_the_previous_ca_stands_behind_the_new_one_until_it_expires(manual: Scene) -> None:
+    first, second, third = (
+        make_ca(START, 100 * DAY, name="first"),
+        make_ca(START, 3650 * DAY, name="second"),
+        make_ca(START, 3650 * DAY, name="third"),
+    )
+    await replace_ca(manual, first)
+    await manual.issue(duration="240h")
+    assert (await manual.world.secret("web")).data["ca.crt"] == first.pem
+    await replace_ca(manual, second)
+    await manual.world.advance_to(START + 10 * DAY)
+    assert (await manual.world.secret("web")).data["ca.crt"] == second.pem + first.pem
+    await replace_ca(manual, third)
+    await manual.world.advance_to(START + 20 * DAY)
+    assert (await manual.world.secret("web")).data["ca.crt"] == third.pem + second.pem + first.pem
+    await manual.world.advance_to(START + 120 * DAY)
+    assert (await manual.world.secret("web")).data["ca.crt"] == third.pem + second.pem
+
+
+async def test_the_ca_of_another_issuer_is_not_kept(manual: Scene) -> None:
+    await manual.issue()
+    await manual.change_spec("web", issuerRef={"name": "root"})
+    secret = await manual.world.secret("web")
+    assert secret.data["ca.crt"] == secret.data["tls.crt"]
+
+
+async def test_a_ca_that_somebody_took_out_does_not_come_back(manual: Scene) -> None:
+    second = make_ca(START, 3650 * DAY)
+    await manual.issue(duration="240h")
+    await replace_ca(manual, second)
+    await manual.world.advance_to(START + 10 * DAY)
+    assert len(read_chain((await manual.world.secret("web")).data["ca.crt"])) == 2
+    await manual.world.client.patch(SECRETS, "web", "default", {"data": {"ca.crt": second.pem}})
+    await manual.world.advance_to(START + 30 * DAY)
+    assert (await manual.world.secret("web")).data["ca.crt"] == second.pem
+
+
+async def test_a_new_ca_wakes_nobody_twice_and_writes_nothing_where_nothing_changes(scene: Scene) -> None:
+    await scene.issue()
+    scene.world.recording.writes.clear()
+    # A label on the CA's Secret is no new CA.
+    await scene.world.client.patch(SECRETS, "ca", "default", {"metadata": {"labels": {"mine": "1"}}})
+    await scene.world.settle()
+    assert scene.world.recording.object_writes() == []

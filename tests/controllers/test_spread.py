@@ -1,0 +1,146 @@
+"""Certificates that were issued together are not renewed together, and a clock that jumps makes no storm."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from certwright.pki import chain
+from certwright.resources.certificate import Certificate, Renewal
+from certwright.resources.table import CERTIFICATES
+from controllers.scene import Scene, make_certificate
+from support.world import START
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+async def issue_many(scene: Scene, count: int, **spec: str) -> list[Certificate]:
+    """Certificates `web-0` and so on, all issued in this moment."""
+    for number in range(count):
+        await scene.world.create(CERTIFICATES, make_certificate(f"web-{number}", "ca", **spec))
+    await scene.world.settle()
+    return [await scene.world.certificate(f"web-{number}") for number in range(count)]
+
+
+def renewal_times(certificates: list[Certificate]) -> list[datetime]:
+    """When they will be renewed; all have such a time."""
+    found = [certificate.status.renewal_time for certificate in certificates]
+    return sorted(moment for moment in found if moment is not None)
+
+
+async def test_what_was_issued_in_one_minute_is_renewed_over_an_hour(scene: Scene) -> None:
+    moments = renewal_times(await issue_many(scene, 40))
+    first = START + 60 * DAY
+    assert len(moments) == 40
+    assert first <= moments[0] < moments[-1] <= first + HOUR
+    # Not in heaps either: each quarter of the hour has some of them.
+    assert {(moment - first) // (HOUR / 4) for moment in moments} == {0, 1, 2, 3}
+
+
+async def test_short_lives_are_spread_over_less(scene: Scene) -> None:
+    moments = renewal_times(await issue_many(scene, 20, duration="1h"))
+    first = START + timedelta(minutes=40)
+    assert first <= moments[0] < moments[-1] <= first + timedelta(seconds=24)
+
+
+async def test_a_restart_changes_no_renewal_time(scene: Scene) -> None:
+    before = await issue_many(scene, 5)
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    assert [await scene.world.certificate(c.metadata.name) for c in before] == before
+    assert scene.world.recording.writes == []
+
+
+async def test_each_renewal_has_another_place_in_the_hour(scene: Scene) -> None:
+    offsets: set[timedelta] = set()
+    for _ in range(4):
+        certificate = await scene.issue() if not offsets else await scene.world.certificate("web")
+        status = certificate.status
+        assert status.not_before is not None
+        assert status.renewal_time is not None
+        offsets.add(status.renewal_time - status.not_before - 60 * DAY)
+        await scene.world.advance_to(status.renewal_time)
+    assert len(offsets) == 4
+
+
+async def test_a_renewal_time_that_cert_manager_wrote_is_kept_and_obeyed(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.stop_controllers()
+    theirs = {"status": {"renewalTime": "2026-03-02T00:00:00Z"}}
+    await scene.world.client.patch(CERTIFICATES, "web", "default", theirs, subresource="status")
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    await scene.world.advance_to(START + 60 * DAY - timedelta(seconds=1))
+    assert scene.world.recording.writes == []
+    await scene.world.advance(timedelta(seconds=1))
+    assert (await scene.world.certificate("web")).status.revision == 2
+
+
+async def test_a_renewal_time_that_cannot_be_is_corrected(scene: Scene) -> None:
+    right = (await scene.issue()).status.renewal_time
+    for wrong in ("2026-03-01T23:59:59Z", "2026-03-02T01:00:01Z", "2030-01-01T00:00:00Z", None):
+        changed = {"status": {"renewalTime": wrong}}
+        await scene.world.client.patch(CERTIFICATES, "web", "default", changed, subresource="status")
+        await scene.world.settle()
+        assert (await scene.world.certificate("web")).status.renewal_time == right
+
+
+async def test_a_changed_renew_before_moves_the_renewal_without_issuing(scene: Scene) -> None:
+    await scene.issue()
+    await scene.change_spec("web", renewBefore="240h")
+    status = (await scene.world.certificate("web")).status
+    assert status.renewal_time is not None
+    assert timedelta(0) <= status.renewal_time - (START + 80 * DAY) <= HOUR
+    assert status.revision == 1
+    await scene.change_spec("web", renewBefore=None, renewBeforePercentage=50)
+    status = (await scene.world.certificate("web")).status
+    assert status.renewal_time is not None
+    assert timedelta(0) <= status.renewal_time - (START + 45 * DAY) <= HOUR
+    assert status.revision == 1
+
+
+async def test_with_the_policy_disabled_time_alone_renews_nothing(scene: Scene) -> None:
+    certificate = await scene.issue(renewal=Renewal(policy="Disabled"))
+    assert certificate.status.renewal_time is None
+    await scene.world.advance(91 * DAY)
+    status = (await scene.world.certificate("web")).status
+    assert status.revision == 1
+    assert not await scene.world.is_ready("web")
+    await scene.change_spec("web", renewal={"policy": "RenewBefore"})
+    assert (await scene.world.certificate("web")).status.revision == 2
+
+
+async def test_a_clock_that_jumps_renews_at_once_what_is_due_and_each_once(scene: Scene) -> None:
+    await issue_many(scene, 12)
+    await scene.issue("year", duration="8760h")
+    # A laptop that was asleep: nobody saw the moments in between.
+    scene.world.clock.set_now(START + 70 * DAY)
+    await scene.world.settle()
+    for number in range(12):
+        status = (await scene.world.certificate(f"web-{number}")).status
+        assert (status.revision, status.not_before) == (2, START + 70 * DAY)
+    assert (await scene.world.certificate("year")).status.revision == 1
+    scene.world.recording.writes.clear()
+    await scene.world.advance(DAY)
+    assert scene.world.recording.writes == []
+
+
+async def test_a_clock_that_is_set_back_makes_no_storm(scene: Scene) -> None:
+    await scene.issue()
+    scene.world.recording.writes.clear()
+    scene.world.clock.set_now(START - 10 * DAY)
+    await scene.world.settle()
+    await scene.world.advance(9 * DAY)
+    assert scene.world.recording.writes == []
+    assert chain.readable((await scene.world.secret("web")).data["tls.crt"])[0].not_before == START
+
+
+async def test_what_is_due_at_the_start_is_renewed_once(scene: Scene) -> None:
+    await issue_many(scene, 12)
+    await scene.world.stop_controllers()
+    scene.world.clock.set_now(START + 70 * DAY)
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    for number in range(12):
+        assert (await scene.world.certificate(f"web-{number}")).status.revision == 2
+    # Seven each, and the deletion of the request before.
+    assert len(scene.world.recording.object_writes()) == 12 * 8
