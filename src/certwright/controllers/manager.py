@@ -27,6 +27,7 @@ from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
 from certwright.controllers.certificates.rules import Backoff
 from certwright.controllers.certificates.trigger import Trigger
+from certwright.controllers.certificates.upkeep import Upkeep
 from certwright.controllers.issuers import IssuerReconciler, view_of
 from certwright.controllers.signing import IssuerState, Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
@@ -76,6 +77,7 @@ class Controllers:
         namespace: str | None = None,
         backoff_minimum: timedelta = timedelta(hours=1),
         backoff_maximum: timedelta = timedelta(hours=32),
+        certificate_owner_references: bool = False,
         workers: int = _WORKERS,
         suffix: Callable[[int], str] = random_suffix,
     ) -> None:
@@ -90,7 +92,8 @@ class Controllers:
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
         self._controllers: list[Controller] = []
-        self._build_certificates(Backoff(minimum=backoff_minimum, maximum=backoff_maximum), suffix)
+        backoff = Backoff(minimum=backoff_minimum, maximum=backoff_maximum)
+        self._build_certificates(backoff, suffix, owner_references=certificate_owner_references)
         self._build_requests()
         self._build_signing_requests()
         self._build_issuers()
@@ -142,11 +145,14 @@ class Controllers:
         self._controllers.append(controller)
         return controller
 
-    def _build_certificates(self, backoff: Backoff, suffix: Callable[[int], str]) -> None:
+    def _build_certificates(
+        self, backoff: Backoff, suffix: Callable[[int], str], *, owner_references: bool
+    ) -> None:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace)
         trigger, keys, requests = Trigger(backoff), Keys(suffix), Requests()
-        issuing, readiness, revisions = Issuing(), Readiness(), Revisions()
+        issuing, upkeep = Issuing(owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
+        readiness, revisions = Readiness(), Revisions()
         on = self._enabled
         reconciler = CertificateReconciler(
             deciders=_rows(
@@ -154,6 +160,7 @@ class Controllers:
                 (table.TRIGGER, trigger),
                 (table.KEYS, keys),
                 (table.ISSUING, issuing),
+                (table.ISSUING, upkeep),
                 (table.READINESS, readiness),
             ),
             actors=_rows(
@@ -161,9 +168,10 @@ class Controllers:
                 (table.KEYS, keys),
                 (table.REQUESTS, requests),
                 (table.ISSUING, issuing),
+                (table.ISSUING, upkeep),
                 (table.REVISIONS, revisions),
             ),
-            wakers=_rows(on, (table.TRIGGER, trigger), (table.READINESS, readiness)),
+            wakers=_rows(on, (table.TRIGGER, trigger), (table.ISSUING, upkeep), (table.READINESS, readiness)),
             caches=caches,
             facts=facts,
             hands=Hands(self._client, caches, facts, self._workshop, self._recorder),
@@ -174,6 +182,7 @@ class Controllers:
         )
         queue = self._controller("certificates", reconciler.reconcile).queue
         self._wire_certificates(queue)
+        caches.secrets.add_handler(_waking(queue.add, reconciler.dependents.of))
         authorities.on_change(queue.add)
 
     def _wire_certificates(self, queue: WorkQueue[ObjectKey]) -> None:

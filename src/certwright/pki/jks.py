@@ -6,10 +6,12 @@ Source: the format as OpenJDK reads it (`sun.security.provider.JavaKeyStore`, `K
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import struct
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from certwright.pki import der
 
@@ -18,6 +20,7 @@ _PRIVATE_KEY, _TRUSTED_CERTIFICATE = 1, 2
 _PROTECTOR = "1.3.6.1.4.1.42.2.17.1.1"
 # What Sun mixes into the digest of the whole file.
 _WHITENER = b"Mighty Aphrodite"
+_DIGEST = 20
 
 
 def key_store(
@@ -84,9 +87,91 @@ def _text(text: str) -> bytes:
 def _protect(key: bytes, password: str) -> bytes:
     """Sun's key protector: the key xor a chain of SHA-1 digests, between the salt and a digest of the key."""
     secret, salt = password.encode("utf-16-be"), os.urandom(20)
+    return salt + _mixed(key, secret, salt) + hashlib.sha1(secret + key).digest()  # noqa: S324 - the format's
+
+
+def _mixed(text: bytes, secret: bytes, salt: bytes) -> bytes:
     stream, digest = bytearray(), salt
-    while len(stream) < len(key):
+    while len(stream) < len(text):
         digest = hashlib.sha1(secret + digest).digest()  # noqa: S324 - the format's
         stream += digest
-    mixed = bytes(a ^ b for a, b in zip(key, stream, strict=False))
-    return salt + mixed + hashlib.sha1(secret + key).digest()  # noqa: S324 - the format's
+    return bytes(a ^ b for a, b in zip(text, stream, strict=False))
+
+
+class KeyEntry(NamedTuple):
+    """A private key (PKCS#8 DER) with its chain (DER, leaf first)."""
+
+    alias: str
+    key_pkcs8: bytes = b""
+    chain: tuple[bytes, ...] = ()
+
+
+class Opened(NamedTuple):
+    """What a file holds."""
+
+    keys: tuple[KeyEntry, ...]
+    trusted: tuple[tuple[str, bytes], ...]
+
+
+def open_store(data: bytes, *, password: str) -> Opened:
+    """Read a file whose keys are under the password of the file, as `key_store` makes it.
+
+    Raises `ValueError` where it is not such a file, or the password is another one.
+    """
+    content, digest = data[:-_DIGEST], data[-_DIGEST:]
+    whole = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + content).digest()  # noqa: S324 - the format's
+    if not hmac.compare_digest(whole, digest):
+        raise ValueError("the file is damaged, or the password is wrong")
+    reader = _Reader(content)
+    magic, version, count = reader.number(4), reader.number(4), reader.number(4)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise ValueError("not a JKS file of version 2")
+    keys, trusted = [], []
+    for _ in range(count):
+        tag, alias, _ = reader.number(4), reader.text(), reader.take(8)
+        if tag == _PRIVATE_KEY:
+            protected = reader.counted()
+            chain = tuple(reader.certificate() for _ in range(reader.number(4)))
+            keys.append(KeyEntry(alias, _unprotect(protected, password), chain))
+        else:
+            trusted.append((alias, reader.certificate()))
+    return Opened(tuple(keys), tuple(trusted))
+
+
+class _Reader:
+    """Takes a file apart from its beginning."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        found = self._content[self._at : self._at + size]
+        if len(found) < size:
+            raise ValueError("the file ends too early")
+        self._at += size
+        return found
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def counted(self) -> bytes:
+        return self.take(self.number(4))
+
+    def text(self) -> str:
+        # Only compared with what `_text` writes: the two surrogates of one character may stay apart.
+        return self.take(self.number(2)).decode("utf-8", "surrogatepass")
+
+    def certificate(self) -> bytes:
+        self.text()
+        return self.counted()
+
+
+def _unprotect(protected: bytes, password: str) -> bytes:
+    _, hidden = der.read(der.read(protected)[0].content)
+    salt, mixed, check = hidden.content[:20], hidden.content[20:-20], hidden.content[-20:]
+    secret = password.encode("utf-16-be")
+    key = _mixed(mixed, secret, salt)
+    if hashlib.sha1(secret + key).digest() != check:  # noqa: S324 - the format's
+        raise ValueError("the key is under another password than the file")
+    return key

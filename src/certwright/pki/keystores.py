@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from certwright.pki import jks, pkcs12
 from certwright.pki.errors import BadCertificate, BadKey, border
-from certwright.pki.keys import load_private_key
+from certwright.pki.keys import load_private_key, public_key_der
 from certwright.pki.pkcs12 import Profile
 
 DEFAULT_ALIAS = "certificate"
@@ -57,6 +57,62 @@ def pkcs12_files(
         if not authorities:
             return made, None
         return made, pkcs12.trust_store(_named(authorities), password=password, profile=chosen)
+
+
+def jks_fits(
+    made: bytes,
+    trust: bytes | None,
+    *,
+    key_pem: bytes,
+    chain_pem: bytes,
+    ca_pem: bytes,
+    password: str,
+    alias: str,
+) -> bool:
+    """Whether these files are what `jks_files` would make, but for salt and dates."""
+    trusted = {_der(item) for item in _certificates(ca_pem)}
+    chain = tuple(_der(item) for item in _certificates(chain_pem))
+    try:
+        opened = jks.open_store(made, password=password)
+        held = jks.open_store(trust, password=password).trusted if trust is not None else ()
+    except (ValueError, IndexError):
+        return False
+    return (
+        opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(key_pem), chain),)
+        and {item for _, item in opened.trusted} == trusted
+        and {item for _, item in held} == trusted
+        and (trust is not None) == bool(trusted)
+    )
+
+
+def pkcs12_fits(
+    made: bytes,
+    trust: bytes | None,
+    *,
+    key_pem: bytes,
+    chain_pem: bytes,
+    ca_pem: bytes,
+    password: str,
+    profile: str,
+) -> bool:
+    """Whether these files are what `pkcs12_files` would make, but for salt. Takes some milliseconds."""
+    authorities = set(_certificates(ca_pem))
+    leaf, *others = _certificates(chain_pem)
+    chosen = Profile(profile or Profile.LEGACY_RC2)
+    try:
+        opened = pkcs12.open_store(made, password=password)
+        held = pkcs12.open_store(trust, password=password).others if trust is not None else frozenset()
+        profiles = {pkcs12.profile_of(file) for file in (made, trust) if file is not None}
+    except (ValueError, IndexError):
+        return False
+    return (
+        opened.key_der == public_key_der(load_private_key(key_pem))
+        and opened.leaf == leaf
+        and opened.others == {*others, *authorities} - {leaf}
+        and held == authorities
+        and (trust is not None) == bool(authorities)
+        and profiles == {chosen}
+    )
 
 
 def _named(authorities: list[x509.Certificate]) -> list[tuple[str, x509.Certificate]]:

@@ -18,8 +18,10 @@ import hmac
 import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives import hashes, padding, serialization
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
@@ -37,6 +39,8 @@ _PBMAC1 = "1.2.840.113549.1.5.14"
 _PBKDF2 = "1.2.840.113549.1.5.12"
 _HMAC_SHA256 = "1.2.840.113549.2.9"
 _SHA1 = "1.3.14.3.2.26"
+_PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+_SHA256 = "2.16.840.1.101.3.4.2.1"
 
 
 class Profile(StrEnum):
@@ -46,6 +50,35 @@ class Profile(StrEnum):
     LEGACY_DES = "LegacyDES"
     MODERN_2023 = "Modern2023"
     MODERN_2026 = "Modern2026"
+
+
+class Opened(NamedTuple):
+    """What a file holds. `key_der` is the public half of its private key (SubjectPublicKeyInfo)."""
+
+    key_der: bytes
+    leaf: x509.Certificate | None
+    others: frozenset[x509.Certificate]
+
+
+def open_store(pfx: bytes, *, password: str) -> Opened:
+    """Read a file of any profile. Raises `ValueError` where it cannot be, or the password is another one."""
+    try:
+        found = pkcs12.load_pkcs12(pfx, password.encode())
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from None
+    key = found.key
+    public = key.public_key().public_bytes(*_PUBLIC) if key is not None else b""
+    leaf = found.cert.certificate if found.cert is not None else None
+    return Opened(public, leaf, frozenset(item.certificate for item in found.additional_certs) - {leaf})
+
+
+def profile_of(pfx: bytes) -> Profile | None:
+    """The profile that a file was made with; None for none of ours. Raises `ValueError` for no such file."""
+    safe, mac = der.read(der.read(pfx)[0].content)[1:3]
+    algorithm = der.read(der.read(der.read(mac.content)[0].content)[0].content)[0].whole
+    if algorithm == der.oid(_SHA1):
+        return Profile.LEGACY_RC2 if der.oid(_RC2_40) in safe.whole else Profile.LEGACY_DES
+    return {der.oid(_SHA256): Profile.MODERN_2023, der.oid(_PBMAC1): Profile.MODERN_2026}.get(algorithm)
 
 
 Write = Callable[[serialization.KeySerializationEncryption], bytes]
@@ -161,7 +194,8 @@ def _pbmac1(safe: bytes, password: str) -> bytes:
     )
     algorithm = der.sequence(der.oid(_PBMAC1), der.sequence(derivation, prf))
     digest = der.octets(hmac.digest(key, safe, "sha256"))
-    return der.sequence(der.sequence(algorithm, digest), der.octets(b"NOT USED"), der.integer(1))
+    # The count of iterations is 1 here, its default, which DER leaves out (X.690 §11.5).
+    return der.sequence(der.sequence(algorithm, digest), der.octets(b"NOT USED"))
 
 
 def _derive(password: str, salt: bytes, *, purpose: int, size: int) -> bytes:

@@ -67,5 +67,5 @@ COMBINED_PEM_KEY: Final = "tls-combined.pem"
 TLS_SECRET_TYPE: Final = "kubernetes.io/tls"  # noqa: S105 - a name, no password
 
 SECRET_FIELD_MANAGER: Final = "cert-manager-certificates-issuing"  # noqa: S105 - a name, no password
-"""In whose name the target Secret is written (`metadata.managedFields`): cert-manager's, so that either program
-takes over the Secrets of the other."""
+"""In whose name the target Secret is written (`metadata.managedFields`): cert-manager's, so that either
+program takes over the Secrets of the other."""

@@ -52,7 +52,7 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        self._keys: _Lru[bytes, KeyFacts | str] = _Lru(_REMEMBERED)
+        self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
 
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
@@ -87,20 +87,25 @@ def _read_key(pem: bytes) -> KeyFacts | str:
         return str(error)
 
 
-class _Lru(Generic[K, V]):
+class Lru(Generic[K, V]):
     """The `size` values that were asked for last."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[K, V] = OrderedDict()
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
     def get(self, key: K) -> V | None:
+        """The value, or None."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
         return value
 
     def put(self, key: K, value: V) -> V:
+        """Keep the value, and give it back."""
         self._values[key] = value
         self._values.move_to_end(key)
         if len(self._values) > self._size:

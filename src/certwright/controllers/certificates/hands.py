@@ -7,11 +7,16 @@ judges it (our own, from before a crash; or somebody else's).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches
+from certwright.controllers.certificates import keystores
 from certwright.controllers.certificates.draft import EventType
 from certwright.controllers.certificates.facts import Facts, KeyFacts
-from certwright.controllers.certificates.target import Content, configuration
+from certwright.controllers.certificates.keystores import Store, Verdicts
+from certwright.controllers.certificates.target import Content, Pair, configuration
 from certwright.engine.recorder import Recorder
 from certwright.kit.workshop import Workshop
 from certwright.pki import csr, keys
@@ -39,6 +44,7 @@ class Hands:
         self._facts = facts
         self._workshop = workshop
         self._recorder = recorder
+        self._fitting = Verdicts()
 
     async def create_secret(self, secret: Secret) -> None:
         """Create the Secret, or read the one of that name."""
@@ -55,6 +61,23 @@ class Hands:
         made = await self._client.apply(SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=True)
         self._caches.secrets.put(made)
         return made
+
+    async def make_keystores(self, stores: Sequence[Store], pair: Pair, now: datetime) -> dict[str, bytes]:
+        """The files of these key stores. Raises `Blocked` where one cannot be made."""
+        if not stores:
+            return {}
+        made = await self._workshop.run(lambda: keystores.make(stores, pair, now))
+        for store in stores:
+            self._fitting.remember(store, pair, made, fits=True)
+        return made
+
+    async def keystore_fits(self, store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
+        """Whether the files of this key store in `data` are as wanted."""
+        known = self._fitting.known(store, pair, data)
+        if known is None:
+            known = await self._workshop.run(lambda: keystores.fits(store, pair, data))
+            self._fitting.remember(store, pair, data, fits=known)
+        return known
 
     async def delete_secret(self, secret: Secret) -> None:
         """Delete this very Secret, not another one of its name."""

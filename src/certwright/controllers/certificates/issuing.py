@@ -12,12 +12,12 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import target, trust
+from certwright.controllers.certificates import keystores, target, trust
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Hands, owner_reference
 from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.controllers.certificates.target import Content, Pair
+from certwright.controllers.certificates.target import Pair
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
 from certwright.resources.request import CertificateRequest
@@ -27,7 +27,13 @@ ISSUED = "The certificate has been successfully issued"
 
 
 class Issuing:
-    """Ends an issuance, one way or the other."""
+    """Ends an issuance, one way or the other.
+
+    `owns_secrets` lets the target Secrets go with their Certificates (`--enable-certificate-owner-ref`).
+    """
+
+    def __init__(self, *, owns_secrets: bool = False) -> None:
+        self._owns_secrets = owns_secrets
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Complete the issuance once the Secret holds it, fail it, or say what it waits for."""
@@ -54,8 +60,24 @@ class Issuing:
         if (taken := secret_belongs_to_another(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
         pair = _pair_of(request, snapshot, hands)
-        await hands.apply_secret(snapshot.certificate, snapshot.secret, _content(pair, snapshot))
+        await self._store(pair, snapshot, hands)
         return True
+
+    async def _store(self, pair: Pair, snapshot: Snapshot, hands: Hands) -> None:
+        certificate = snapshot.certificate
+        wanted = keystores.wanted(certificate.spec, snapshot.passwords)
+        for blocked in wanted.missing.values():
+            raise blocked
+        found = snapshot.facts.certificate(pair.chain_pem)
+        content = target.wanted_content(
+            certificate,
+            pair,
+            found if isinstance(found, CertificateFacts) else None,
+            issuer=target.issuer_annotations(certificate),
+            keystores=await hands.make_keystores(wanted.stores, pair, snapshot.now),
+            owner=owner_reference(certificate) if self._owns_secrets else None,
+        )
+        await hands.apply_secret(certificate, snapshot.secret, content)
 
 
 def _pair_of(request: CertificateRequest, snapshot: Snapshot, hands: Hands) -> Pair:
@@ -66,12 +88,6 @@ def _pair_of(request: CertificateRequest, snapshot: Snapshot, hands: Hands) -> P
         chain_pem=request.status.certificate,
         ca_pem=trust.at_issuance(snapshot, request.status.ca),
     )
-
-
-def _content(pair: Pair, snapshot: Snapshot) -> Content:
-    found = snapshot.facts.certificate(pair.chain_pem)
-    facts = found if isinstance(found, CertificateFacts) else None
-    return target.wanted_content(snapshot.certificate, pair, facts, keystores={}, owner=None)
 
 
 def is_issued(request: CertificateRequest) -> bool:

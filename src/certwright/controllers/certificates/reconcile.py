@@ -8,7 +8,7 @@ something must be waited for. So a kill between any two writes leaves what an or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -19,12 +19,15 @@ from certwright.controllers.caches import Caches, owner_value, secret_value
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import Facts
 from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.dependents import Dependents
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
+from certwright.resources.core import Secret
 from certwright.resources.errors import Forbidden, Invalid, NotFound
 from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.table import CERTIFICATES
@@ -33,6 +36,7 @@ from certwright.resources.table import CERTIFICATES
 _MAX_ROUNDS = 30
 
 
+_NO_SECRETS: Mapping[str, Secret] = {}
 _worked_on: ContextVar[ObjectKey | None] = ContextVar("certificate that is worked on", default=None)
 
 
@@ -88,6 +92,7 @@ class CertificateReconciler:
         authority_of: Callable[[Certificate], tuple[CertificateFacts, ...]],
         now: Callable[[], datetime],
     ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
         self._deciders = deciders
         self._actors = actors
         self._wakers = wakers
@@ -113,6 +118,7 @@ class CertificateReconciler:
             certificate = self._caches.certificates.cache.get(key)
         for _ in range(_MAX_ROUNDS):
             if certificate is None or certificate.metadata.deletion_timestamp is not None:
+                self.dependents.keep_only(key, ())
                 return Result()
             snapshot = await self._round(self._snapshot(certificate))
             if snapshot is not None:
@@ -182,7 +188,18 @@ class CertificateReconciler:
             named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
             rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
             find_authority=partial(self._authority_of, certificate),
+            passwords=self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
         )
+
+    def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
+        meta, found = certificate.metadata, {}
+        keys = [ObjectKey(meta.namespace, name) for name in password_secrets(certificate.spec)]
+        for key in keys:
+            self.dependents.add(meta.key, key)
+            if (secret := self._caches.secrets.cache.get(key)) is not None:
+                found[key.name] = secret
+        self.dependents.keep_only(meta.key, keys)
+        return found
 
     async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> bool:
         """Delete what a Certificate of this name left behind when it was deleted; whether there was any.

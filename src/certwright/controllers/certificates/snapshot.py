@@ -5,8 +5,8 @@ Taken from the local copies, never from the network; frozen, so that every rule 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -25,7 +25,8 @@ class Snapshot:
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`. `find_authority` looks up the CA certificates of the issuer that the spec names.
+    `secretName`. `find_authority` looks up the CA certificates of the issuer that the spec names. `passwords`
+    are the Secrets that passwords of key stores come from, by name, as far as they exist.
     """
 
     certificate: Certificate
@@ -37,6 +38,7 @@ class Snapshot:
     named_key: Secret | None = None
     rivals: tuple[Certificate, ...] = ()
     find_authority: Callable[[], tuple[CertificateFacts, ...]] = tuple
+    passwords: Mapping[str, Secret] = field(default_factory=dict)
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""

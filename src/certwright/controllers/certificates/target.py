@@ -75,10 +75,12 @@ def wanted_content(
     pair: Pair,
     facts: CertificateFacts | None,
     *,
+    issuer: Mapping[str, str],
     keystores: Mapping[str, bytes],
     owner: OwnerReference | None,
 ) -> Content:
-    """Our part of the Secret around this pair. `facts` are those of its certificate."""
+    """Our part of the Secret around this pair. `facts` are those of its certificate, `issuer` the annotations
+    that say who signed it for whom."""
     template = certificate.spec.secret_template
     ca = {names.CA_CERT_KEY: pair.ca_pem} if pair.ca_pem else {}
     return Content(
@@ -92,7 +94,7 @@ def wanted_content(
         labels={**(template.labels if template else {}), names.FAO_LABEL: "true"},
         annotations={
             **(template.annotations if template else {}),
-            **issuer_annotations(certificate),
+            **issuer,
             **(certificate_annotations(facts) if facts else {}),
         },
         owner=owner,
