@@ -324,6 +324,17 @@ async def test_match_conditions_decide_before_the_call(api: Api, hooks: WebhookS
     )
 
 
+async def test_a_condition_may_ask_what_is_allowed(api: Api, hooks: WebhookServer) -> None:
+    asks = "authorizer.serviceAccount('default', 'nobody').group('').resource('configmaps').check('get')"
+    conditions = [
+        {"name": "may", "expression": "authorizer.requestResource.check('breakglass').allowed()"},
+        {"name": "another-may-not", "expression": f"!{asks}.allowed()"},
+    ]
+    await register(api, "Validating", hooks.hook(matchConditions=conditions))
+    assert (await make(api)).status == 201
+    assert len(hooks.reviews) == 1
+
+
 async def test_a_condition_that_fails_is_passed_over_where_failures_are_ignored(
     api: Api, hooks: WebhookServer
 ) -> None:

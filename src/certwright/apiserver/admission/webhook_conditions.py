@@ -1,29 +1,37 @@
 """Match conditions: CEL expressions that keep a request from a webhook before it is called.
 
-They see `object`, `oldObject` and `request`; `authorizer` is not there, and a condition that asks it cannot
-be evaluated.
+They see `object`, `oldObject` and `request`, and may ask `authorizer` what the user, or a service account, is
+allowed to do.
 
 Source: Kubernetes documentation, "Dynamic Admission Control", matchConditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from certwright.apiserver.admission.webhook_config import Hook
 from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import Json, decode_json, encode_json
+from certwright.apiserver.users.auth import Action
+from certwright.apiserver.users.authorizer import Authorizer
+from certwright.kit.exchange import Identity
 from certwright.resources.errors import Details, FieldError, Forbidden, invalid, required
 
-_VARIABLES = ("object", "oldObject", "request")
+if TYPE_CHECKING:
+    from certwright.apiserver.schemas.cel_authz import Question
+
+_VARIABLES = ("object", "oldObject", "request", "authorizer", "authorizer.requestResource")
 _MAX_KEPT = 1000
 
 
 class Conditions:
-    """Evaluates match conditions, compiled once each."""
+    """Evaluates match conditions, compiled once each. `authorizer` is what they may ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorizer: Callable[[], Authorizer]) -> None:
+        self._authorizer = authorizer
         self._compiled: dict[str, Any] = {}
 
     def hold(self, hook: Hook, call: Call, request: Json) -> bool:
@@ -35,15 +43,41 @@ class Conditions:
         request = decode_json(encode_json(request))
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors: list[str] = []
-        for _name, expression in hook.conditions:
-            value = self._value(expression, data, errors)
-            if value is False:
-                return False
+        if hook.conditions and not self._all_hold(hook, call, data, errors):
+            return False
         if not errors:
             return True
         if hook.fails_closed:
             raise _forbidden(call, request, errors)
         return False
+
+    def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str]) -> bool:
+        """Whether none is false."""
+        # See `_value`.
+        from certwright.apiserver.schemas import cel_authz
+
+        route = call.route
+        data["authorizer"] = cel_authz.AUTHORIZER
+        data["authorizer.requestResource"] = cel_authz.request_resource(
+            route.group, route.plural, route.subresource, route.namespace, route.name
+        )
+        with cel_authz.asking(partial(self._decide, call.user)):
+            return all(self._value(text, data, errors) is not False for _name, text in hook.conditions)
+
+    def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
+        if question.account:
+            namespace, _, name = question.account.partition("/")
+            user = service_account(namespace, name)
+        action = Action(
+            question.verb,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name,
+            question.path,
+        )
+        return self._authorizer().explain(user, action)
 
     def _value(self, expression: str, data: Json, errors: list[str]) -> Any:
         # The library takes 12 MB: only who has conditions pays for it.
@@ -90,3 +124,9 @@ def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:
         f'{definition.resource} "{name}" is forbidden: {text}',
         details=Details(name=name, group=definition.group, kind=definition.plural),
     )
+
+
+def service_account(namespace: str, name: str) -> Identity:
+    """A service account as a user (Kubernetes documentation, "Authenticating")."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return Identity(f"system:serviceaccount:{namespace}:{name}", groups=groups)

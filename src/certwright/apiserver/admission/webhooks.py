@@ -82,7 +82,7 @@ class Webhooks:
         self._backend = backend
         self._client = WebhookClient(self._external_name)
         self._conversions = Conversions(self._client)
-        self._conditions = Conditions()
+        self._conditions = Conditions(lambda: backend.authorizer)
         self._sides: dict[Side, _SideHooks] = {"mutating": _SideHooks(), "validating": _SideHooks()}
         self._generation = -1
 
