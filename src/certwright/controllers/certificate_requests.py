@@ -63,13 +63,14 @@ class RequestReconciler:
         self._recorder = recorder
         self._workshop = workshop
         self._now = now
-        self._told: set[str] = set()
+        self._told: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one request. Raises what the write raises."""
         request = self._requests.cache.get(key)
         if request is None or request.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
+            self._told.pop(key, None)
             return Result()
         draft = approval.approve(request, self._now()) if self._approves else request
         try:
@@ -125,9 +126,9 @@ class RequestReconciler:
     def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
         meta = request.metadata
         created = meta.creation_timestamp
-        if meta.uid in self._told or created is None or self._now() - created > _NEW:
+        if self._told.get(meta.key) == meta.uid or created is None or self._now() - created > _NEW:
             return
-        self._told.add(meta.uid)
+        self._told[meta.key] = meta.uid
         self._event(request, Told("Normal", "WaitingForApproval", WAITING))
 
     def _event(self, request: CertificateRequest, told: Told) -> None:
