@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.accepting import accept
 from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.registry import Registry
 from certwright.kit.clock import TestClock
@@ -71,21 +72,22 @@ def bars(*path: str | int, value: Any = None) -> Json:
     return crd
 
 
-def put(registry: Registry, crd: Json, old: Json | None = None) -> list[str]:
+def put(
+    registry: Registry, crd: Json, old: Json | None = None, *, others: tuple[Json, ...] = ()
+) -> list[str]:
     """What a write does; returns the errors, and serves the kind when there are none."""
     definition = registry.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
     assert definition is not None
     assert definition.schema.process(crd) == []
-    errors = definition.schema.validate(crd)
-    if not errors:
-        if old is None:
-            definition.strategy.prepare_create(crd)
-        else:
-            definition.strategy.prepare_update(crd, old)
-        errors = definition.strategy.validate(crd, old)
-    if not errors:
-        registry.put_crd(crd)
-    return [str(error) for error in errors]
+    if errors := definition.schema.validate(crd, old):
+        return [str(error) for error in errors]
+    if old is None:
+        definition.strategy.prepare_create(crd)
+    else:
+        definition.strategy.prepare_update(crd, old)
+    accept(crd, others)
+    registry.put_crd(crd)
+    return []
 
 
 def condition(crd: Json, kind: str) -> Json:
@@ -428,7 +430,7 @@ def test_versions_must_have_different_names(registry: Registry) -> None:
     assert any("must contain unique version names" in error for error in put(registry, crd))
 
 
-def test_a_definition_is_established_by_the_write_that_creates_it(registry: Registry) -> None:
+def test_a_definition_is_completed_and_established(registry: Registry) -> None:
     crd = bars()
     assert put(registry, crd) == []
     assert crd["spec"]["names"] == {"plural": "bars", "singular": "bar", "kind": "Bar", "listKind": "BarList"}
@@ -494,10 +496,11 @@ def test_all_versions_share_their_rows_and_the_newest_is_preferred(registry: Reg
 
 
 def test_names_that_are_taken_are_not_accepted(registry: Registry) -> None:
-    assert put(registry, bars()) == []
+    first = bars()
+    assert put(registry, first) == []
     other = bars("spec", "names", value={"plural": "bazes", "kind": "Bar", "shortNames": ["bars"]})
     other["metadata"]["name"] = "bazes.example.com"
-    assert put(registry, other) == []
+    assert put(registry, other, others=(first,)) == []
     refused = condition(other, "NamesAccepted")
     assert (refused["status"], refused["reason"]) == ("False", "ListKindConflict")
     assert refused["message"] == '"BarList" is already in use'

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver.accepting import serve
 from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.registry import Registry, version_rank
 from certwright.apiserver.representations import discovery
@@ -24,11 +25,8 @@ AGGREGATED = (
 @pytest.fixture
 def registry() -> Registry:
     made = make_registry(TestClock())
-    kind = made.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    assert kind is not None
     for crd in copy.deepcopy(custom_resource_definitions()):
-        kind.strategy.prepare_create(crd)
-        made.put_crd(crd)
+        serve(made, crd)
     return made
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver.accepting import serve
 from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.kinds.native import NativeSchema
 from certwright.apiserver.kinds.native_openapi import components
@@ -28,11 +29,8 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 @pytest.fixture
 def registry() -> Registry:
     made = make_registry(TestClock())
-    kind = made.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    assert kind is not None
     for crd in copy.deepcopy(custom_resource_definitions()):
-        kind.strategy.prepare_create(crd)
-        made.put_crd(crd)
+        serve(made, crd)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -133,10 +134,22 @@ async def test_a_deprecated_version_warns(api: Api, version: Json, warning: str)
     assert answer.headers["warning"] == f'299 - "{warning}"'
 
 
+async def until_reason(api: Api, reason: str) -> None:
+    """Wait until the definition gives that reason for its deletion."""
+    for _ in range(100):
+        crd = await api.ok("GET", f"{CRDS}/foos.example.com")
+        if crd["status"]["conditions"][-1]["reason"] == reason:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(crd["status"])
+
+
 async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(foos: Api) -> None:
     held = {"metadata": {"finalizers": ["example.com/wait"]}}
     await foos.ok("PATCH", f"{BASE}/x", held, content_type=MERGE)
-    await foos.ok("DELETE", f"{CRDS}/foos.example.com")
+    marked = await foos.ok("DELETE", f"{CRDS}/foos.example.com")
+    assert marked["status"]["conditions"][-1]["reason"] == "InstanceDeletionPending"
+    await until_reason(foos, "InstanceDeletionInProgress")
     crd = await foos.ok("GET", f"{CRDS}/foos.example.com")
     condition = next(one for one in crd["status"]["conditions"] if one["type"] == "Terminating")
     assert (condition["status"], condition["reason"]) == ("True", "InstanceDeletionInProgress")

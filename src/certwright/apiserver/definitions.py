@@ -14,6 +14,7 @@ from certwright.apiserver.schemas.schema import Schema
 from certwright.apiserver.verbs import names
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError
+from certwright.store.contract import Row
 
 if TYPE_CHECKING:
     from certwright.apiserver.crds.conversion import Conversion
@@ -131,7 +132,7 @@ class ResourceDefinition:
     unconditional_update: bool = False
     virtual: bool = False
     stored_as: str = ""
-    body_out: Callable[[bytes], bytes] | None = None
+    body_out: Callable[[Row], bytes] | None = None
     body_in: Callable[[bytes], bytes] | None = None
     stored_version: str = ""
     bucket: str = field(init=False)

@@ -33,17 +33,18 @@ def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
 
 def whole(definition: ResourceDefinition, row: Row) -> bytes:
     """A row as the JSON of its object in the version of `definition`."""
-    return splice(definition.prefix, row.meta, _body(definition, row))
+    return splice(definition.prefix, row.meta, body(definition, row))
 
 
-def _body(definition: ResourceDefinition, row: Row) -> bytes:
-    return row.body if definition.body_out is None else definition.body_out(row.body)
+def body(definition: ResourceDefinition, row: Row) -> bytes:
+    """The second byte string of a row's object in the version of `definition`."""
+    return row.body if definition.body_out is None else definition.body_out(row)
 
 
 def to_object(definition: ResourceDefinition, row: Row) -> Json:
     """A row as a fresh object that may be changed; its managed fields stay bytes."""
     meta, cut, managed = row.meta.partition(_MANAGED_OPENING)
-    found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, _body(definition, row)))
+    found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, body(definition, row)))
     if cut:
         found["metadata"][MANAGED] = msgspec.Raw(b"[" + managed[:-1])
     return found

@@ -25,6 +25,7 @@ from certwright.apiserver.background.namespaces import BOOTSTRAP, Namespaces
 from certwright.apiserver.background.termination import ServedKinds, Termination
 from certwright.apiserver.crds import scale
 from certwright.apiserver.crds.conversion import Conversions
+from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
@@ -46,6 +47,7 @@ from certwright.apiserver.users.service_accounts import ServiceAccounts
 from certwright.apiserver.users.tokens import JWKS_PATH, TokenIssuer
 from certwright.apiserver.verbs import creates, deletes, forms, reads
 from certwright.apiserver.verbs import updates as verbs
+from certwright.apiserver.verbs.options import check_timeout
 from certwright.apiserver.verbs.watch import Watches
 from certwright.kit import ids
 from certwright.kit.clock import Clock
@@ -63,6 +65,7 @@ from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
+_WRITES = frozenset({"create", "update", "patch"})
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 
@@ -127,6 +130,8 @@ class ApiServer:
         self._aggregation = Aggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
         self._backend.observers += [self._contents, self._aggregation, self._expiry]
+        self._controllers = DefinitionControllers(self._backend)
+        self._backend.observers.insert(0, self._controllers)
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
         self._metrics = Metrics(store, self._watched)
@@ -245,6 +250,7 @@ class ApiServer:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         user = act_as(user, request.headers, self._backend.authorizer)
         path, query = split_target(request.target)
+        check_timeout(query)
         route = parse_path(path)
         if route is None:
             return await self._answer_path(request, user, path)
@@ -273,8 +279,10 @@ class ApiServer:
             response = await run(self._backend, call)
         except ApiError as error:
             return await _convert_failure(request, forms.failure(error, call.warnings))
-        if form.shape is Shape.PARTIAL and (refusal := await refusals.in_wrong_number(call, response)):
+        if form.shape is not Shape.WHOLE and (refusal := await refusals.unfit(call, response)):
             return await _convert_failure(request, refusal)
+        if definition.is_crd and verb in _WRITES and not call.dry_run:
+            await self._controllers.settle(route.name or _name_in(response))
         return response if form.wire == JSON else await _convert(call, response)
 
     def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
@@ -379,6 +387,14 @@ async def _convert(call: Call, response: Response) -> Response:
     from certwright.apiserver.representations import encodings
 
     return await encodings.convert(call, response)
+
+
+def _name_in(created: Response) -> str:
+    """The name of the object that was created, whatever form it is shown in."""
+    shown: Any = decode_json(created.body)
+    rows = shown.get("rows")
+    found: str = (rows[0]["object"] if rows else shown)["metadata"]["name"]
+    return found
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:

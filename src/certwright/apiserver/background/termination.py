@@ -16,6 +16,7 @@ from certwright.apiserver.background.gc import one_per_bucket
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import is_terminating
 from certwright.apiserver.background.remains import Remains
+from certwright.apiserver.crds import crd_controllers, crd_status
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.verbs.deletes import CRD_CLEANUP, every_row, remove
 from certwright.apiserver.verbs.shaping import is_released
@@ -73,6 +74,8 @@ class Termination:
             while True:
                 moved.clear()
                 try:
+                    if definition.is_crd:
+                        await self._say_underway(definition, key)
                     remains = await self._empty(definition, key)
                     if not remains.objects and await self._release(definition, key):
                         return
@@ -124,6 +127,17 @@ class Termination:
         last, gone = await remove(self._backend, resource, current)
         return None if gone else last
 
+    async def _say_underway(self, definition: ResourceDefinition, key: Key) -> None:
+        """Say in a CustomResourceDefinition's status that its objects are being deleted."""
+        row = await self._backend.store.latest(key)
+        obj = objects.to_object(definition, row) if row is not None else None
+        if row is None or obj is None or CRD_CLEANUP not in obj["metadata"].get("finalizers", ()):
+            return
+        status = crd_status.with_deletion(obj, self._backend.timestamp())
+        if status != obj["status"]:
+            obj = crd_controllers.with_status(self._backend, definition, obj, status)
+            await self._backend.put(definition, key, objects.columns(obj), previous=row)
+
     async def _release(self, definition: ResourceDefinition, key: Key) -> bool:
         """Take away what held it; whether it is gone (somebody else's finalizer may still be there)."""
         backend = self._backend
@@ -134,12 +148,17 @@ class Termination:
         changed = _without_own_finalizer(obj)
         if is_released(obj):
             buckets = [resource.bucket for resource in self._contents(definition, key)]
-            await backend.delete(definition, row, objects.columns(obj))
+            # Watchers see a definition as it was, as it is let go of by an update of its status.
+            last = objects.last_words(row) if definition.is_crd else objects.columns(obj)
+            await backend.delete(definition, row, last)
             if definition.is_crd:
                 for bucket in buckets:
                     self._closed(bucket)
             return True
         if changed:
+            if definition.is_crd:
+                status = crd_status.with_deleted(obj, backend.timestamp())
+                obj = crd_controllers.with_status(backend, definition, obj, status)
             await backend.put(definition, key, objects.columns(obj), previous=row)
         return False
 

@@ -6,6 +6,7 @@ Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-api
 
 from __future__ import annotations
 
+from certwright.apiserver.crds import crd_status
 from certwright.apiserver.crds.crd_versions import version_errors
 from certwright.apiserver.definitions import Json
 from certwright.apiserver.kinds.registration_kinds import client_errors
@@ -13,27 +14,38 @@ from certwright.apiserver.verbs import names as name_rules
 from certwright.resources.errors import FieldError, forbidden, invalid, not_supported, required
 
 _SCOPES = ("Cluster", "Namespaced")
-_APPROVAL = "api-approved.kubernetes.io"
 
 
 def validate(new: Json, old: Json | None) -> list[FieldError]:
-    """What is wrong with a definition (whose fields have the right types and defaults)."""
+    """What is wrong with a definition, which was read and completed; `old` is what it was before."""
     spec = new["spec"]
-    wanted = f"{spec['names']['plural']}.{spec['group']}"
-    name = new["metadata"].get("name", "")
-    errors = []
-    if name != wanted:
-        errors.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    errors += _group_errors(spec["group"]) + _approval_errors(new) + _scope_errors(spec["scope"])
+    errors = _own_name_errors(new) if old is None else []
+    errors += _group_errors(spec["group"]) + _approval_errors(new, old) + _scope_errors(spec["scope"])
     errors += version_errors(spec, old["spec"] if old is not None else None)
-    errors += _name_errors(spec["names"]) + _conversion_errors(spec)
-    if spec.get("preserveUnknownFields"):
+    errors += _required_names(spec["names"]) + _name_errors("spec.names", spec["names"])
+    errors += _conversion_errors(spec, old)
+    if spec.get("preserveUnknownFields") and not (old and old["spec"].get("preserveUnknownFields")):
         text = (
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
             "spec.versions[*].schema instead"
         )
         errors.append(invalid("spec.preserveUnknownFields", True, text))
+    errors += _stored_errors(new, old)
     return errors + (_update_errors(new, old) if old is not None else [])
+
+
+def status_errors(crd: Json) -> list[FieldError]:
+    """What is wrong with the status that was written."""
+    return _name_errors("status.acceptedNames", crd["status"]["acceptedNames"])
+
+
+def _own_name_errors(crd: Json) -> list[FieldError]:
+    wanted = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
+    text = 'must be spec.names.plural+"."+spec.group'
+    given = {name: crd["metadata"].get(name) for name in ("generateName", "name")}
+    return [
+        invalid(f"metadata.{name}", value, text) for name, value in given.items() if value and value != wanted
+    ]
 
 
 def _group_errors(group: str) -> list[FieldError]:
@@ -46,17 +58,21 @@ def _group_errors(group: str) -> list[FieldError]:
     return []
 
 
-def _approval_errors(crd: Json) -> list[FieldError]:
-    group = crd["spec"]["group"]
-    if not group.endswith((".k8s.io", ".kubernetes.io")) and group not in ("k8s.io", "kubernetes.io"):
+def _approval_errors(crd: Json, old: Json | None) -> list[FieldError]:
+    if not crd_status.is_protected(crd["spec"]["group"]):
         return []
-    if (crd["metadata"].get("annotations") or {}).get(_APPROVAL):
+    value = _approval_of(crd)
+    reason, text = crd_status.approval(value)
+    if old is not None and crd_status.approval(_approval_of(old))[0] == reason:
         return []
-    text = (
-        f'protected groups must have approval annotation "{_APPROVAL}", '
-        "see https://github.com/kubernetes/enhancements/pull/1111"
-    )
-    return [required(f"metadata.annotations[{_APPROVAL}]", text)]
+    where = f"metadata.annotations[{crd_status.APPROVAL}]"
+    if reason == "MissingAnnotation":
+        return [required(where, text)]
+    return [invalid(where, value, text)] if reason == "InvalidAnnotation" else []
+
+
+def _approval_of(crd: Json) -> str:
+    return (crd["metadata"].get("annotations") or {}).get(crd_status.APPROVAL) or ""
 
 
 def _scope_errors(scope: str) -> list[FieldError]:
@@ -65,23 +81,30 @@ def _scope_errors(scope: str) -> list[FieldError]:
     return [] if scope in _SCOPES else [not_supported("spec.scope", scope, _SCOPES)]
 
 
-def _name_errors(names: Json) -> list[FieldError]:
+def _required_names(names: Json) -> list[FieldError]:
+    fields = ("plural", "singular", "kind", "listKind")
+    return [required(f"spec.names.{field}") for field in fields if not names.get(field)]
+
+
+def _name_errors(path: str, names: Json) -> list[FieldError]:
     errors = []
     for field in ("plural", "singular", "kind", "listKind"):
         value = names.get(field, "")
         mixed = field in ("kind", "listKind")
-        if not value:
-            errors.append(required(f"spec.names.{field}"))
-        elif problem := name_rules.dns_1035_label(value.lower() if mixed else value):
+        if value and (problem := _label_problem(value.lower() if mixed else value)):
             prefix = "may have mixed case, but should otherwise match: " if mixed else ""
-            errors.append(invalid(f"spec.names.{field}", value, prefix + problem))
+            errors.append(invalid(f"{path}.{field}", value, prefix + problem))
     for field in ("shortNames", "categories"):
         for index, value in enumerate(names.get(field) or ()):
-            if problem := name_rules.dns_1035_label(value):
-                errors.append(invalid(f"spec.names.{field}[{index}]", value, problem))
-    if names["kind"] == names.get("listKind"):
-        errors.append(invalid("spec.names.listKind", names["kind"], "kind and listKind may not be the same"))
+            if problem := _label_problem(value):
+                errors.append(invalid(f"{path}.{field}[{index}]", value, problem))
+    if names["kind"] and names["kind"] == names.get("listKind"):
+        errors.append(invalid(f"{path}.listKind", names["kind"], "kind and listKind may not be the same"))
     return errors
+
+
+def _label_problem(value: str) -> str:
+    return ",".join(name_rules.problems(name_rules.dns_1035_label, value))
 
 
 # --- conversion -------------------------------------------------------------------------------------------
@@ -90,29 +113,38 @@ _STRATEGIES = ("None", "Webhook")
 _REVIEW_VERSIONS = ("v1", "v1beta1")
 
 
-def _conversion_errors(spec: Json) -> list[FieldError]:
+def _conversion_errors(spec: Json, old: Json | None) -> list[FieldError]:
     path, conversion = "spec.conversion", spec.get("conversion") or {}
     strategy, webhook = conversion.get("strategy", ""), conversion.get("webhook")
     client, versions = (webhook or {}).get("clientConfig"), (webhook or {}).get("conversionReviewVersions")
     if strategy == "Webhook":
         text = "required when strategy is set to Webhook"
         where = f"{path}.webhookClientConfig"
-        errors = client_errors(client, where) if client else [required(where, text)]
-        return errors + _review_version_errors(f"{path}.conversionReviewVersions", versions or [])
+        errors = client_errors(client, where) if client is not None else [required(where, text)]
+        known = _review_versions(old)
+        lenient = bool(known) and not set(known) & set(_REVIEW_VERSIONS)
+        where = f"{path}.conversionReviewVersions"
+        return errors + _review_version_errors(where, versions or [], lenient=lenient)
     errors = []
     if not strategy:
         errors.append(required(f"{path}.strategy"))
     elif strategy not in _STRATEGIES:
         errors.append(not_supported(f"{path}.strategy", strategy, _STRATEGIES))
     text = "should not be set when strategy is not set to Webhook"
-    if client:
+    if client is not None:
         errors.append(forbidden(f"{path}.webhookClientConfig", text))
     if versions:
         errors.append(forbidden(f"{path}.conversionReviewVersions", text))
     return errors
 
 
-def _review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
+def _review_versions(crd: Json | None) -> list[str]:
+    conversion = (crd["spec"].get("conversion") or {}) if crd is not None else {}
+    return (conversion.get("webhook") or {}).get("conversionReviewVersions") or []
+
+
+def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> list[FieldError]:
+    """`lenient`: what was there before was not known either."""
     if not versions:
         return [required(path)]
     errors = []
@@ -121,7 +153,7 @@ def _review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
             errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
         elif problem := name_rules.dns_1035_label(version):
             errors.append(invalid(f"{path}[{index}]", version, problem))
-    if not set(versions) & set(_REVIEW_VERSIONS):
+    if not lenient and not set(versions) & set(_REVIEW_VERSIONS):
         text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
         errors.append(invalid(path, versions, text))
     return errors
@@ -130,23 +162,37 @@ def _review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
 # --- updates ----------------------------------------------------------------------------------------------
 
 
+def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
+    """What is wrong with the versions that objects are stored in, as they will be after this write."""
+    where, storage = "status.storedVersions", crd_status.storage_version(new)
+    stored = list((old or {}).get("status", {}).get("storedVersions") or ())
+    stored += [storage] if storage and storage not in stored else []
+    if not stored:
+        return [invalid(where, None, "must have at least one stored version")]
+    versions = [version["name"] for version in new["spec"]["versions"] or ()]
+    return [
+        invalid(
+            f"{where}[{index}]",
+            name,
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+            f"spec.versions until a storage migration ensures no data remains persisted in {name} and "
+            f"removes {name} from status.storedVersions",
+        )
+        for index, name in enumerate(stored)
+        if name not in versions
+    ]
+
+
 def _update_errors(new: Json, old: Json) -> list[FieldError]:
     errors = []
-    versions = [version["name"] for version in new["spec"]["versions"]]
-    for index, name in enumerate((new.get("status") or {}).get("storedVersions") or ()):
-        if name not in versions:
-            text = (
-                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
-                f"spec.versions until a storage migration ensures no data remains persisted in {name} and "
-                f"removes {name} from status.storedVersions"
-            )
-            errors.append(invalid(f"status.storedVersions[{index}]", name, text))
-    fields = (("spec.group", "group"), ("spec.scope", "scope"))
-    for path, field in fields:
-        if new["spec"][field] != old["spec"][field]:
-            errors.append(invalid(path, new["spec"][field], "field is immutable"))
-    for field in ("plural", "kind"):
-        value = new["spec"]["names"][field]
-        if value != old["spec"]["names"][field]:
-            errors.append(invalid(f"spec.names.{field}", value, "field is immutable"))
+    given, before = new["spec"], old["spec"]
+    if crd_status.is_true(old, "Established"):
+        if given["scope"] != before["scope"]:
+            errors.append(invalid("spec.scope", given["scope"], "field is immutable"))
+        if given["names"]["kind"] != before["names"]["kind"]:
+            errors.append(invalid("spec.names.kind", given["names"]["kind"], "field is immutable"))
+    if given["group"] != before["group"]:
+        errors.append(invalid("spec.group", given["group"], "field is immutable"))
+    if given["names"]["plural"] != before["names"]["plural"]:
+        errors.append(invalid("spec.names.plural", given["names"]["plural"], "field is immutable"))
     return errors

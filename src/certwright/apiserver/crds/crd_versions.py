@@ -33,10 +33,10 @@ _Accepted = tuple[list[Json | None], frozenset[str]]
 
 def version_errors(spec: Json, old: Json | None) -> list[FieldError]:
     """What is wrong with the versions of `spec`; rules that were in `old` are not compiled again."""
-    versions: list[Json] = spec["versions"]
+    versions: list[Json] = spec["versions"] or []
     shared = _shared(versions)
-    errors = _names_errors(versions, shared)
-    checked = [_schema(version) for version in (old or {}).get("versions", ())]
+    errors = _names_errors(spec["versions"], shared)
+    checked = [_schema(version) for version in (old or {}).get("versions") or ()]
     known = known_rules(spec["names"]["kind"], spec["group"])
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
@@ -70,22 +70,19 @@ def _shared(versions: list[Json]) -> frozenset[str]:
     )
 
 
-def _names_errors(versions: list[Json], shared: frozenset[str]) -> list[FieldError]:
-    errors, names = [], [version["name"] for version in versions]
+def _names_errors(given: list[Json] | None, shared: frozenset[str]) -> list[FieldError]:
+    errors, names = [], [version["name"] for version in given or ()]
     if len(set(names)) < len(names):
-        errors.append(_about_all(versions, shared, "must contain unique version names"))
-    stored = sum(version["storage"] for version in versions)
-    if stored != 1:
+        errors.append(_about_all(given, shared, "must contain unique version names"))
+    if sum(version["storage"] for version in given or ()) != 1:
         text = "must have exactly one version marked as storage version"
-        errors.append(_about_all(versions, shared, text))
-    if not stored:
-        errors.append(invalid("status.storedVersions", None, "must have at least one stored version"))
+        errors.append(_about_all(given, shared, text))
     return errors
 
 
-def _about_all(versions: list[Json], shared: frozenset[str], text: str) -> FieldError:
+def _about_all(versions: list[Json] | None, shared: frozenset[str], text: str) -> FieldError:
     # Kubernetes shows its own form of the versions.
-    shown = [
+    shown = versions and [
         {
             "Name": version["name"],
             "Served": version["served"],

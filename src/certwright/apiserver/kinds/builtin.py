@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from certwright.apiserver.crds import crd
-from certwright.apiserver.definitions import ResourceDefinition, Strategy, Subresource
+from certwright.apiserver.crds import crd, crd_definitions
+from certwright.apiserver.definitions import ResourceDefinition, Subresource
 from certwright.apiserver.kinds import core_columns as columns
 from certwright.apiserver.kinds import (
-    core_schemas,
     core_services,
     events,
     kind_columns,
@@ -25,7 +24,6 @@ from certwright.apiserver.kinds import core_strategies as strategies
 from certwright.apiserver.kinds.native import NativeSchema
 from certwright.apiserver.kinds.native_lists import MergeKeys
 from certwright.apiserver.registry import Registry
-from certwright.apiserver.schemas.schema import Schema
 from certwright.apiserver.verbs import names
 from certwright.kit.clock import Clock
 
@@ -55,7 +53,7 @@ def make_registry(clock: Clock) -> Registry:
     The kind CustomResourceDefinition fills its own status (names accepted, established) when it is written,
     by what is in the registry then.
     """
-    registry = Registry(crd.make_definitions)
+    registry = Registry(crd_definitions.make_definitions)
     registry.set_builtin(
         (
             *_core(),
@@ -64,7 +62,7 @@ def make_registry(clock: Clock) -> Registry:
             *_roles(),
             *_registration(clock),
             _signing_request(clock),
-            _crd(crd.strategy(lambda: registry, clock)),
+            _crd(),
         )
     )
     return registry
@@ -300,7 +298,7 @@ def _new_event() -> ResourceDefinition:
         selectable_fields=(*readers, "reason", "type"),
         field_readers=readers,
         stored_as="events",
-        body_out=events.to_new,
+        body_out=lambda row: events.to_new(row.body),
         body_in=events.to_stored,
         strategy=strategies.NEW_EVENT,
     )
@@ -349,7 +347,7 @@ def _signing_request(clock: Clock) -> ResourceDefinition:
     )
 
 
-def _crd(strategy: Strategy) -> ResourceDefinition:
+def _crd() -> ResourceDefinition:
     return ResourceDefinition(
         group="apiextensions.k8s.io",
         version="v1",
@@ -359,11 +357,11 @@ def _crd(strategy: Strategy) -> ResourceDefinition:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         namespaced=False,
-        schema=Schema(core_schemas.CUSTOM_RESOURCE_DEFINITION),
+        schema=crd.DefinitionSchema(),
         columns=columns.CUSTOM_RESOURCE_DEFINITION,
         status_subresource=True,
         has_generation=True,
         strategic=_META_KEYS,
-        strategy=strategy,
+        strategy=crd.STRATEGY,
         is_crd=True,
     )

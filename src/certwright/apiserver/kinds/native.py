@@ -135,6 +135,8 @@ def _unless_empty(read: Read) -> Read:
 
 
 def _value(message: str, field: Field) -> Read:
+    if field.type in _SCHEMA_OR:
+        return _SCHEMA_OR[field.type]
     if not field.is_message:
         scalar = native_scalars.READERS[field.type]
         struct = _struct_name(message)
@@ -142,6 +144,32 @@ def _value(message: str, field: Field) -> Read:
     # Messages may hold each other, so they are looked up when they are met.
     kind = field.type
     return lambda value, path, unknown: _message(kind)(value, path, unknown)
+
+
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+
+
+def _schema_or_bool(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is dict:
+        return _message(_SCHEMA)(value, path, unknown)
+    if type(value) is not bool:
+        raise Unreadable("boolean or JSON schema expected")
+    return value
+
+
+def _schema_or_list(value: Any, path: Path, unknown: list[str]) -> Any:
+    """A schema, or a list; as in Go's types, anything else is read as nothing at all."""
+    if type(value) is dict:
+        return _message(_SCHEMA)(value, path, unknown)
+    return value if type(value) is list and value else None
+
+
+_SCHEMA_OR: Mapping[str, Read] = {
+    "SchemaOrBool": _schema_or_bool,
+    "SchemaOrArray": _schema_or_list,
+    "SchemaOrStrings": _schema_or_list,
+}
+"""Where the schemas of CustomResourceDefinitions may have something else instead of a schema."""
 
 
 def _listed(read: Read, message: str, field: Field) -> Read:

@@ -86,6 +86,10 @@ class Schema:
             ) from None
         return sorted(unknown)
 
+    def prune(self, obj: dict[str, Any]) -> None:
+        """Prune `obj` in place, without a default."""
+        self._prune(obj, None, [])
+
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
         """What is wrong with a pruned and defaulted object, sorted by field; then what its rules say.
 
@@ -148,6 +152,10 @@ class Schema:
     def _walk(self) -> Walk:
         # The metadata of every kind is the same, and looked after by metadata.py.
         return compile_walk(self.openapi, root=True)
+
+    @cached_property
+    def _prune(self) -> Walk:
+        return compile_walk(self.openapi, root=True, defaults=False)
 
     @cached_property
     def _check(self) -> Check:

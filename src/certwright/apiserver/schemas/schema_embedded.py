@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from certwright.apiserver.schemas import schema_errors as words
 from certwright.apiserver.schemas.schema_errors import Path, show_path
 from certwright.apiserver.verbs import names
-from certwright.resources.errors import FieldError, invalid
+from certwright.resources.errors import BadRequest, FieldError, invalid
 
 if TYPE_CHECKING:
     from certwright.apiserver.definitions import ResourceDefinition
@@ -37,8 +37,9 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
     prefix = show_path(path)
     try:
         found = metadata.clean(_definition(), value)
-    except metadata.Undecodable as error:
-        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], str(error)))) from None
+    except BadRequest as error:
+        detail = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], detail))) from None
     unknown += [f"{prefix}.{name}" for name in found]
     for owner in value["metadata"].get("ownerReferences") or ():
         for key in ("apiVersion", "kind", "name", "uid"):

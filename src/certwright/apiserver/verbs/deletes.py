@@ -22,6 +22,7 @@ from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import bodies, forms, reads
 from certwright.apiserver.verbs.matching import Matcher
 from certwright.apiserver.verbs.metadata_types import struct_problem
+from certwright.apiserver.verbs.options import check_dry_run, values_of
 from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.updates import WRITE_ATTEMPTS
 from certwright.kit.exchange import Response
@@ -88,14 +89,14 @@ def read_options(call: Call) -> DeleteOptions:
 
 
 def _options_of_query(call: Call) -> DeleteOptions:
-    grace, dry_run = call.query.get("gracePeriodSeconds", ""), call.query.get("dryRun")
+    grace = call.query.get("gracePeriodSeconds", "")
     if grace and not _WHOLE.fullmatch(grace):
         raise BadRequest(f"strconv.ParseInt: parsing {objects.encode_json(grace).decode()}: invalid syntax")
     return DeleteOptions(
         propagation_policy=call.query.get("propagationPolicy"),
         orphan_dependents=is_true(call.query, "orphanDependents") or None,
         grace_period_seconds=int(grace) if grace else None,
-        dry_run=None if dry_run is None else [dry_run],
+        dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
     )
 
 
@@ -106,9 +107,7 @@ def _check_options(options: DeleteOptions) -> list[FieldError]:
         found.append(invalid("propagationPolicy", policy, text))
     elif policy and policy not in _POLICIES:
         found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
-    if options.dry_run not in (None, [], ["All"]):
-        found.append(not_supported("dryRun", options.dry_run, ("All",)))
-    return found
+    return found + check_dry_run(options.dry_run or [])
 
 
 def _options_of_body(call: Call) -> DeleteOptions:

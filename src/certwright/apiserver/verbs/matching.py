@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from certwright.apiserver import objects
 from certwright.apiserver.backend import Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import decode_json, labels_of
@@ -22,6 +24,10 @@ from certwright.store.contract import Row
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 
+def _stored_body(row: Row) -> bytes:
+    return row.body
+
+
 @dataclass(frozen=True, slots=True)
 class Matcher:
     """The selectors of one request. `trivial`: everything matches."""
@@ -30,6 +36,7 @@ class Matcher:
     of_key: tuple[FieldTerm, ...]
     of_body: tuple[FieldTerm, ...]
     readers: Mapping[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
+    body: Callable[[Row], bytes] = _stored_body
 
     @classmethod
     def of(cls, call: Call) -> Matcher:
@@ -44,7 +51,9 @@ class Matcher:
         of_key = tuple(term for term in fields if term.path in (_NAME, _NAMESPACE))
         of_body = tuple(term for term in fields if term.path not in (_NAME, _NAMESPACE))
         readers = call.definition.field_readers
-        return cls(labels, of_key, of_body, readers) if labels or fields else _EVERYTHING
+        if not labels and not fields:
+            return _EVERYTHING
+        return cls(labels, of_key, of_body, readers, partial(objects.body, call.definition))
 
     @property
     def trivial(self) -> bool:
@@ -63,7 +72,7 @@ class Matcher:
                 return False
         if self.labels and not labels_match(self.labels, labels_of(row.meta)):
             return False
-        return not self.of_body or self._body_matches(row.body)
+        return not self.of_body or self._body_matches(self.body(row))
 
     def _body_matches(self, body: bytes) -> bool:
         content: dict[str, Any] = decode_json(b"{" + body + b"}")
