@@ -43,6 +43,11 @@ class Suite:
     reference: IssuerReference
     is_ca: bool
 
+    @property
+    def secrets_in(self) -> str:
+        """The namespace where the issuer's Secrets lie."""
+        return CLUSTER_NAMESPACE if self.reference.kind == "ClusterIssuer" else "default"
+
     async def issue(self, **spec: Any) -> None:
         """Create the Certificate `web` and let everything run."""
         made = make_certificate("web", ISSUER, **{**spec, "issuer_ref": self.reference})
