@@ -38,9 +38,9 @@ class Daemon:
 
 
 @contextmanager
-def running_daemon(folder: Path) -> Iterator[Daemon]:
-    """Start one in `folder`."""
-    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", cwd=folder)
+def running_daemon(folder: Path, *flags: str) -> Iterator[Daemon]:
+    """Start one in `folder`, with further flags of `serve`."""
+    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", *flags, cwd=folder)
     try:
         assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
         yield Daemon(folder / "data" / "kubeconfig")
