@@ -72,6 +72,7 @@ class ControllerOptions:
     namespace: str | None = None
     backoff_minimum: timedelta = timedelta(hours=1)
     backoff_maximum: timedelta = timedelta(hours=32)
+    certificate_owner_references: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,7 @@ async def start_controllers(
             namespace=options.namespace,
             backoff_minimum=options.backoff_minimum,
             backoff_maximum=options.backoff_maximum,
+            certificate_owner_references=options.certificate_owner_references,
         )
     except ValueError as error:
         workshop.close()

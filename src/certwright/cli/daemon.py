@@ -61,6 +61,7 @@ class ControllerFlags:
     cluster_resource_namespace: str
     backoff_minimum: timedelta
     backoff_maximum: timedelta
+    certificate_owner_references: bool
 
 
 def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,6 +115,17 @@ _CONTROLLER_OPTIONS = (
         show_default=True,
         callback=parse_duration_option,
         help="The longest wait between failed requests.",
+    ),
+    click.option(
+        "--enable-certificate-owner-ref",
+        "certificate_owner_references",
+        metavar="BOOL",
+        type=bool,
+        default=False,
+        # As Go's flags: without a value it means true.
+        is_flag=False,
+        flag_value=True,
+        help="Whether a Certificate's Secret belongs to it, and is deleted with it.  [default: false]",
     ),
 )
 

@@ -97,11 +97,10 @@ def _password(store: JKSKeystore | PKCS12Keystore, secrets: Mapping[str, Secret]
 
 def _value(reference: SecretKeySelector, secrets: Mapping[str, Secret]) -> bytes:
     secret = secrets.get(reference.name)
-    if secret is None:
-        text = f'The keystore waits for its password: Secret "{reference.name}" does not exist'
-        raise Blocked(PASSWORD_NOT_FOUND, text)
-    if not (value := secret.data.get(reference.key)):
-        text = f'The keystore waits for its password: Secret "{reference.name}" has nothing under "{reference.key}"'
+    value = secret.data.get(reference.key) if secret is not None else None
+    if not value:
+        lacks = f'has nothing under "{reference.key}"' if secret is not None else "does not exist"
+        text = f'The keystore waits for its password: Secret "{reference.name}" {lacks}'
         raise Blocked(PASSWORD_NOT_FOUND, text)
     return value
 

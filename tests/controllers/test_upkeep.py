@@ -1,0 +1,269 @@
+"""A Secret whose certificate is sound is brought to what the spec wants, without a new certificate."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from certwright.pki import jks
+from certwright.resources import conditions
+from certwright.resources.certificate import Keystores, PKCS12Keystore, SecretTemplate
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
+from certwright.resources.references import SecretKeySelector
+from certwright.resources.table import SECRETS
+from controllers.scene import Scene
+from support.world import World, make_world
+
+REF = {"name": "password", "key": "pw"}
+PASSWORD_REF = SecretKeySelector(name="password", key="pw")
+
+
+async def set_password(world: World, password: bytes) -> None:
+    """Create or change the Secret that `REF` points to."""
+    found = await world.client.list(SECRETS, "default", fields="metadata.name=password")
+    if found.items:
+        await world.client.patch(SECRETS, "password", "default", {"data": {"pw": password}})
+    else:
+        meta = SecretMeta(name="password", namespace="default")
+        await world.create(SECRETS, Secret(metadata=meta, data={"pw": password}))
+    await world.settle()
+
+
+async def touch(world: World, patch: dict[str, Any], name: str = "web") -> None:
+    """Change the target Secret as another client would."""
+    await world.client.patch(SECRETS, name, "default", patch)
+    await world.settle()
+
+
+def applies(scene: Scene) -> int:
+    """How often the target Secret was written by us."""
+    return sum(w.path.endswith("/secrets/web") for w in scene.world.recording.object_writes())
+
+
+async def check_sound(scene: Scene) -> None:
+    """The first certificate is still there, Ready, and nothing is issued or in trouble."""
+    certificate = await scene.world.certificate("web")
+    assert certificate.status.revision == 1
+    assert await scene.world.is_ready("web")
+    assert conditions.find(certificate.status.conditions, "Issuing") is None
+
+
+async def test_a_new_template_is_applied_and_an_old_one_taken_away(scene: Scene) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"a": "1", "b": "1"}, annotations={"n": "1"}))
+    await touch(scene.world, {"metadata": {"labels": {"theirs": "1"}, "annotations": {"theirs": "1"}}})
+    await scene.change_spec(
+        "web", secretTemplate={"labels": {"a": "2", "b": None}, "annotations": {"m": "1", "n": None}}
+    )
+    meta = (await scene.world.secret("web")).metadata
+    assert meta.labels == {"a": "2", "theirs": "1", FAO_LABEL: "true"}
+    assert (meta.annotations.get("n"), meta.annotations["m"], meta.annotations["theirs"]) == (None, "1", "1")
+    await scene.change_spec("web", secretTemplate=None)
+    meta = (await scene.world.secret("web")).metadata
+    assert meta.labels == {"theirs": "1", FAO_LABEL: "true"}
+    assert "m" not in meta.annotations
+    await check_sound(scene)
+
+
+async def test_what_somebody_else_set_as_well_stays_when_the_template_loses_it(scene: Scene) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}))
+    theirs = {"metadata": {"name": "web", "namespace": "default", "labels": {"app": "shop"}}}
+    await scene.world.client.apply(SECRETS, theirs, field_manager="theirs", force=False)
+    await scene.change_spec("web", secretTemplate={})
+    assert (await scene.world.secret("web")).metadata.labels["app"] == "shop"
+    await check_sound(scene)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"metadata": {"labels": {FAO_LABEL: None}}},
+        {"metadata": {"labels": {FAO_LABEL: "false"}}},
+        {"metadata": {"annotations": {"cert-manager.io/alt-names": "evil.example.com"}}},
+        {"metadata": {"annotations": {"cert-manager.io/common-name": None}}},
+        {"metadata": {"annotations": {"cert-manager.io/certificate-name": None}}},
+        {
+            "metadata": {
+                "annotations": {
+                    "cert-manager.io/issuer-name": None,
+                    "cert-manager.io/issuer-kind": None,
+                    "cert-manager.io/issuer-group": None,
+                }
+            }
+        },
+        {"metadata": {"labels": {"app": None}}},
+        {"metadata": {"annotations": {"note": "other"}}},
+        {"data": {"key.der": None}},
+        {"data": {"tls-combined.pem": b"rubbish"}},
+    ],
+)
+async def test_what_is_damaged_is_put_right_in_one_write(scene: Scene, patch: dict[str, Any]) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}, annotations={"note": "x"}))
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}, {"type": "CombinedPEM"}])
+    before = await scene.world.secret("web")
+    scene.world.recording.writes.clear()
+    await touch(scene.world, patch)
+    after = await scene.world.secret("web")
+    assert (after.data, after.metadata.labels) == (before.data, before.metadata.labels)
+    assert after.metadata.annotations == before.metadata.annotations
+    assert applies(scene) == 1
+    await check_sound(scene)
+
+
+async def test_output_formats_come_and_go_with_the_spec(scene: Scene) -> None:
+    await scene.issue()
+    await touch(scene.world, {"data": {"theirs": b"1"}})
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}, {"type": "CombinedPEM"}])
+    assert {"key.der", "tls-combined.pem", "theirs"} < set((await scene.world.secret("web")).data)
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
+    assert "tls-combined.pem" not in (await scene.world.secret("web")).data
+    await scene.change_spec("web", additionalOutputFormats=None)
+    assert set((await scene.world.secret("web")).data) == {"tls.crt", "tls.key", "ca.crt", "theirs"}
+    await check_sound(scene)
+
+
+async def test_a_secret_without_a_certificate_of_ours_is_left_alone(scene: Scene) -> None:
+    """Its annotations name another Certificate, which is in no way to be repaired here."""
+    await scene.issue("first", secret_name="shared")
+    scene.world.clock.advance(timedelta(seconds=1))
+    await scene.issue("second", secret_name="shared", secret_template=SecretTemplate(labels={"app": "2"}))
+    meta = (await scene.world.secret("shared")).metadata
+    assert "app" not in meta.labels
+    assert meta.annotations["cert-manager.io/certificate-name"] == "first"
+
+
+async def test_keystores_come_and_go_with_the_spec(scene: Scene) -> None:
+    await scene.issue()
+    await set_password(scene.world, b"one")
+    jks_spec = {"create": True, "passwordSecretRef": REF}
+    await scene.change_spec("web", keystores={"jks": jks_spec, "pkcs12": jks_spec})
+    data = (await scene.world.secret("web")).data
+    assert jks.open_store(data["keystore.jks"], password="one").keys[0].alias == "certificate"
+    assert pkcs12.load_pkcs12(data["keystore.p12"], b"one").key is not None
+    await scene.change_spec("web", keystores={"jks": {**jks_spec, "create": False}, "pkcs12": jks_spec})
+    assert {"keystore.jks", "truststore.jks"}.isdisjoint((await scene.world.secret("web")).data)
+    await scene.change_spec("web", keystores=None)
+    assert set((await scene.world.secret("web")).data) == {"tls.crt", "tls.key", "ca.crt"}
+    await check_sound(scene)
+
+
+async def test_a_changed_password_gives_a_new_keystore_at_once(scene: Scene) -> None:
+    await set_password(scene.world, b"one")
+    p12 = PKCS12Keystore(create=True, profile="Modern2023", password_secret_ref=PASSWORD_REF)
+    await scene.issue(keystores=Keystores(pkcs12=p12))
+    await set_password(scene.world, b"two")
+    data = (await scene.world.secret("web")).data
+    assert pkcs12.load_pkcs12(data["keystore.p12"], b"two").key is not None
+    await check_sound(scene)
+
+
+@pytest.mark.parametrize(
+    "change", [{"profile": "Modern2026"}, {"password": "three"}], ids=["profile", "password"]
+)
+async def test_a_changed_form_gives_a_new_keystore(scene: Scene, change: dict[str, str]) -> None:
+    spec = {"create": True, "profile": "Modern2023", "password": "one"}
+    await scene.issue()
+    await scene.change_spec("web", keystores={"pkcs12": spec})
+    before = (await scene.world.secret("web")).data["keystore.p12"]
+    await scene.change_spec("web", keystores={"pkcs12": spec | change})
+    assert (await scene.world.secret("web")).data["keystore.p12"] != before
+    await check_sound(scene)
+
+
+async def test_a_damaged_keystore_is_made_again_and_the_sound_one_kept(scene: Scene) -> None:
+    both = {"jks": {"create": True, "password": "one"}, "pkcs12": {"create": True, "password": "one"}}
+    await scene.issue()
+    await scene.change_spec("web", keystores=both)
+    before = (await scene.world.secret("web")).data
+    await touch(scene.world, {"data": {"keystore.p12": b"rubbish"}})
+    after = (await scene.world.secret("web")).data
+    assert pkcs12.load_pkcs12(after["keystore.p12"], b"one").key is not None
+    assert after["keystore.jks"] == before["keystore.jks"]
+    await check_sound(scene)
+
+
+async def test_a_restart_keeps_the_keystores_that_are_there(scene: Scene) -> None:
+    await set_password(scene.world, b"one")
+    spec = {"create": True, "passwordSecretRef": REF}
+    await scene.issue()
+    await scene.change_spec("web", keystores={"jks": spec, "pkcs12": spec})
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    await scene.world.advance(timedelta(days=1))
+    assert scene.world.recording.writes == []
+
+
+async def test_without_the_password_the_keystore_stays_and_the_trouble_is_said_once(scene: Scene) -> None:
+    await set_password(scene.world, b"one")
+    spec = {"create": True, "passwordSecretRef": REF}
+    await scene.issue()
+    await scene.change_spec("web", keystores={"jks": spec})
+    before = (await scene.world.secret("web")).data
+    await scene.world.client.delete(SECRETS, "password", "default")
+    await scene.world.settle()
+    await scene.world.start_controllers()
+    held = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert held is not None
+    assert (held.status, held.reason) == ("False", "KeystorePasswordSecretNotFound")
+    assert (await scene.world.secret("web")).data == before
+    assert await scene.world.is_ready("web")
+    told = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
+    assert [e.count for e in told] == [1]
+    await set_password(scene.world, b"one")
+    assert (await scene.world.secret("web")).data == before
+    await check_sound(scene)
+
+
+async def test_the_owner_reference_comes_and_goes_with_the_flag() -> None:
+    async with make_world() as world:
+        scene = Scene(world)
+        await scene.add_ca()
+        await scene.issue()
+        await world.start_controllers(certificate_owner_references=True)
+        assert [o.name for o in (await world.secret("web")).metadata.owner_references] == ["web"]
+        await world.start_controllers()
+        assert (await world.secret("web")).metadata.owner_references == ()
+        await check_sound(scene)
+
+
+async def test_a_secret_that_cert_manager_wrote_is_taken_over_without_a_write(scene: Scene) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}))
+    await scene.world.stop_controllers()
+    found = await scene.world.secret("web")
+    await scene.world.client.delete(SECRETS, "web", "default")
+    theirs = {
+        "metadata": {
+            "name": "web",
+            "namespace": "default",
+            "labels": dict(found.metadata.labels),
+            "annotations": dict(found.metadata.annotations),
+        },
+        "type": found.type,
+        "data": dict(found.data),
+    }
+    await scene.world.client.apply(SECRETS, theirs, field_manager=SECRET_FIELD_MANAGER, force=True)
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    assert scene.world.recording.object_writes() == []
+    await scene.change_spec("web", secretTemplate=None)
+    assert "app" not in (await scene.world.secret("web")).metadata.labels
+    await check_sound(scene)
+
+
+async def test_while_a_new_issuer_is_awaited_the_secret_says_who_signed_it(scene: Scene) -> None:
+    await scene.issue()
+    await scene.change_spec("web", issuerRef={"name": "nobody"}, secretTemplate={"labels": {"app": "2"}})
+    notes = (await scene.world.secret("web")).metadata.annotations
+    assert notes["cert-manager.io/issuer-name"] == "ca"
+
+
+async def test_secrets_of_equal_form_share_what_they_say_of_their_writers(scene: Scene) -> None:
+    await scene.issue("one")
+    await scene.issue("two")
+    one, two = [(await scene.world.secret(name)).metadata.managed_fields[0] for name in ("one", "two")]
+    assert one.fields_v1 is two.fields_v1
+    assert msgspec.json.decode(one.fields_v1)["f:type"] == {}
