@@ -250,10 +250,14 @@ def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> lis
     return found
 
 
-def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
-    """Set what the server decides when an object is created, and take out what no client may set."""
+def wipe(metadata: Json) -> None:
+    """Take out what no client may set on an object that it creates. Kubernetes does not where an apply does."""
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(name, None)
+
+
+def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
+    """Set what the server decides when an object is created."""
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
     if has_generation:
@@ -279,11 +283,12 @@ def carry_over(new: Json, old: Json) -> None:
 
 def check_update(new: Json, old: Json) -> list[FieldError]:
     """What an update may not do: begin or change a deletion, add finalizers once it has begun."""
-    errors = [
-        invalid(f"metadata.{name}", new[name], "field is immutable")
-        for name in ("deletionTimestamp", _GRACE)
-        if name in new and new[name] != old.get(name)
-    ]
+    errors: list[FieldError] = []
+    if (time := new.get("deletionTimestamp")) and time != old.get("deletionTimestamp"):
+        shown = metadata_types.in_utc(time)
+        errors.append(invalid("metadata.deletionTimestamp", shown, "field is immutable"))
+    if _GRACE in new and new[_GRACE] != old.get(_GRACE):
+        errors.append(invalid(f"metadata.{_GRACE}", new[_GRACE], "field is immutable"))
     return errors + _check_new_finalizers(new, old)
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from certwright.apiserver.objects import MANAGED, Json
 from certwright.resources.errors import quoted
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -34,10 +37,10 @@ class _Metadata(msgspec.Struct, rename="camel"):
     self_link: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: _Int64 = 0
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
-    deletion_grace_period_seconds: int = 0
+    deletion_grace_period_seconds: _Int64 = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[_Owner] = []
@@ -79,7 +82,13 @@ def _fits(metadata: Json) -> bool:
 
 
 def _fill_nulls(metadata: Json) -> None:
-    """A null leaves the zero value of its type: an empty text, an object without members."""
+    """A null leaves the zero value of its type: an empty text, an object without members.
+
+    A whole number is one however it is written.
+    """
+    for name in ("generation", "deletionGracePeriodSeconds"):
+        if type(number := metadata.get(name)) is float and number.is_integer():
+            metadata[name] = int(number)
     for name in ("labels", "annotations"):
         if type(members := metadata.get(name)) is dict:
             metadata[name] = {key: "" if value is None else value for key, value in members.items()}
@@ -106,6 +115,12 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def in_utc(text: str) -> str:
+    """A time that can be read, as Go writes it: UTC, whole seconds."""
+    time = datetime.fromisoformat(text.replace(",", "."))
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def clean_entries(entries: list[Any]) -> list[str] | None:

@@ -61,8 +61,8 @@ def for_prefix(rule: NameRule) -> NameRule:
 
 
 def completed(prefix: str) -> str:
-    """A name that a `generateName` could become, as long as itself."""
-    return prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+    """A `generateName` as Kubernetes judges it: a dash at its end goes, and what stands before it."""
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def path_segment(name: str) -> str | None:

@@ -6,15 +6,19 @@ Source: Kubernetes API reference, CreateOptions, UpdateOptions and PatchOptions 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from certwright.apiserver.backend import Call
 from certwright.resources.errors import (
+    BadRequest,
     FieldError,
     forbidden,
     invalid,
     invalid_object,
     not_supported,
+    quoted,
     required,
     too_long,
 )
@@ -74,3 +78,36 @@ def check_manager(name: str, path: str = "fieldManager") -> list[FieldError]:
             errors.append(invalid(path, name, text))
         position += len(mark.encode(errors="surrogatepass"))
     return errors
+
+
+_PART = re.compile(r"(?P<number>[0-9]*(?:\.[0-9]*)?)(?P<unit>[^0-9.]*)")
+_UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
+
+
+def check_timeout(query: Mapping[str, str]) -> None:
+    """Whether `timeout`, which every request may name, is a duration (Go `time.ParseDuration`).
+
+    It asks for less time than a request has anyway. Raises `BadRequest`.
+    """
+    wanted = query.get("timeout")
+    if wanted and (text := _duration_problem(wanted)):
+        raise BadRequest(f"invalid timeout specified in the request URL - time: {text}")
+
+
+def _duration_problem(text: str) -> str:
+    rest, shown = text[1:] if text[0] in "+-" else text, quoted(text)
+    if rest == "0":
+        return ""
+    if not rest:
+        return f"invalid duration {shown}"
+    while rest:
+        match = _PART.match(rest)
+        number, unit = (match["number"], match["unit"]) if match else ("", "")
+        if number in ("", "."):
+            return f"invalid duration {shown}"
+        if not unit:
+            return f"missing unit in duration {shown}"
+        if unit not in _UNITS:
+            return f"unknown unit {quoted(unit)} in duration {shown}"
+        rest = rest[len(number) + len(unit) :]
+    return ""
