@@ -1,0 +1,265 @@
+"""Issuers and ClusterIssuers: when they can sign, and what they say when they cannot."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.pki.keys import KeyPlan, encode_private_key, generate
+from certwright.resources import conditions, errors
+from certwright.resources.core import Namespace, Secret, SecretMeta
+from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, NAMESPACES, SECRETS
+from controllers.scene import (
+    Scene,
+    make_ca_issuer,
+    make_certificate,
+    make_cluster_issuer,
+    make_issuer,
+)
+from issuers.authority import Authority, new_root
+from support.world import World, make_world
+
+CA = IssuerSpec(ca=CAIssuer(secret_name="ca"))
+OTHER_KEY = encode_private_key(generate(KeyPlan.of("ECDSA")))
+
+
+def make_secret(data: dict[str, bytes], name: str = "ca", namespace: str = "default") -> Secret:
+    """A Secret as a user makes it: without any label of ours."""
+    return Secret(metadata=SecretMeta(name=name, namespace=namespace), type="Opaque", data=data)
+
+
+async def replace(world: World, data: dict[str, bytes]) -> None:
+    """Put other data into the Secret `ca`."""
+    patch = {"data": {name: msgspec.to_builtins(value) for name, value in data.items()}}
+    await world.client.patch(SECRETS, "ca", "default", patch)
+    await world.settle()
+
+
+def ready(issuer: Issuer | ClusterIssuer) -> tuple[str, str, str]:
+    """Status, reason and message of Ready; it must be of the present generation."""
+    found = conditions.find(issuer.status.conditions, "Ready")
+    assert found is not None
+    assert found.observed_generation == issuer.metadata.generation
+    return found.status, found.reason, found.message
+
+
+async def issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
+    """Status, reason and message of an Issuer's Ready."""
+    found: Issuer = await world.get(ISSUERS, name)
+    return ready(found)
+
+
+async def cluster_issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
+    """Status, reason and message of a ClusterIssuer's Ready."""
+    found: ClusterIssuer = await world.get(CLUSTER_ISSUERS, name)
+    return ready(found)
+
+
+async def told(world: World, name: str = "ca") -> list[tuple[str, str, int]]:
+    """The Events about an object."""
+    return [(e.type, e.reason, e.count) for e in await world.events() if e.involved_object.name == name]
+
+
+async def make_ca(world: World, data: dict[str, bytes] | None) -> None:
+    """An Issuer `ca`, with or without its Secret."""
+    if data is not None:
+        await world.create(SECRETS, make_secret(data))
+    await world.create(ISSUERS, make_ca_issuer("ca", "ca"))
+    await world.settle()
+
+
+ROOT = new_root("Root")
+NO_CA = new_root("Web", is_ca=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "words"),
+    [
+        (None, "ErrGetKeyPair", 'secret "ca" not found'),
+        ({}, "ErrGetKeyPair", 'no data for "tls.crt" in secret "ca"'),
+        ({"tls.crt": ROOT.pem}, "ErrGetKeyPair", 'no data for "tls.key" in secret "ca"'),
+        ({**ROOT.secret(), "tls.crt": b"x"}, "ErrGetKeyPair", '"tls.crt" in secret "ca": not a certificate'),
+        ({**ROOT.secret(), "tls.key": b"x"}, "ErrGetKeyPair", '"tls.key" in secret "ca": not a private key'),
+        ({**ROOT.secret(), "tls.key": OTHER_KEY}, "ErrInvalidKeyPair", "is not the key of the certificate"),
+        (NO_CA.secret(), "ErrInvalidKeyPair", "certificate is not a CA"),
+    ],
+    ids=["absent", "empty", "no key", "no certificate", "bad key", "another key", "no CA"],
+)
+async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
+    data: dict[str, bytes] | None, reason: str, words: str, world: World
+) -> None:
+    await make_ca(world, data)
+    status, why, message = await issuer(world)
+    assert (status, why) == ("False", reason)
+    assert message.startswith("Error getting keypair for CA issuer: ")
+    assert words in message
+    assert await told(world) == [("Warning", "ErrInitIssuer", 1)]
+    if data is None:
+        await world.create(SECRETS, make_secret(ROOT.secret()))
+        await world.settle()
+    else:
+        await replace(world, ROOT.secret())
+    assert await issuer(world) == ("True", "KeyPairVerified", "Signing CA verified")
+    assert await told(world) == [("Warning", "ErrInitIssuer", 1), ("Normal", "KeyPairVerified", 1)]
+
+
+async def test_no_message_holds_a_key(world: World) -> None:
+    await make_ca(world, {"tls.crt": OTHER_KEY, "tls.key": OTHER_KEY[:100]})
+    _, _, message = await issuer(world)
+    secret = OTHER_KEY.decode().splitlines()[1][:20]
+    assert secret not in message
+    assert all(secret not in event.message for event in await world.events())
+
+
+async def test_a_self_signed_issuer_is_ready_and_silent(world: World) -> None:
+    await world.create(ISSUERS, make_issuer("root"))
+    await world.create(
+        CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer()))
+    )
+    await world.settle()
+    assert await issuer(world, "root") == ("True", "IsReady", "")
+    assert await cluster_issuer(world, "root") == ("True", "IsReady", "")
+    assert await told(world, "root") == []
+
+
+@pytest.mark.parametrize("kind", ["acme", "vault"])
+async def test_a_kind_to_come_is_not_ready_and_says_so(kind: str, world: World) -> None:
+    specs: dict[str, Any] = {
+        "acme": {"server": "https://acme.example", "privateKeySecretRef": {"name": "account"}},
+        "vault": {
+            "server": "https://vault.example",
+            "path": "pki/sign/x",
+            "auth": {"tokenSecretRef": {"name": "token", "key": "t"}},
+        },
+    }
+    body = {"metadata": {"name": "later", "namespace": "default"}, "spec": {kind: specs[kind]}}
+    await world.create(ISSUERS, msgspec.convert(body, Issuer))
+    await world.settle()
+    status, reason, message = await issuer(world, "later")
+    assert (status, reason) == ("False", "NotSupported")
+    assert kind in message
+
+
+async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() -> None:
+    async with make_world(cluster_resource_namespace="certs") as world:
+        await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="certs")))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
+        await world.create(SECRETS, make_secret(ROOT.secret()))
+        await world.create(SECRETS, make_secret(ROOT.secret(), namespace="kube-system"))
+        await world.settle()
+        assert (await cluster_issuer(world))[:2] == ("False", "ErrGetKeyPair")
+        await world.create(SECRETS, make_secret(ROOT.secret(), namespace="certs"))
+        await world.settle()
+        assert (await cluster_issuer(world))[0] == "True"
+        made = make_certificate("web", "ca", kind="ClusterIssuer")
+        await world.create(CERTIFICATES, made)
+        await world.settle()
+        assert await world.is_ready("web")
+
+
+async def test_a_restart_tells_nothing_and_writes_nothing(world: World) -> None:
+    await make_ca(world, ROOT.secret())
+    await world.create(ISSUERS, make_ca_issuer("broken", "nothing"))
+    await world.settle()
+    before = [(e.metadata.name, e.count) for e in await world.events()]
+    world.recording.writes.clear()
+    await world.start_controllers()
+    await world.advance(timedelta(hours=1))
+    assert world.recording.writes == []
+    assert [(e.metadata.name, e.count) for e in await world.events()] == before
+
+
+async def test_a_changed_spec_is_judged_anew(world: World) -> None:
+    await make_ca(world, ROOT.secret())
+    await world.client.patch(ISSUERS, "ca", "default", {"spec": {"ca": {"secretName": "other"}}})
+    await world.settle()
+    status, _, message = await issuer(world)
+    assert status == "False"
+    assert 'secret "other" not found' in message
+    # The Secret of before is nothing to it any more.
+    world.recording.writes.clear()
+    await replace(world, NO_CA.secret())
+    assert world.recording.object_writes() == []
+    patch: dict[str, Any] = {"spec": {"ca": None, "selfSigned": {}}}
+    await world.client.patch(ISSUERS, "ca", "default", patch)
+    await world.settle()
+    assert await issuer(world) == ("True", "IsReady", "")
+
+
+async def test_a_ca_that_expires_says_so_at_that_moment(world: World) -> None:
+    await make_ca(world, ROOT.secret())
+    end = ROOT.facts.not_after
+    await world.advance_to(end - timedelta(seconds=1))
+    assert (await issuer(world))[0] == "True"
+    await world.advance_to(end)
+    status, reason, message = await issuer(world)
+    assert (status, reason) == ("False", "ErrInvalidKeyPair")
+    assert "expired at 2026-12-01T00:00:00Z" in message
+    # A long-lived one takes its place.
+    young = Authority.fresh("Young", now=world.clock.now())
+    await replace(world, young.secret())
+    assert (await issuer(world))[0] == "True"
+
+
+async def test_the_issuer_of_a_waiting_certificate_may_be_deleted_and_come_back(world: World) -> None:
+    await make_ca(world, None)
+    await world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await world.settle()
+    await world.client.delete(ISSUERS, "ca", "default")
+    await world.settle()
+    (request,) = await Scene(world).requests()
+    found = conditions.find(request.status.conditions, "Ready")
+    assert found is not None
+    assert "not found" in found.message
+    await make_ca(world, ROOT.secret())
+    assert await world.is_ready("web")
+
+
+async def test_a_ca_secret_that_is_deleted_stops_new_certificates_only(world: World) -> None:
+    await make_ca(world, ROOT.secret())
+    await world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await world.settle()
+    await world.client.delete(SECRETS, "ca", "default")
+    await world.settle()
+    assert (await issuer(world))[:2] == ("False", "ErrGetKeyPair")
+    assert await world.is_ready("web")
+    await world.create(CERTIFICATES, make_certificate("next", "ca"))
+    await world.settle()
+    assert not await world.is_ready("next")
+    await world.create(SECRETS, make_secret(ROOT.secret()))
+    await world.settle()
+    assert await world.is_ready("next")
+
+
+async def test_a_hundred_issuers_of_one_secret_are_all_woken_by_it(world: World) -> None:
+    for number in range(100):
+        await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", "ca"))
+    await world.settle()
+    world.recording.writes.clear()
+    await world.create(SECRETS, make_secret(ROOT.secret()))
+    await world.settle()
+    assert len(world.recording.object_writes()) == 100
+    for number in (0, 99):
+        assert (await issuer(world, f"ca-{number}"))[0] == "True"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"ca": {"secretName": "ca"}, "selfSigned": {}},
+        {"ca": {"secretName": ""}},
+        {"ca": {"secretName": "ca", "ocspServers": [""]}},
+        {"ca": {"secretName": "ca", "issuingCertificateURLs": [""]}},
+        {"ca": {"secretName": "ca", "crlDistributionPoints": [""]}},
+    ],
+)
+async def test_an_issuer_that_makes_no_sense_is_refused(spec: dict[str, Any], world: World) -> None:
+    body = {"metadata": {"name": "x", "namespace": "default"}, "spec": spec}
+    with pytest.raises(errors.Invalid):
+        await world.create(ISSUERS, msgspec.convert(body, Issuer))
