@@ -271,8 +271,8 @@ def _scale(call: Call, obj: Json) -> Json:
         raise ApiError(str(error)) from None
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
-        "kind": KIND[2],
         "apiVersion": f"{KIND[0]}/{KIND[1]}",
+        "kind": KIND[2],
         "metadata": {name: meta[name] for name in shown if name in meta},
         "spec": {"replicas": spec} if spec else {},
         "status": {"replicas": status, **({"selector": selector} if selector else {})},
