@@ -89,7 +89,7 @@ async def applies_must_name_what_they_are_about(c: Caller) -> None:
             owned("a", meta={"resourceVersion": "0"}),
             owned("a", meta={"generation": 7, "creationTimestamp": "2020-01-01T00:00:00Z"}),
             owned("a", meta={"creationTimestamp": None}),
-            owned("a", meta={"deletionTimestamp": "2020-01-01T00:00:00Z", "selfLink": "/x"}),
+            owned("a", meta={"deletionTimestamp": "2020-01-01T00:00:00Z"}),
         ):
             await c.patch(f"{path}&dryRun=All", body, "apply")
             await c.patch(f"{path}&dryRun=All&force=true&fieldValidation=Strict", body, "apply")

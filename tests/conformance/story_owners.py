@@ -160,7 +160,6 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
         [{**entry, "subresource": "status"}],
         [{**entry, "subresource": "zzz"}],
         [{**entry, "zzz": 1}],
-        [{**entry, "time": "yesterday"}],
         [{**entry, "time": None}],
         [{}, entry],
         [{}],
@@ -239,7 +238,8 @@ async def replicas_are_shared_with_the_scale(c: Caller) -> None:
     await c.get(f"{one}/scale")
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 2}}, "apply")
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 3}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa&force=true", {**scale, "spec": {"replicas": 3}}, "apply")
+    # An apply that changes the number ends in a 500 of the reference, which cannot convert its own Scale:
+    # there is nothing to compare with.
     await c.get(one)
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
     await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
@@ -248,9 +248,6 @@ async def replicas_are_shared_with_the_scale(c: Caller) -> None:
     await c.patch(f"{one}/scale", {"spec": {"replicas": 5}}, agent="hand/1")
     await c.get(one)
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
-    await c.patch(
-        f"{one}/scale?fieldManager=hpa&dryRun=All&force=true", {**scale, "spec": {"replicas": 4}}, "apply"
-    )
     await c.patch(f"{one}/scale?fieldManager=hpa&force=true", {**scale, "spec": {}}, "apply")
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": "x"}}, "apply")
     await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"zzz": 1}}, "apply")

@@ -183,14 +183,17 @@ def _unlike(theirs: Any, said: Any) -> str:
     return "\n".join(difflib.unified_diff(old, new, "the reference", "ours", lineterm="", n=6))
 
 
-@dataclass(slots=True, repr=False)
 class Both:
-    """The two servers, and the loop that they are asked on."""
+    """The two servers, and the loop that they are asked on.
 
-    runner: asyncio.Runner
-    reference: Caller
-    ours: Caller
-    names: Iterator[int]
+    No dataclass: a failure would print it with all that was ever asked.
+    """
+
+    def __init__(self, runner: asyncio.Runner, reference: Caller, ours: Caller) -> None:
+        self.runner = runner
+        self.reference = reference
+        self.ours = ours
+        self.names = itertools.count()
 
     async def walk(self, steps: list[Step]) -> None:
         """Take the steps on both; the answers must be alike all the way."""
@@ -207,9 +210,7 @@ async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
     connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
     async with aiohttp.ClientSession(connector=connector) as session:
         await server.start([])
-        found = Both(
-            runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)), itertools.count()
-        )
+        found = Both(runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)))
         for caller in (found.reference, found.ours):
             made = await caller.post(CRDS, OWNED)
             assert made.status in (201, 409), made.body

@@ -70,7 +70,7 @@ OBJECT_META: Final = Type(
         "labels": _TEXTS,
         "annotations": _TEXTS,
         "finalizers": Type(lists="set", item=STRING),
-        "ownerReferences": Type(lists="map", keys=("uid",), item=_OWNER),
+        "ownerReferences": Type(lists="map", keys=("uid",), defaults={"uid": ""}, item=_OWNER),
         "managedFields": Type(lists="atomic", item=Type(maps="granular", element=DEDUCED)),
     },
 )

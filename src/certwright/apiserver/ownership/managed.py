@@ -38,7 +38,10 @@ UNOWNED: Final = frozenset(
     }
 )  # fmt: skip
 """The members of metadata that nobody owns, as the server sets them or the path says them."""
-_OWNED = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
+_OWNED = (
+    "labels", "annotations", "finalizers", "ownerReferences", "generateName", "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)  # fmt: skip
 _HEADS = frozenset({"apiVersion", "kind", "metadata"})
 _HEADS_AND_SPEC = _HEADS | {"spec"}
 _HEADS_AND_STATUS = _HEADS | {"status"}

@@ -16,6 +16,8 @@ from certwright.resources.errors import FieldError
 Check = Callable[[Any, Path, list[FieldError]], None]
 Schema = Mapping[str, Any]
 
+_ABSENT = object()
+"""What was not there before: also a null has come since."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -82,11 +84,12 @@ class Ratchet:
         schema, new, old = self._schema, self._new, self._old
         for step in reversed(steps):
             if isinstance(step, int):
-                old, new, schema = old_items(schema, old)(new[step]), new[step], schema.get("items") or {}
+                found = old_items(schema, old)(new[step])
+                old, new, schema = _ABSENT if found is None else found, new[step], schema.get("items") or {}
             else:
                 if type(old) is not dict:
-                    return None
-                old, new, schema = old.get(step), new.get(step), _property(schema, step)
+                    return _ABSENT
+                old, new, schema = old.get(step, _ABSENT), new.get(step), _property(schema, step)
         return old
 
 

@@ -18,6 +18,7 @@ from certwright.apiserver.verbs import bodies, forms, metadata, options
 from certwright.apiserver.verbs.shaping import (
     check_type,
     drop_duplicate_owners,
+    drop_nulls,
     read_fields,
     refuse_body,
     warn,
@@ -80,11 +81,14 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
         obj.pop("status", None)
+    if call.verb != "patch":
+        metadata.wipe(meta)
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
     generated = not meta.get("name") and bool(meta.get("generateName"))
     if generated:
         _generate_name(backend, meta)
     admission.check_shape(definition, obj, None)
+    drop_nulls(call, obj)
     warn(call, metadata.warnings(definition, meta, None))
     definition.strategy.prepare_create(obj)
     if definition.strategy.identify is not None:

@@ -23,8 +23,6 @@ _key_is_good = lru_cache(maxsize=4096)(lambda key: naming.check_label_key(key) i
 _value_is_good = lru_cache(maxsize=4096)(lambda value: naming.check_label_value(value) is None)
 
 
-# Members that clients may send and that this server does not keep.
-_DROPPED = frozenset({"selfLink"})
 
 
 def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
@@ -46,8 +44,6 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
         if found is None:
             raise _unreadable(definition, metadata)
         unknown += found
-    for name in _DROPPED:
-        metadata.pop(name, None)
     if not all(metadata.values()):
         _drop_empty(metadata)
     if metadata.get("ownerReferences"):
@@ -251,8 +247,8 @@ def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> lis
 
 
 def wipe(metadata: Json) -> None:
-    """Take out what no client may set on an object that it creates. Kubernetes does not where an apply does."""
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+    """Take out what no client may set on an object that it creates; Kubernetes leaves it where one applies."""
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
 
 

@@ -35,16 +35,23 @@ def merge_patch(target: Any, patch: Any) -> Any:
     values in the target." (RFC 7386 §1)
     """
     if type(patch) is not dict:
-        return patch
+        # As Kubernetes has it, where no map is replaced, nulls go out of the maps of a list too.
+        return patch if type(target) is dict else _without_nulls(patch)
     merged = dict(target) if type(target) is dict else {}
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
-        elif type(value) is dict:
+        elif type(value) in (dict, list):
             merged[name] = merge_patch(merged.get(name), value)
         else:
             merged[name] = value
     return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if type(value) is list else value
 
 
 def json_patch(document: Any, operations: Any) -> Any:

@@ -124,7 +124,7 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
     if meta.get("uid") and meta["uid"] != stored["uid"]:
         raise _other_uid(call, meta["uid"], stored["uid"])
     version = meta.get("resourceVersion")
-    if not version:
+    if not version or version == "0":
         _check_unconditional(call)
     elif version != str(row.revision):
         if type(version) is str and not (version.isascii() and version.isdecimal()):
@@ -198,6 +198,15 @@ def process(call: Call, obj: Json) -> list[str]:
     return unknown
 
 
+def drop_nulls(call: Call, obj: Json) -> None:
+    """Drop the nulls of an apply that `process` has left to be judged, and that nobody found wrong."""
+    if _is_apply(call) and call.definition.custom:
+        nulls: list[tuple[Json, str]] = []
+        _find_nulls({name: value for name, value in obj.items() if name != "metadata"}, nulls)
+        if nulls:
+            call.definition.schema.process(obj)
+
+
 def _is_apply(call: Call) -> bool:
     return call.verb == "patch" and content_type(call.request.headers) == APPLY
 
@@ -229,6 +238,9 @@ def read_fields(call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (
         raise refuse(
             call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]
         ) from None
+    if _is_apply(call):
+        # What is applied has its type; what falls out of it all the same is never spoken of.
+        return unknown
     if text := bodies.strict_errors(call, unknown, strict):
         raise refuse(call, text)
     return unknown
@@ -300,6 +312,7 @@ def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown:
     changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
     if definition.has_generation and changed:
         new["metadata"]["generation"] = meta.get("generation", 0) + 1
+    drop_nulls(call, new)
 
 
 def _only_status(new: Json, old: Json) -> Json:
