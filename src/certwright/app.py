@@ -31,9 +31,11 @@ from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.controllers.manager import Controllers
+from certwright.kit import exposition
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kit.pages import Page, Pages, serve_pages
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Threads
 from certwright.resources.crds import custom_resource_definitions
@@ -104,6 +106,26 @@ class RunningControllers:
         self._controllers = controllers
         self._workshop = workshop
         self._transport = transport
+        self._pages: Pages | None = None
+
+    def take_metrics(self) -> Callable[[], bytes]:
+        """Hold the present numbers, and return a function that writes them down, also in a thread."""
+        return self._controllers.metrics.take()
+
+    async def serve_metrics(self, host: str, port: int) -> int:
+        """Serve `/metrics` over plain HTTP as long as the controllers run; the port, where 0 was asked for.
+
+        Raises `StartError` where it cannot listen there.
+        """
+
+        async def metrics() -> Page:
+            return Page(exposition.CONTENT_TYPE, await asyncio.to_thread(self.take_metrics()))
+
+        try:
+            self._pages = await serve_pages(host, port, {"/metrics": metrics})
+        except OSError as error:
+            raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
+        return self._pages.port
 
     async def wait_synced(self) -> None:
         """Return when all caches hold what the API server has."""
@@ -118,6 +140,8 @@ class RunningControllers:
         written are written first, as far as half a second allows."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._controllers.flush(), _FLUSH_WITHIN_S)
+        if self._pages is not None:
+            await self._pages.close()
         await self._controllers.close()
         self._workshop.close()
         await self._transport.close()
@@ -257,6 +281,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
         local = LocalTransport(api.handle, CONTROLLER)
         server.controllers = await start_controllers(local, options.controllers, clock=clock)
         closers.add(server.controllers.close)
+        api.add_metrics(server.controllers.take_metrics)
         await _wait_synced(server.controllers)
     with _writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))

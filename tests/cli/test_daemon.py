@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
@@ -256,3 +257,27 @@ def test_what_was_issued_outlives_a_kill(start: Start, tmp_path: Path) -> None:
     again.line()
     assert start("get", "secret", "web-tls", "-o", "yaml").rest().out == before
     assert ended(again) < 2
+
+
+def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    assert server.line()
+    kubeconfig = ("--kubeconfig", "certwright-data/kubeconfig")
+    controllers = start("controllers", *kubeconfig, "--metrics-listen-address", "127.0.0.1:0")
+    told, _, address = controllers.line().partition(" at ")
+    assert told == "metrics are"
+    taken = address.removeprefix("http://").removesuffix("/metrics")
+    connection = http.client.HTTPConnection(taken, timeout=5)
+    connection.request("GET", "/metrics")
+    assert (
+        b'\ncertmanager_controller_sync_call_count{controller="certificates"} 0\n'
+        in connection.getresponse().read()
+    )
+    connection.close()
+    second = start("controllers", *kubeconfig, "--metrics-listen-address", taken).rest()
+    assert (second.status, second.err.partition(taken)[0]) == (1, "error: cannot serve metrics on ")
+    third = start("controllers", *kubeconfig, "--metrics-listen-address", "here").rest()
+    assert third.status == 2
+    assert "write HOST:PORT" in third.err
+    assert ended(controllers) < 2
+    assert ended(server) < 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -34,6 +34,10 @@ _READS = frozenset({"GET", "HEAD"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _COLLECTION = ("namespace", "cluster")
 _VERBS = {"create": "POST", "update": "PUT", "deletecollection": "DELETECOLLECTION"}
+Source = Callable[[], Callable[[], bytes]]
+"""Metrics of somebody else in this process: called on the event loop it holds their present state, and gives
+a function that writes them down in Prometheus' text format, which is called in a thread."""
+
 _ABOUT = ("group", "version", "resource", "subresource", "scope", "component")
 _REQUEST_LABELS = ["verb", "dry_run", *_ABOUT, "code"]
 
@@ -98,6 +102,11 @@ class Metrics:
         self._inflight = [0, 0]
         self._name_retries = 0
         self._registry: CollectorRegistry | None = None
+        self._sources: list[Source] = []
+
+    def add(self, source: Source) -> None:
+        """Tell what `source` knows too, from now on. Its metrics must have names of their own."""
+        self._sources.append(source)
 
     def begin(self, method: str) -> Track:
         """Note that a request has come."""
@@ -131,10 +140,11 @@ class Metrics:
 
     async def respond(self) -> Response:
         """The answer to a scrape: Prometheus' text format, made in a thread."""
-        kind, body = await asyncio.to_thread(self._render)
+        writers = [source() for source in self._sources]
+        kind, body = await asyncio.to_thread(self._render, writers)
         return Response(200, {"content-type": kind}, body)
 
-    def _render(self) -> tuple[str, bytes]:
+    def _render(self, writers: Sequence[Callable[[], bytes]]) -> tuple[str, bytes]:
         # Only a server that is scraped needs the library (10 ms and 2 MB).
         import prometheus_client
 
@@ -144,7 +154,8 @@ class Metrics:
             prometheus_client.ProcessCollector(registry=self._registry)
             prometheus_client.PlatformCollector(registry=self._registry)
             prometheus_client.GCCollector(registry=self._registry)
-        return prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest(self._registry)
+        own = prometheus_client.generate_latest(self._registry)
+        return prometheus_client.CONTENT_TYPE_LATEST, b"".join((own, *(write() for write in writers)))
 
     def families(self) -> Iterator[Metric]:
         """All numbers as metric families."""

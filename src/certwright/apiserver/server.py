@@ -31,7 +31,7 @@ from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
 from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.metrics import PATH as METRICS_PATH
-from certwright.apiserver.metrics import Metrics, Track
+from certwright.apiserver.metrics import Metrics, Source, Track
 from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.representations import discovery
 from certwright.apiserver.representations.negotiation import JSON, Shape, negotiate
@@ -322,6 +322,10 @@ class ApiServer:
         if any(not found.custom for found in self._backend.registry.in_version(route.group, route.version)):
             raise refusals.no_resource()
         return refusals.nowhere()
+
+    def add_metrics(self, source: Source) -> None:
+        """Let `/metrics` tell what `source` knows as well."""
+        self._metrics.add(source)
 
     async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
         """Health, discovery, OpenAPI, or nothing."""

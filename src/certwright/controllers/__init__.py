@@ -6,5 +6,6 @@ Never holds:  HTTP, SQL (they go to client and store); time arithmetic on raw by
 Modules:      certificates/ (the steps of one certificate), approval, signing, certificate_requests, issuers,
               signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches
               (the local copies and their indexes), authorities (which CA an issuer signs with now), table
-              (which names of --controllers stand for what), manager (starts and stops all of it)
+              (which names of --controllers stand for what), metrics (what is told of it all), manager
+              (starts and stops it)
 """

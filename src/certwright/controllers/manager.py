@@ -18,6 +18,7 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
 from certwright.controllers.certificate_requests import RequestReconciler
 from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates.fights import Fights
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
@@ -29,6 +30,7 @@ from certwright.controllers.certificates.rules import Backoff
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.certificates.upkeep import Upkeep
 from certwright.controllers.issuers import IssuerReconciler, view_of
+from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.signing import IssuerState, Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.engine.commit import StatusWriter
@@ -114,6 +116,11 @@ class Controllers:
         return self._tasks.error
 
     @property
+    def metrics(self) -> ControllerMetrics:
+        """What can be told about the work at this moment."""
+        return ControllerMetrics(self._caches, self._controllers, self._clock)
+
+    @property
     def synced(self) -> bool:
         """Whether the local copies hold what the API server has."""
         return self._caches.synced
@@ -150,13 +157,15 @@ class Controllers:
     ) -> None:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace)
-        trigger, keys, requests = Trigger(backoff), Keys(suffix), Requests()
+        fights, trigger = Fights(backoff), Trigger(backoff)
+        keys, requests = Keys(suffix), Requests()
         issuing, upkeep = Issuing(owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
         readiness, revisions = Readiness(), Revisions()
         on = self._enabled
         reconciler = CertificateReconciler(
             deciders=_rows(
                 on,
+                (table.TRIGGER, fights),
                 (table.TRIGGER, trigger),
                 (table.KEYS, keys),
                 (table.ISSUING, issuing),

@@ -1,0 +1,73 @@
+"""A few pages over plain HTTP, for probes and scrapers inside a network: no TLS, no users, nothing to write.
+
+Source: RFC 9112. Every answer ends the connection; whoever asks does so every half minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+_LONGEST_HEAD = 16 * 1024
+_PATIENCE_S = 10.0
+
+
+class Page(NamedTuple):
+    """What is answered."""
+
+    content_type: str
+    body: bytes
+
+
+MakePage = Callable[[], Awaitable[Page]]
+
+
+class Pages:
+    """Serves each path with what its function makes. `port` is the real one where 0 was asked for."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port: int = server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._server.close()
+        await self._server.wait_closed()
+
+
+async def serve_pages(host: str, port: int, pages: Mapping[str, MakePage]) -> Pages:
+    """Begin to listen. Raises `OSError` where that is not possible."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await _answer(request, pages))
+                await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    return Pages(await asyncio.start_server(talk, host, port, limit=_LONGEST_HEAD))
+
+
+async def _answer(request: bytes, pages: Mapping[str, MakePage]) -> bytes:
+    method, _, rest = request.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+    make = pages.get(path)
+    if method not in (b"GET", b"HEAD"):
+        return _response("405 Method Not Allowed", Page("text/plain", b"only GET\n"))
+    if make is None:
+        known = " ".join(sorted(pages))
+        return _response("404 Not Found", Page("text/plain", f"there are {known}\n".encode()))
+    return _response("200 OK", await make(), with_body=method == b"GET")
+
+
+def _response(status: str, page: Page, *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {page.content_type}\r\nContent-Length: {len(page.body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (page.body if with_body else b"")

@@ -1,0 +1,122 @@
+"""What is told about certificates, issuers and controllers when somebody scrapes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from certwright.kit.exchange import Request
+from certwright.kit.exposition import labels
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.scene import Scene, make_certificate, make_issuer
+from support.world import ADMIN, START, World
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def scrape(world: World) -> Samples:
+    """All samples by the name of their metric, as Prometheus' own parser reads them."""
+    assert world.controllers is not None
+    text = world.controllers.metrics.take()().decode()
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser gives counters the ending of OpenMetrics; cert-manager's have none.
+            found.setdefault(sample.name.removesuffix("_total"), []).append((sample.labels, sample.value))
+    return found
+
+
+def value(world: World, metric: str, /, **about: str) -> float | None:
+    """The one sample that has these labels, if there is one."""
+    samples = scrape(world).get(f"certmanager_{metric}", [])
+    values = [number for has, number in samples if about.items() <= has.items()]
+    assert len(values) < 2
+    return values[0] if values else None
+
+
+async def test_a_certificate_has_its_state_and_its_dates(scene: Scene) -> None:
+    certificate = await scene.issue()
+    about = {
+        "name": "web",
+        "namespace": "default",
+        "issuer_name": "ca",
+        "issuer_kind": "",
+        "issuer_group": "",
+    }
+    ready = [
+        value(scene.world, "certificate_ready_status", condition=c, **about)
+        for c in ("True", "False", "Unknown")
+    ]
+    assert ready == [1, 0, 0]
+    end = (START + timedelta(days=90)).timestamp()
+    assert value(scene.world, "certificate_not_after_timestamp_seconds", **about) == end
+    assert value(scene.world, "certificate_expiration_timestamp_seconds", **about) == end
+    assert value(scene.world, "certificate_not_before_timestamp_seconds", **about) == START.timestamp()
+    moment = certificate.status.renewal_time
+    assert moment is not None
+    assert value(scene.world, "certificate_renewal_timestamp_seconds", **about) == moment.timestamp()
+
+
+async def test_one_that_is_not_issued_has_dates_of_zero(scene: Scene) -> None:
+    await scene.issue(issuer_ref=IssuerReference(name="far", kind="Away", group="example.com"))
+    about = {"name": "web", "issuer_name": "far", "issuer_kind": "Away", "issuer_group": "example.com"}
+    assert value(scene.world, "certificate_ready_status", condition="False", **about) == 1
+    for date in ("not_after", "not_before", "expiration", "renewal"):
+        assert value(scene.world, f"certificate_{date}_timestamp_seconds", **about) == 0
+
+
+async def test_one_that_nobody_has_judged_is_unknown(scene: Scene) -> None:
+    await scene.world.start_controllers(enabled="issuers")
+    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await scene.world.settle()
+    assert value(scene.world, "certificate_ready_status", name="web", condition="Unknown") == 1
+
+
+async def test_issuers_have_their_state(scene: Scene) -> None:
+    assert value(scene.world, "issuer_ready_status", name="ca", namespace="default", condition="True") == 1
+    assert value(scene.world, "issuer_ready_status", name="ca", namespace="default", condition="False") == 0
+
+
+async def test_nothing_is_left_of_what_was_deleted(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.create(ISSUERS, make_issuer("gone"))
+    await scene.world.settle()
+    await scene.world.client.delete(CERTIFICATES, "web", "default")
+    await scene.world.client.delete(ISSUERS, "gone", "default")
+    await scene.world.settle()
+    names = {has.get("name") for samples in scrape(scene.world).values() for has, _ in samples}
+    assert names == {"ca", "root", None}
+
+
+async def test_an_issuer_that_changed_leaves_no_second_series(scene: Scene) -> None:
+    await scene.issue()
+    await scene.change_spec("web", issuerRef={"name": "root"})
+    samples = scrape(scene.world)["certmanager_certificate_renewal_timestamp_seconds"]
+    assert [has["issuer_name"] for has, _ in samples if has["name"] == "web"] == ["root"]
+
+
+async def test_the_work_and_the_clock_are_told(scene: Scene) -> None:
+    before = value(scene.world, "controller_sync_call_count", controller="certificates")
+    await scene.issue()
+    after = value(scene.world, "controller_sync_call_count", controller="certificates")
+    assert before is not None
+    assert after is not None
+    assert after > before
+    assert value(scene.world, "controller_sync_error_count", controller="certificates") == 0
+    assert value(scene.world, "clock_time_seconds_gauge") == START.timestamp()
+    assert value(scene.world, "clock_time_seconds") == START.timestamp()
+
+
+def test_labels_are_escaped() -> None:
+    assert labels([("a", 'x"y\\z\n')]) == r'a="x\"y\\z\n"'
+
+
+async def test_the_api_server_tells_them_beside_its_own(scene: Scene) -> None:
+    world = scene.world
+    assert world.controllers is not None
+    world.server.add_metrics(world.controllers.metrics.take)
+    answer = await world.server.handle(Request("GET", "/metrics", user=ADMIN))
+    families = {family.name for family in text_string_to_metric_families(answer.body.decode())}
+    assert {"certmanager_issuer_ready_status", "apiserver_request"} <= families

@@ -1,0 +1,52 @@
+"""Pages for probes and scrapers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from certwright.kit.pages import Page, Pages, serve_pages
+
+
+async def hello() -> Page:
+    """A page."""
+    return Page("text/plain", b"hello\n")
+
+
+@pytest.fixture
+async def pages() -> AsyncIterator[Pages]:
+    """One page at /hello."""
+    serving = await serve_pages("127.0.0.1", 0, {"/hello": hello})
+    yield serving
+    await serving.close()
+
+
+async def ask(pages: Pages, request: bytes) -> bytes:
+    """All that is answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_page_is_served_and_the_connection_closed(pages: Pages) -> None:
+    answer = await ask(pages, b"GET /hello?x=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n")
+    assert answer.endswith(b"\r\n\r\nhello\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [(b"HEAD /hello", b"200 OK"), (b"POST /hello", b"405"), (b"GET /nothing", b"404"), (b"nonsense", b"405")],
+)
+async def test_other_requests_are_answered_too(pages: Pages, request_line: bytes, status: bytes) -> None:
+    answer = await ask(pages, request_line + b" HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert b"\r\n\r\nhello" not in answer
+
+
+async def test_a_head_without_end_is_not_read_for_ever(pages: Pages) -> None:
+    assert await ask(pages, b"GET /hello HTTP/1.1\r\n" + b"X: y\r\n" * 5000) == b""
