@@ -32,7 +32,14 @@ async def verify(chain: bytes, ca: bytes, at: datetime, *options: str) -> None:
         await run(
             "verify",
             *("-CAfile", f"{folder}/ca.pem", "-untrusted", f"{folder}/chain.pem"),
-            *("-no-CApath", "-x509_strict", "-attime", str(int(at.timestamp())), *options, f"{folder}/chain.pem"),
+            *(
+                "-no-CApath",
+                "-x509_strict",
+                "-attime",
+                str(int(at.timestamp())),
+                *options,
+                f"{folder}/chain.pem",
+            ),
         )
 
 
