@@ -1,6 +1,7 @@
-"""Put a token where the CA will look, and take it away. Empty until the ACME issuer is built.
+"""Challenges made visible where the CA will look, taken away again, and looked at as the CA will.
 
 May import:   acme/protocol, pki, kit
-Never holds:  the look-up of credentials (values are passed in)
-Modules:      none yet
+Never holds:  looking up credentials (values are handed in); who is next, and when to look again (controllers)
+Modules:      contract, http01 (responder, web root), http01_check, tlsalpn01 (listener, check), client_hello,
+              names (questions to name servers), dns01/ (rfc2136, webhook, check), program (exec)
 """

@@ -1,0 +1,68 @@
+"""What a solver is, and what a check is.
+
+A *task* is one challenge as a solver sees it. `present` puts its proof where the CA will look, `clean_up`
+takes it away, `check` looks for it as the CA would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One challenge. `identifier` is the DNS name without `*.`, or the address; `uid` tells tasks apart.
+
+    `key` is what is shown: the key authorization (http-01, tls-alpn-01), or the value of the TXT record.
+    """
+
+    type: str
+    identifier: str
+    wildcard: bool = False
+    token: str
+    key: str = field(repr=False)
+    uid: str
+
+
+class SolverError(Exception):
+    """The proof could not be shown or taken away. The text is one sentence: what was tried, what came back,
+    and what to do. Trying again later may help."""
+
+
+class Solver(Protocol):
+    """Shows the proofs of any number of tasks at once.
+
+    Both methods MUST be idempotent, and MUST leave alone what other tasks (of this process or of another)
+    have shown, also under the same name. `clean_up` of what was never shown, or was shown before a crash, is
+    a success. Both raise `SolverError`, MUST NOT wait for the proof to be seen by others, and MUST come to an
+    end by themselves: they have timeouts.
+    """
+
+    async def present(self, task: Task) -> None:
+        """Show the proof."""
+
+    async def clean_up(self, task: Task) -> None:
+        """Take the proof away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The proof is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The proof is not seen. `reason` says by whom, and what was seen instead. Looking again before
+    `not_before` has passed would see the same (a name server's cache, say)."""
+
+    reason: str
+    not_before: timedelta = timedelta(0)
+
+
+class Check(Protocol):
+    """Looks for a proof as the CA will. MUST NOT raise for what the network does, and MUST have a timeout."""
+
+    async def check(self, task: Task) -> Ready | NotYet:
+        """Look once."""

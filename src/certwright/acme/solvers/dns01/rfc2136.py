@@ -1,0 +1,146 @@
+"""DNS-01 by dynamic updates (RFC 2136), signed with TSIG (RFC 8945): BIND, Knot, PowerDNS, Windows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Final
+
+import dns.asyncquery
+import dns.exception
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.tsig
+import dns.update
+
+from certwright.acme.solvers.contract import SolverError, Task
+from certwright.acme.solvers.dns01.record import record_name, zone_of
+from certwright.acme.solvers.names import NameServers
+
+_TTL_S = 60
+
+ALGORITHMS: Final[dict[str, dns.name.Name]] = {
+    "HMACMD5": dns.tsig.HMAC_MD5,
+    "HMACSHA1": dns.tsig.HMAC_SHA1,
+    "HMACSHA224": dns.tsig.HMAC_SHA224,
+    "HMACSHA256": dns.tsig.HMAC_SHA256,
+    "HMACSHA384": dns.tsig.HMAC_SHA384,
+    "HMACSHA512": dns.tsig.HMAC_SHA512,
+}
+"""By cert-manager's names, and two more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TsigKey:
+    """`secret` is base64 as in a BIND key file; `algorithm` one of `ALGORITHMS`, in any case."""
+
+    name: str
+    secret: str = field(repr=False)
+    algorithm: str = "HMACMD5"
+
+    def parsed(self) -> dns.tsig.Key:
+        """Raises `SolverError` with a sentence for a name, secret or algorithm that is none."""
+        algorithm = ALGORITHMS.get(self.algorithm.upper())
+        if algorithm is None:
+            raise SolverError(
+                f'"{self.algorithm}" is no TSIG algorithm; write one of {", ".join(ALGORITHMS)}'
+            )
+        try:
+            secret = base64.b64decode(self.secret.strip(), validate=True)
+            return dns.tsig.Key(dns.name.from_text(self.name), secret, algorithm)
+        except (binascii.Error, ValueError, dns.exception.DNSException):
+            raise SolverError(
+                f'the TSIG secret of key "{self.name}" cannot be read; it is base64, as in the key file'
+            ) from None
+
+
+class Rfc2136:
+    """Adds and deletes single values, so that tasks at one name do not see each other.
+
+    `server` is host and port of the primary server, which has `timeout_s` seconds to answer; `names` finds
+    zones and aliases. Raises `SolverError`
+    at once for a TSIG key that makes no sense.
+    """
+
+    def __init__(
+        self,
+        server: tuple[str, int],
+        names: NameServers,
+        *,
+        key: TsigKey | None = None,
+        tcp: bool = False,
+        follow: bool = False,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._host, self._port = server
+        self._names = names
+        self._key = key.parsed() if key is not None else None
+        self._tcp = tcp
+        self._follow = follow
+        self._timeout_s = timeout_s
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        name, update = await self._update(task)
+        update.add(name, _TTL_S, _txt(task.key))
+        await self._send(update, f"add the TXT record {name.to_text(omit_final_dot=True)}")
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        name, update = await self._update(task)
+        update.delete(name, _txt(task.key))
+        await self._send(update, f"delete the TXT record {name.to_text(omit_final_dot=True)}")
+
+    async def _update(self, task: Task) -> tuple[dns.name.Name, dns.update.UpdateMessage]:
+        name = await record_name(task.identifier, self._names, follow=self._follow)
+        zone = await zone_of(name, self._names)
+        message = dns.update.UpdateMessage(zone)
+        if self._key is not None:
+            message.use_tsig(self._key)
+        return dns.name.from_text(name), message
+
+    async def _send(self, update: dns.update.UpdateMessage, what: str) -> None:
+        server = f"{self._host}:{self._port}"
+        try:
+            address = (await self._names.addresses(self._host))[0]
+            send = dns.asyncquery.tcp if self._tcp else dns.asyncquery.udp
+            reply = await send(update, address, timeout=self._timeout_s, port=self._port)
+        except dns.exception.Timeout:
+            told = f"{server} did not answer within {self._timeout_s:g} s, asked to {what}"
+            raise SolverError(told) from None
+        except dns.tsig.PeerError as error:
+            raise SolverError(f"{server} does not accept the TSIG signature: {_tsig_words(error)}") from error
+        except (dns.exception.DNSException, OSError, EOFError) as error:
+            raise SolverError(f"{server} could not be asked to {what}: {error}") from error
+        if reply.rcode() != dns.rcode.NOERROR:
+            code = dns.rcode.to_text(reply.rcode())
+            raise SolverError(f"{server} refused to {what}: {code}{_HINTS.get(code, '')}")
+
+
+_HINTS: Final = {
+    "NOTAUTH": " (the server has no such zone, or the TSIG key is wrong)",
+    "REFUSED": " (the server's update-policy does not allow it for this key)",
+    "NOTZONE": " (the record does not lie in the zone)",
+    "SERVFAIL": " (the server's log says why; often its journal file cannot be written)",
+}
+
+
+def _tsig_words(error: dns.tsig.PeerError) -> str:
+    match error:
+        case dns.tsig.PeerBadKey():
+            return "it does not know the key's name or algorithm"
+        case dns.tsig.PeerBadSignature():
+            return "the secret is another one"
+        case dns.tsig.PeerBadTime():
+            return "the clocks of the two machines differ by more than five minutes"
+        case _:
+            return str(error)
+
+
+def _txt(value: str) -> dns.rdata.Rdata:
+    return dns.rdata.from_text(dns.rdataclass.IN, dns.rdatatype.TXT, f'"{value}"')

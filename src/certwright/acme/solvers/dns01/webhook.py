@@ -1,0 +1,76 @@
+"""DNS-01 by somebody's webhook, in cert-manager's protocol, so that existing webhooks work.
+
+Source: cert-manager `pkg/acme/webhook/apis/acme/v1alpha1/types.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from certwright.acme.solvers.contract import SolverError, Task
+from certwright.acme.solvers.dns01.record import record_name, zone_of
+from certwright.acme.solvers.names import NameServers
+
+_VERSION = "webhook.acme.cert-manager.io/v1alpha1"
+
+Call = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Sends a ChallengePayload to the solver's API and gives back its answer. Raises `SolverError`."""
+
+
+class Webhook:
+    """Asks the webhook. `config` is handed over as it is; `namespace` is where the Secrets that it names lie;
+    `ambient` allows it the credentials of its surroundings."""
+
+    def __init__(
+        self,
+        call: Call,
+        names: NameServers,
+        *,
+        namespace: str,
+        config: object = None,
+        ambient: bool = False,
+        follow: bool = False,
+    ) -> None:
+        self._call = call
+        self._names = names
+        self._namespace = namespace
+        self._config = config
+        self._ambient = ambient
+        self._follow = follow
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._ask("Present", task)
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._ask("CleanUp", task)
+
+    async def _ask(self, action: str, task: Task) -> None:
+        record = await record_name(task.identifier, self._names, follow=self._follow)
+        zone = await zone_of(record, self._names)
+        request: dict[str, Any] = {
+            "uid": task.uid,
+            "action": action,
+            "type": "dns-01",
+            "dnsName": task.identifier,
+            "key": task.key,
+            "resourceNamespace": self._namespace,
+            "resolvedFQDN": f"{record}.",
+            "resolvedZone": f"{zone}.",
+            "allowAmbientCredentials": self._ambient,
+        }
+        if self._config is not None:
+            request["config"] = self._config
+        answer = await self._call({"apiVersion": _VERSION, "kind": "ChallengePayload", "request": request})
+        response = answer.get("response")
+        if not isinstance(response, Mapping) or response.get("success") is not True:
+            raise SolverError(f"the webhook refused {action} for {record}: {_reason(response)}")
+
+
+def _reason(response: object) -> str:
+    status = response.get("status") if isinstance(response, Mapping) else None
+    if not isinstance(status, Mapping):
+        return "it gives no reason"
+    return str(status.get("message") or status.get("reason") or "it gives no reason")

@@ -1,0 +1,111 @@
+"""HTTP-01: the proof is a page (RFC 8555 §8.3), from a listener of our own or from somebody's web root."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from aiohttp import web
+
+from certwright.acme.protocol.challenges import WELL_KNOWN
+from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kit.files import write_atomically
+
+_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
+_FINISHES_WITHIN_S = 1.0
+_PUBLIC = 0o644
+
+
+class Responder:
+    """One listener for all tasks, which answers by the token.
+
+    A token is random and asked for by nobody else, so that it does not matter which name or port a request
+    was for: a reverse proxy in front, or a redirect to another port, changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, dict[str, str]] = {}
+        self._runner: web.ServerRunner | None = None
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
+
+        Raises `OSError` when the port is taken or not allowed.
+        """
+        self._runner = web.ServerRunner(
+            web.Server(self._answer), access_log=None, shutdown_timeout=_FINISHES_WITHIN_S
+        )
+        await self._runner.setup()
+        hosts = (host,) if host else _ANY_HOST
+        for number, address in enumerate(hosts):
+            site = web.TCPSite(self._runner, address, port)
+            try:
+                await site.start()
+            except OSError:
+                # A machine without IPv6 has no "::"; one without IPv4 …
+                if number + 1 < len(hosts) or not self._runner.addresses:
+                    await self.close()
+                    raise
+            port = port or int(self._runner.addresses[0][1])
+        return port
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        self._shown.setdefault(task.token, {})[task.uid] = task.key
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        held = self._shown.get(task.token, {})
+        held.pop(task.uid, None)
+        if not held:
+            self._shown.pop(task.token, None)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, headers={"Allow": "GET, HEAD"})
+        token = request.path.removeprefix(WELL_KNOWN)
+        held = self._shown.get(token) if request.path.startswith(WELL_KNOWN) else None
+        if not held:
+            return web.Response(status=404, text="no such challenge\n")
+        # "The client … SHOULD … application/octet-stream", and what browsers show as text is safe as well.
+        return web.Response(body=next(iter(held.values())).encode(), content_type="application/octet-stream")
+
+
+class WebRoot:
+    """Writes the page into the directory that somebody's web server serves."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / WELL_KNOWN.strip("/")
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        page = self._page(task)
+        try:
+            await asyncio.to_thread(self._write, page, task.key)
+        except OSError as error:
+            raise SolverError(f"cannot write {page}: {error.strerror or error}") from error
+
+    def _write(self, page: Path, key: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # The web server runs as another user; what is shown is no secret.
+        write_atomically(page, key.encode(), mode=_PUBLIC)
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        page = self._page(task)
+        try:
+            await asyncio.to_thread(page.unlink, missing_ok=True)
+        except OSError as error:
+            raise SolverError(f"cannot delete {page}: {error.strerror or error}") from error
+
+    def _page(self, task: Task) -> Path:
+        # RFC 8555 §8.3: a token is base64url. Whatever else it is must not become a path of its own.
+        if not task.token or not all(c.isascii() and (c.isalnum() or c in "-_") for c in task.token):
+            raise SolverError(f"the server's token {task.token!r} is not base64url (RFC 8555 §8.3)")
+        return self._folder / task.token

@@ -1,0 +1,246 @@
+"""Questions to name servers: the ones we are told to ask, and those that a zone belongs to.
+
+dnspython does the asking; this is the one place that knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import dns.asyncquery
+import dns.asyncresolver
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+T = TypeVar("T")
+
+_TIMEOUT_S = 5.0
+_MOST_ALIASES = 16
+_DNS_PORT = 53
+
+
+class LookupFailed(Exception):
+    """A question was not answered; the text says which, by whom, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The values of one name and type. `exists` tells an empty answer from a name that is not there;
+    `negative_for` is how long the lack of values may be remembered (RFC 2308 §5)."""
+
+    values: tuple[str, ...]
+    exists: bool = True
+    negative_for: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone, and the addresses of the servers that have it, by their names."""
+
+    name: str
+    servers: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class NameServers:
+    """Recursive name servers to ask: `host:port`, `host` or `[v6]:port`; none means the system's.
+
+    Raises `ValueError` with a sentence for one that is written wrongly.
+    """
+
+    def __init__(self, servers: Sequence[str] = (), *, authority_port: int = _DNS_PORT) -> None:
+        self._servers = tuple(parse_server(server) for server in servers)
+        self._authority_port = authority_port
+
+    async def txt(self, name: str) -> Answer:
+        """The TXT values of a name as a recursive server tells them, aliases followed."""
+        return await self._recursively(name, dns.rdatatype.TXT)
+
+    async def addresses(self, name: str) -> tuple[str, ...]:
+        """The addresses of a host. Raises `LookupFailed` where it has none."""
+        try:
+            return (str(ipaddress.ip_address(name)),)
+        except ValueError:
+            pass
+        kinds = (dns.rdatatype.A, dns.rdatatype.AAAA)
+        found = await asyncio.gather(*(self._recursively(name, kind) for kind in kinds))
+        values = tuple(value for answer in found for value in answer.values)
+        if not values:
+            raise LookupFailed(f"{name} has no address")
+        return values
+
+    async def alias_of(self, name: str) -> str:
+        """Where the chain of CNAME records that begins at `name` ends; `name` itself without one.
+
+        Raises `LookupFailed` for a chain that does not end.
+        """
+        seen = [name]
+        while True:
+            answer = await self._recursively(seen[-1], dns.rdatatype.CNAME)
+            if not answer.values:
+                return seen[-1]
+            target = answer.values[0].rstrip(".")
+            if target.lower() in (one.lower() for one in seen) or len(seen) > _MOST_ALIASES:
+                raise LookupFailed(f"the CNAME records of {name} lead in a circle: {' → '.join(seen)}")
+            seen.append(target)
+
+    async def zone_of(self, name: str) -> str:
+        """The zone that a name lies in: the nearest name above it, or itself, that has an SOA record."""
+        labels = name.rstrip(".").split(".")
+        for start in range(len(labels)):
+            candidate = ".".join(labels[start:])
+            answer = await self._raw(candidate, dns.rdatatype.SOA)
+            if _of_type(answer.answer, dns.rdatatype.SOA, candidate):
+                return candidate
+        raise LookupFailed(f"no zone was found that {name} lies in")
+
+    async def authorities(self, name: str) -> Zone:
+        """The zone of a name, and its servers."""
+        zone = await self.zone_of(name)
+        answer = await self._recursively(zone, dns.rdatatype.NS)
+        hosts = sorted(value.rstrip(".") for value in answer.values)
+        if not hosts:
+            raise LookupFailed(f"the zone {zone} names no name servers")
+        found = await asyncio.gather(*(_or_none(self.addresses(host)) for host in hosts))
+        servers = tuple((host, held) for host, held in zip(hosts, found, strict=True) if held)
+        if not servers:
+            raise LookupFailed(f"none of the name servers of {zone} has an address: {', '.join(hosts)}")
+        return Zone(zone, servers)
+
+    async def ask_authority(self, server: str, name: str) -> Answer:
+        """The TXT values that an authoritative server at this address has. Aliases that leave its zones are
+        not followed."""
+        question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.TXT)
+        question.flags &= ~dns.flags.RD
+        reply = await _ask(question, server, self._authority_port)
+        return _answer(reply, name, dns.rdatatype.TXT, server)
+
+    async def _recursively(self, name: str, kind: dns.rdatatype.RdataType) -> Answer:
+        reply = await self._raw(name, kind)
+        return _answer(reply, name, kind, "the recursive name server")
+
+    async def _raw(self, name: str, kind: dns.rdatatype.RdataType) -> dns.message.Message:
+        try:
+            question = dns.message.make_query(dns.name.from_text(name), kind)
+        except dns.exception.DNSException as error:
+            raise LookupFailed(f"{name} is not a name that can be asked for: {error}") from error
+        failures = []
+        for host, port in self._servers or _system_servers():
+            try:
+                return await _ask(question, host, port)
+            except LookupFailed as error:
+                failures.append(str(error))
+        raise LookupFailed("; ".join(failures) or "there is no name server to ask")
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """Host and port of `host`, `host:port`, `v6` or `[v6]:port`; the port is 53 where it is left out.
+
+    Raises `ValueError` with a sentence.
+    """
+    plain = text.strip()
+    if plain.startswith("["):
+        host, _, tail = plain[1:].partition("]")
+    elif plain.count(":") == 1:
+        host, _, number = plain.partition(":")
+        tail = f":{number}"
+    else:
+        host, tail = plain, ""
+    port = tail.removeprefix(":") if tail else str(_DNS_PORT)
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ValueError(f'"{text}" is not a name server; write it as 192.0.2.1:53 or [2001:db8::1]:53')
+    return host, int(port)
+
+
+def _system_servers() -> tuple[tuple[str, int], ...]:
+    try:
+        resolver = dns.asyncresolver.get_default_resolver()
+    except dns.exception.DNSException as error:
+        raise LookupFailed(f"this machine names no name servers: {error}") from error
+    return tuple((str(server), resolver.port) for server in resolver.nameservers)
+
+
+async def _ask(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
+    try:
+        address = await _address(host)
+        reply, _ = await dns.asyncquery.udp_with_fallback(
+            question, address, timeout=_TIMEOUT_S, port=port, ignore_unexpected=True
+        )
+    except dns.exception.Timeout:
+        raise LookupFailed(f"the name server {host}:{port} did not answer within {_TIMEOUT_S:g} s") from None
+    except (dns.exception.DNSException, OSError, EOFError) as error:
+        raise LookupFailed(f"the name server {host}:{port} cannot be asked: {error}") from error
+    if reply.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        asked = question.question[0]
+        raise LookupFailed(
+            f"the name server {host}:{port} answered {dns.rcode.to_text(reply.rcode())} for "
+            f"{asked.name.to_text(omit_final_dot=True)}"
+        )
+    return reply
+
+
+async def _address(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None)
+    return str(found[0][4][0])
+
+
+def _answer(reply: dns.message.Message, name: str, kind: dns.rdatatype.RdataType, server: str) -> Answer:
+    target = name.rstrip(".").lower()
+    if kind is not dns.rdatatype.CNAME:
+        target = _end_of_aliases(reply, target, server)
+    values = _of_type(reply.answer, kind, target)
+    if values:
+        return Answer(tuple(values))
+    return Answer((), reply.rcode() == dns.rcode.NOERROR, _negative_ttl(reply))
+
+
+def _end_of_aliases(reply: dns.message.Message, name: str, server: str) -> str:
+    for _ in range(_MOST_ALIASES):
+        aliases = _of_type(reply.answer, dns.rdatatype.CNAME, name)
+        if not aliases:
+            return name
+        name = aliases[0].rstrip(".").lower()
+    raise LookupFailed(f"{server} answered with CNAME records that lead in a circle at {name}")
+
+
+def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType, name: str) -> list[str]:
+    values = []
+    for rrset in sections:
+        if rrset.rdtype != kind or rrset.name.to_text(omit_final_dot=True).lower() != name.lower():
+            continue
+        for item in rrset:
+            if kind == dns.rdatatype.TXT:
+                # A long value comes in pieces of 255 bytes, which belong together.
+                values.append(b"".join(item.strings).decode(errors="replace"))
+            else:
+                values.append(item.to_text())
+    return values
+
+
+def _negative_ttl(reply: dns.message.Message) -> timedelta:
+    for rrset in reply.authority:
+        if rrset.rdtype == dns.rdatatype.SOA:
+            # RFC 2308 §5: the lesser of the record's TTL and the SOA's minimum.
+            return timedelta(seconds=min(rrset.ttl, rrset[0].minimum))
+    return timedelta(0)
+
+
+async def _or_none(asked: Awaitable[T]) -> T | None:
+    try:
+        return await asked
+    except LookupFailed:
+        return None

@@ -1,0 +1,84 @@
+"""A program of the user's, for what nobody foresaw.
+
+It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with what it needs to know in its environment:
+
+    ACME_TYPE      http-01, dns-01 or tls-alpn-01
+    ACME_NAME      the name or address to be proven, without `*.`
+    ACME_WILDCARD  true for a wildcard name, else false
+    ACME_TOKEN     the challenge's token (the last part of the path of http-01)
+    ACME_VALUE     what is to be shown: the body of the page, or the value of the TXT record
+    ACME_RECORD    (dns-01) the name of the TXT record, without a final dot
+    ACME_UID       the same for both runs of one challenge
+
+Exit status 0 is success; for anything else, what it wrote to standard error last becomes the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+
+from certwright.acme.protocol.challenges import DNS_01
+from certwright.acme.solvers.contract import SolverError, Task
+
+_LONGEST_REASON = 500
+
+
+class Program:
+    """Runs the program; it is killed after `timeout_s` seconds. `record` is the name that the TXT record has
+    when it is not `_acme-challenge.<name>` (an alias was followed)."""
+
+    def __init__(self, command: Sequence[str], *, timeout_s: float = 120.0, record: str = "") -> None:
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._record = record
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._run("present", task)
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._run("cleanup", task)
+
+    async def _run(self, verb: str, task: Task) -> None:
+        told = f"`{self._command[0]} {verb}` for {task.identifier}"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                verb,
+                env={**os.environ, **self._environment(task)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise SolverError(f"{told} cannot be run: {error.strerror or error}") from error
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, said = await process.communicate()
+        except TimeoutError:
+            raise SolverError(f"{told} did not end within {self._timeout_s:g} s and was killed") from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            reason = " ".join(said.decode(errors="replace").split())[-_LONGEST_REASON:]
+            raise SolverError(f"{told} ended with status {process.returncode}: {reason or 'it said nothing'}")
+
+    def _environment(self, task: Task) -> dict[str, str]:
+        found = {
+            "ACME_TYPE": task.type,
+            "ACME_NAME": task.identifier,
+            "ACME_WILDCARD": str(task.wildcard).lower(),
+            "ACME_TOKEN": task.token,
+            "ACME_VALUE": task.key,
+            "ACME_UID": task.uid,
+        }
+        if task.type == DNS_01:
+            found["ACME_RECORD"] = self._record or f"_acme-challenge.{task.identifier}"
+        return found

@@ -1,0 +1,253 @@
+"""TLS-ALPN-01: the proof is in a certificate that only who asks for `acme-tls/1` gets (RFC 8737)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOCOL, server_name, tls_digest
+from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
+from certwright.acme.solvers.contract import NotYet, Ready, Task
+from certwright.acme.solvers.names import LookupFailed, NameServers
+
+_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
+_TIMEOUT_S = 10.0
+_CHUNK = 64 * 1024
+_EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
+# An ASN.1 OCTET STRING of 32 bytes (RFC 8737 §3).
+_OCTETS_32 = b"\x04\x20"
+
+
+class Listener:
+    """One listener for all tasks. Other connections are passed on, unread, to `backend` (host, port), or
+    closed where there is none."""
+
+    def __init__(self, *, backend: tuple[str, int] | None = None) -> None:
+        self._backend = backend
+        self._shown: dict[str, dict[str, ssl.SSLContext]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
+
+        Raises `OSError` when the port is taken or not allowed.
+        """
+        for number, address in enumerate((host,) if host else _ANY_HOST):
+            try:
+                server = await asyncio.start_server(self._accept, address, port)
+            except OSError:
+                if number == 0:
+                    raise
+                break  # A machine without IPv6.
+            self._servers.append(server)
+            port = port or int(server.sockets[0].getsockname()[1])
+        return port
+
+    async def close(self) -> None:
+        """Stop listening, and end what is open."""
+        for server in self._servers:
+            server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        self._servers.clear()
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        context = await asyncio.to_thread(_context_for, task)
+        self._shown.setdefault(server_name(task.identifier).lower(), {})[task.uid] = context
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        name = server_name(task.identifier).lower()
+        held = self._shown.get(name, {})
+        held.pop(task.uid, None)
+        if not held:
+            self._shown.pop(name, None)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                begun, hello = await _first_message(reader)
+            shown = self._shown.get(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
+            if shown:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    await _shake_hands(next(iter(shown.values())), begun, reader, writer)
+            elif self._backend is not None:
+                await _pass_through(self._backend, begun, reader, writer)
+        except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                await writer.wait_closed()
+
+
+async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHello]:
+    begun = b""
+    while True:
+        more = await reader.read(_CHUNK)
+        if not more:
+            raise NotTls("the connection ended before the ClientHello did")
+        begun += more
+        hello = read_client_hello(begun)
+        if hello is not None:
+            return begun, hello
+
+
+async def _shake_hands(
+    context: ssl.SSLContext, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """The handshake and nothing more: "the ACME server … closes the connection" after it (§3)."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = context.wrap_bio(incoming, outgoing, server_side=True)
+    incoming.write(begun)
+    while True:
+        try:
+            session.do_handshake()
+            done = True
+        except ssl.SSLWantReadError:
+            done = False
+        finally:
+            writer.write(outgoing.read())
+        await writer.drain()
+        if done:
+            break
+        more = await reader.read(_CHUNK)
+        if not more:
+            return
+        incoming.write(more)
+    # Let the other side close: a reset could overtake what we have sent.
+    while await reader.read(_CHUNK):
+        pass
+
+
+async def _pass_through(
+    backend: tuple[str, int], begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    there_reader, there_writer = await asyncio.open_connection(*backend)
+    try:
+        there_writer.write(begun)
+        await asyncio.gather(_copy(reader, there_writer), _copy(there_reader, writer))
+    finally:
+        there_writer.close()
+        with contextlib.suppress(OSError):
+            await there_writer.wait_closed()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await source.read(_CHUNK):
+            target.write(data)
+            await target.drain()
+        if target.can_write_eof():
+            target.write_eof()
+
+
+def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
+    """The self-signed certificate of a task and its key, as PEM (RFC 8737 §3, RFC 8738 §6)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tls-alpn-01")])
+    # The dates are not looked at; far apart, since clocks differ.
+    now = datetime.now(UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=7))
+        .add_extension(x509.SubjectAlternativeName([_general_name(task.identifier)]), critical=False)
+        .add_extension(
+            x509.UnrecognizedExtension(_EXTENSION, _OCTETS_32 + tls_digest(task.key)), critical=True
+        )
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return built.public_bytes(serialization.Encoding.PEM), private
+
+
+def _general_name(identifier: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(identifier))
+    except ValueError:
+        return x509.DNSName(identifier)
+
+
+def _context_for(task: Task) -> ssl.SSLContext:
+    certificate, private = challenge_certificate(task)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols([ALPN_PROTOCOL])
+    # The ssl module reads files only. Made with mode 0600, and the key proves nothing but this challenge.
+    with tempfile.NamedTemporaryFile(prefix="tls-alpn-") as file:
+        file.write(certificate + private)
+        file.flush()
+        os.fsync(file.fileno())
+        context.load_cert_chain(file.name)
+    return context
+
+
+class TlsCheck:
+    """Connects as the CA does and looks at the certificate. `names` resolves; None asks the system."""
+
+    def __init__(self, *, port: int = 443, names: NameServers | None = None) -> None:
+        self._port = port
+        self._names = names
+
+    async def check(self, task: Task) -> Ready | NotYet:
+        """See `Check`."""
+        where = f"{task.identifier}:{self._port}"
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                der = await self._certificate(task)
+        except TimeoutError:
+            return NotYet(f"{where} did not answer within {_TIMEOUT_S:g} s")
+        except (OSError, LookupFailed) as error:
+            return NotYet(f"no TLS connection with {ALPN_PROTOCOL} to {where}: {error}")
+        if der is None:
+            return NotYet(f"{where} does not speak {ALPN_PROTOCOL}: another server answers there")
+        return Ready() if _proves(der, task) else NotYet(f"{where} shows another certificate than the proof")
+
+    async def _certificate(self, task: Task) -> bytes | None:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols([ALPN_PROTOCOL])
+        host = (await self._names.addresses(task.identifier))[0] if self._names else task.identifier
+        name = server_name(task.identifier)
+        _, writer = await asyncio.open_connection(host, self._port, ssl=context, server_hostname=name)
+        try:
+            session = writer.get_extra_info("ssl_object")
+            if session.selected_alpn_protocol() != ALPN_PROTOCOL:
+                return None
+            der: bytes | None = session.getpeercert(binary_form=True)
+            return der
+        finally:
+            writer.close()
+
+
+def _proves(der: bytes, task: Task) -> bool:
+    try:
+        found = x509.load_der_x509_certificate(der).extensions.get_extension_for_oid(_EXTENSION)
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    value = found.value
+    return isinstance(value, x509.UnrecognizedExtension) and value.value == _OCTETS_32 + tls_digest(task.key)

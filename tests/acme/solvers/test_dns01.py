@@ -1,0 +1,282 @@
+"""DNS-01: against a real BIND, and by webhooks and programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
+from certwright.acme.solvers.dns01.check import DnsCheck
+from certwright.acme.solvers.dns01.rfc2136 import ALGORITHMS, Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.webhook import Webhook
+from certwright.acme.solvers.names import LookupFailed, NameServers, parse_server
+from certwright.acme.solvers.program import Program
+from conformance.check_solver import check_solver
+from support.bind import Bind, running_bind
+
+TASK = Task(type="dns-01", identifier="a.example.org", token="t", key="value", uid="u")
+ALIAS = replace(TASK, identifier="alias.example.org")
+RECORDS = """\
+_acme-challenge.alias CNAME _acme-challenge.there.delegated.test.
+_acme-challenge.loop CNAME _acme-challenge.pool
+_acme-challenge.pool CNAME _acme-challenge.loop
+dead NS ns.dead
+ns.dead A 127.0.0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def bind() -> Iterator[Bind]:
+    with running_bind(["example.org", "delegated.test"], records={"example.org": RECORDS}) as running:
+        yield running
+
+
+def names_of(bind: Bind) -> NameServers:
+    return NameServers([bind.address], authority_port=bind.port)
+
+
+def solver_of(bind: Bind, algorithm: str = "HMACSHA256", **options: bool) -> Rfc2136:
+    key = TsigKey(algorithm.lower(), bind.secrets[algorithm.lower()], algorithm)
+    return Rfc2136(("127.0.0.1", bind.port), names_of(bind), key=key, **options)
+
+
+async def values_at(bind: Bind, task: Task) -> set[str]:
+    names = names_of(bind)
+    return set((await names.txt(await names.alias_of(f"_acme-challenge.{task.identifier}"))).values)
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+async def test_updates_are_a_solver_with_every_algorithm(bind: Bind, algorithm: str, tcp: bool) -> None:
+    await check_solver(solver_of(bind, algorithm, tcp=tcp), lambda task: values_at(bind, task), TASK)
+
+
+async def test_an_alias_is_followed_where_that_is_wanted(bind: Bind) -> None:
+    follows = solver_of(bind, follow=True)
+    await check_solver(follows, lambda task: values_at(bind, task), ALIAS)
+    await follows.present(ALIAS)
+    assert (await names_of(bind).txt("_acme-challenge.there.delegated.test")).values == ("value",)
+    assert await DnsCheck(names_of(bind)).check(ALIAS) == Ready()
+    assert await DnsCheck(names_of(bind), recursive_only=True).check(ALIAS) == Ready()
+    await follows.clean_up(ALIAS)
+    with pytest.raises(SolverError, match="lead in a circle"):
+        await follows.present(replace(TASK, identifier="loop.example.org"))
+
+
+async def test_wildcard_and_apex_and_many_certificates_share_a_name(bind: Bind) -> None:
+    solver = solver_of(bind)
+    tasks = [replace(TASK, key=f"v{number}", uid=str(number)) for number in range(20)]
+    await asyncio.gather(*(solver.present(task) for task in tasks))
+    assert await values_at(bind, TASK) == {task.key for task in tasks}
+    await asyncio.gather(*(solver.clean_up(task) for task in tasks[1:]))
+    assert await values_at(bind, TASK) == {"v0"}
+    await solver.clean_up(tasks[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (TsigKey("nobody", "QUJDRA==", "HMACSHA256"), "does not know the key"),
+        (TsigKey("hmacsha256", "QUJDRA==", "HMACSHA256"), "the secret is another one"),
+        (None, "REFUSED .the server's update-policy"),
+    ],
+)
+async def test_a_refusal_says_why(bind: Bind, key: TsigKey | None, words: str) -> None:
+    with pytest.raises(SolverError, match=words):
+        await Rfc2136(("127.0.0.1", bind.port), names_of(bind), key=key).present(TASK)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [TsigKey("k", "no base64!", "HMACSHA256"), TsigKey("k", "QUJD", "HMACSHA3"), TsigKey("a..b", "QUJD")],
+)
+def test_a_key_without_sense_is_refused_at_once(key: TsigKey) -> None:
+    with pytest.raises(SolverError):
+        Rfc2136(("127.0.0.1", 1), NameServers(["127.0.0.1:1"]), key=key)
+    assert "base64" not in repr(key) or key.secret not in repr(key)
+
+
+async def test_a_name_without_a_zone_and_a_server_that_is_gone_are_told(bind: Bind) -> None:
+    gone = Rfc2136(("127.0.0.1", 1), names_of(bind), timeout_s=0.2)
+    with pytest.raises(
+        SolverError, match=r"127\.0\.0\.1:1 did not answer within 0.2 s, asked to add the TXT"
+    ):
+        await gone.present(TASK)
+    with pytest.raises(SolverError, match="SERVFAIL"):
+        await solver_of(bind).present(replace(TASK, identifier="nowhere.test"))
+
+
+async def test_the_check_asks_the_servers_of_the_zone(bind: Bind) -> None:
+    check, solver = DnsCheck(names_of(bind)), solver_of(bind)
+    found = await check.check(TASK)
+    assert isinstance(found, NotYet)
+    assert "the name server ns1.example.org has no" in found.reason
+    other = replace(TASK, key="other", uid="o")
+    await solver.present(other)
+    found = await check.check(TASK)
+    assert isinstance(found, NotYet)
+    assert 'only other TXT records at _acme-challenge.a.example.org: "other"' in found.reason
+    await solver.present(TASK)
+    assert await check.check(TASK) == Ready()
+    await solver.clean_up(TASK)
+    await solver.clean_up(other)
+
+
+async def test_the_check_tells_of_zones_that_cannot_be_asked(bind: Bind) -> None:
+    found = await DnsCheck(NameServers(["127.0.0.1:1"])).check(TASK)
+    assert isinstance(found, NotYet)
+    assert "127.0.0.1:1" in found.reason
+    found = await DnsCheck(names_of(bind)).check(replace(TASK, identifier="loop.example.org"))
+    assert isinstance(found, NotYet)
+    assert "circle" in found.reason
+
+
+class _Cache(asyncio.DatagramProtocol):
+    """A recursive server that has remembered that there is no such record."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        question = dns.message.from_wire(data)
+        reply = dns.message.make_response(question)
+        reply.set_rcode(dns.rcode.NXDOMAIN)
+        soa = "ns.example.org. a.example.org. 1 2 3 4 30"
+        reply.authority.append(dns.rrset.from_text("example.org.", 90, "IN", "SOA", soa))
+        self.transport.sendto(reply.to_wire(), address)
+
+
+@pytest.fixture
+async def cache() -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(_Cache, local_addr=("127.0.0.1", 0))
+    yield f"127.0.0.1:{transport.get_extra_info('sockname')[1]}"
+    transport.close()
+
+
+async def test_what_a_cache_remembers_is_not_asked_for_again_before_it_forgets(cache: str) -> None:
+    found = await DnsCheck(NameServers([cache]), recursive_only=True).check(TASK)
+    assert isinstance(found, NotYet)
+    assert found.not_before.total_seconds() == 30
+    with pytest.raises(LookupFailed, match="no zone was found"):
+        await NameServers([cache]).zone_of("a.example.org")
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("192.0.2.1", ("192.0.2.1", 53)),
+        ("192.0.2.1:5353", ("192.0.2.1", 5353)),
+        ("ns.example.org:53", ("ns.example.org", 53)),
+        ("2001:db8::1", ("2001:db8::1", 53)),
+        ("[2001:db8::1]:54", ("2001:db8::1", 54)),
+        ("[2001:db8::1]", ("2001:db8::1", 53)),
+    ],
+)
+def test_name_servers_are_written_in_these_ways(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_server(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", ":53", "a:0", "a:65536", "a:b", "a:", "[::1]:x"])
+def test_a_name_server_written_wrongly_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a name server; write it as"):
+        parse_server(text)
+
+
+async def test_a_webhook_is_asked_in_cert_managers_words(bind: Bind) -> None:
+    """The webhook is a function here: a real one needs a DNS provider."""
+    asked: list[Mapping[str, Any]] = []
+
+    async def call(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(payload)
+        return {"response": {"uid": payload["request"]["uid"], "success": True}}
+
+    solver = Webhook(call, names_of(bind), namespace="ns", config={"zone": "x"}, follow=True)
+    await solver.present(ALIAS)
+    await solver.clean_up(ALIAS)
+    assert asked[0] == {
+        "apiVersion": "webhook.acme.cert-manager.io/v1alpha1",
+        "kind": "ChallengePayload",
+        "request": {
+            "uid": "u",
+            "action": "Present",
+            "type": "dns-01",
+            "dnsName": "alias.example.org",
+            "key": "value",
+            "resourceNamespace": "ns",
+            "resolvedFQDN": "_acme-challenge.there.delegated.test.",
+            "resolvedZone": "delegated.test.",
+            "allowAmbientCredentials": False,
+            "config": {"zone": "x"},
+        },
+    }
+    assert asked[1]["request"]["action"] == "CleanUp"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, "it gives no reason"),
+        ({"response": {"success": False, "status": {"message": "no such zone"}}}, "no such zone"),
+        ({"response": {"success": "yes"}}, "it gives no reason"),
+        ({"response": []}, "it gives no reason"),
+    ],
+)
+async def test_a_webhooks_refusal_is_told(bind: Bind, answer: Mapping[str, Any], words: str) -> None:
+    async def call(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        return answer
+
+    with pytest.raises(SolverError, match=words):
+        await Webhook(call, names_of(bind), namespace="ns").present(TASK)
+
+
+SCRIPT = """\
+import os, pathlib, sys
+page = pathlib.Path(sys.argv[1]) / f"{os.environ['ACME_UID']}"
+if sys.argv[2] == "present":
+    page.write_text(f"{os.environ['ACME_RECORD']} {os.environ['ACME_VALUE']} {os.environ['ACME_WILDCARD']}")
+else:
+    page.unlink(missing_ok=True)
+"""
+
+
+async def test_a_program_is_a_solver(tmp_path: Path) -> None:
+    script = tmp_path / "solver.py"
+    script.write_text(SCRIPT)
+    shown = tmp_path / "shown"
+    shown.mkdir()
+
+    async def see(task: Task) -> set[str]:
+        pages = [page.read_text().split() for page in shown.iterdir()]
+        return {value for record, value, _ in pages if record == f"_acme-challenge.{task.identifier}"}
+
+    await check_solver(Program([sys.executable, str(script), str(shown)]), see, TASK)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/no/such/program"], "cannot be run: No such file"),
+        (
+            [sys.executable, "-c", "import sys; sys.exit('the zone is locked')"],
+            "status 1: the zone is locked",
+        ),
+        ([sys.executable, "-c", "raise SystemExit(3)"], "status 3: it said nothing"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "did not end within 0.5 s and was killed"),
+    ],
+)
+async def test_what_goes_wrong_with_a_program_is_told(command: list[str], words: str) -> None:
+    with pytest.raises(SolverError, match=words):
+        await Program(command, timeout_s=0.5).present(TASK)

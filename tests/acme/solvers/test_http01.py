@@ -1,0 +1,203 @@
+"""HTTP-01: the responder, the web root, and the check that looks as a CA does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from certwright.acme.protocol.challenges import WELL_KNOWN
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
+from certwright.acme.solvers.http01 import Responder, WebRoot
+from certwright.acme.solvers.http01_check import HttpCheck
+from conformance.check_solver import See, check_solver
+
+TASK = Task(type="http-01", identifier="127.0.0.1", token="abc-DEF_1", key="abc-DEF_1.print", uid="u1")
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+async def responder() -> AsyncIterator[tuple[Responder, int]]:
+    made = Responder()
+    yield made, await made.listen("127.0.0.1", 0)
+    await made.close()
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[int]:
+    """An HTTP server of that function; its port."""
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield int(runner.addresses[0][1])
+    await runner.cleanup()
+
+
+def page_at(port: int) -> See:
+    """Fetches the page of a task."""
+
+    async def see(task: Task) -> set[str]:
+        url = f"http://127.0.0.1:{port}{WELL_KNOWN}{task.token}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return {await answer.text()} if answer.status == 200 else set()
+
+    return see
+
+
+async def test_the_responder_is_a_solver(responder: tuple[Responder, int]) -> None:
+    await check_solver(responder[0], page_at(responder[1]), TASK)
+
+
+async def test_the_web_root_is_a_solver(tmp_path: Path) -> None:
+    async def see(task: Task) -> set[str]:
+        page = tmp_path / ".well-known" / "acme-challenge" / task.token
+        return {page.read_text()} if page.exists() else set()
+
+    await check_solver(WebRoot(tmp_path), see, TASK)
+
+
+async def test_the_web_servers_user_may_read_the_page(tmp_path: Path) -> None:
+    await WebRoot(tmp_path).present(TASK)
+    page = tmp_path / ".well-known/acme-challenge" / TASK.token
+    assert page.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in page.parent.iterdir()] == [TASK.token]
+
+
+@pytest.mark.parametrize("token", ["", "../../etc/passwd", "a/b", "ü", "a.b"])
+async def test_a_token_never_becomes_a_path(tmp_path: Path, token: str) -> None:
+    task = Task(type="http-01", identifier="a", token=token, key="k", uid="u")
+    for act in (WebRoot(tmp_path).present, WebRoot(tmp_path).clean_up):
+        with pytest.raises(SolverError, match="base64url"):
+            await act(task)
+    assert not list(tmp_path.iterdir())  # noqa: ASYNC240
+
+
+async def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".well-known").write_text("a file")
+    with pytest.raises(SolverError, match=r"cannot write .*acme-challenge"):
+        await WebRoot(tmp_path).present(TASK)
+
+
+async def test_one_listener_answers_for_any_name_and_for_nothing_else(
+    responder: tuple[Responder, int],
+) -> None:
+    solver, port = responder
+    await solver.present(TASK)
+    base = f"http://127.0.0.1:{port}"
+    async with aiohttp.ClientSession() as session:
+        headers = {"Host": "anything.example.org"}
+        async with session.get(f"{base}{WELL_KNOWN}{TASK.token}?x=1", headers=headers) as answer:
+            assert (answer.status, await answer.text()) == (200, TASK.key)
+        for path in ("/", WELL_KNOWN, f"{WELL_KNOWN}other", f"/x{WELL_KNOWN}{TASK.token}"):
+            async with session.get(base + path) as answer:
+                assert answer.status == 404
+        async with session.post(f"{base}{WELL_KNOWN}{TASK.token}") as answer:
+            assert answer.status == 405
+
+
+async def test_a_port_that_is_taken_is_an_error(responder: tuple[Responder, int]) -> None:
+    with pytest.raises(OSError, match="in use"):
+        await Responder().listen("127.0.0.1", responder[1])
+
+
+async def test_it_listens_with_ipv6_as_well() -> None:
+    solver = Responder()
+    port = await solver.listen("", 0)
+    await solver.present(TASK)
+    for host in ("127.0.0.1", "[::1]"):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{host}:{port}{WELL_KNOWN}{TASK.token}") as answer,
+        ):
+            assert await answer.text() == TASK.key
+    await solver.close()
+
+
+async def test_the_check_sees_the_page(responder: tuple[Responder, int]) -> None:
+    solver, port = responder
+    check = HttpCheck(port=port)
+    found = await check.check(TASK)
+    assert isinstance(found, NotYet)
+    assert "answered HTTP status 404" in found.reason
+    await solver.present(TASK)
+    assert await check.check(TASK) == Ready()
+
+
+async def test_the_check_follows_redirects_from_port_to_port(responder: tuple[Responder, int]) -> None:
+    solver, port = responder
+    await solver.present(TASK)
+
+    async def elsewhere(request: web.BaseRequest) -> web.StreamResponse:
+        raise web.HTTPMovedPermanently(f"http://127.0.0.1:{port}{request.path}")
+
+    async with serving(elsewhere) as first:
+        assert await HttpCheck(port=first).check(TASK) == Ready()
+
+
+async def _in_a_circle(request: web.BaseRequest) -> web.StreamResponse:
+    raise web.HTTPFound(request.path)
+
+
+async def _to_a_file(request: web.BaseRequest) -> web.StreamResponse:
+    raise web.HTTPFound("file:///etc/passwd")
+
+
+async def _nowhere(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(status=302)
+
+
+async def _another_page(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="<html>Welcome</html>" * 100_000)
+
+
+async def _with_a_newline(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text=f"{TASK.key}\r\n")
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (_in_a_circle, "more than 10 redirects"),
+        (_to_a_file, 'redirects to "file:///etc/passwd"'),
+        (_nowhere, "where no CA goes"),
+        (_another_page, 'something else than the key authorization: "<html>Welcome'),
+    ],
+)
+async def test_what_is_wrong_is_told(handler: Handler, words: str) -> None:
+    async with serving(handler) as port:
+        found = await HttpCheck(port=port).check(TASK)
+    assert isinstance(found, NotYet)
+    assert words in found.reason
+
+
+async def test_white_space_after_the_proof_is_forgiven() -> None:
+    async with serving(_with_a_newline) as port:
+        assert await HttpCheck(port=port).check(TASK) == Ready()
+
+
+async def test_a_closed_port_and_an_unknown_name_are_told() -> None:
+    found = await HttpCheck(port=1).check(TASK)
+    assert isinstance(found, NotYet)
+    assert "http://127.0.0.1:1/.well-known" in found.reason
+    task = Task(type="http-01", identifier="no-such.invalid", token="t", key="k", uid="u")
+    found = await HttpCheck(port=1).check(task)
+    assert isinstance(found, NotYet)
+    assert "no such name" in found.reason
+
+
+async def test_many_checks_at_once_do_not_disturb_each_other(responder: tuple[Responder, int]) -> None:
+    solver, port = responder
+    tasks = [
+        Task(type="http-01", identifier="127.0.0.1", token=f"t{n}", key=f"k{n}", uid=f"u{n}")
+        for n in range(20)
+    ]
+    for task in tasks:
+        await solver.present(task)
+    check = HttpCheck(port=port)
+    assert await asyncio.gather(*(check.check(task) for task in tasks)) == [Ready()] * 20

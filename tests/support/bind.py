@@ -1,0 +1,99 @@
+"""BIND 9 on loopback: zones that can be updated with TSIG, and a recursive view of them.
+
+Everything is at one port of 127.0.0.1, not 53: who asks must be told the port.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from support.programs import free_port, spawn, stop, wait_for_port
+
+ALGORITHMS = ("hmac-md5", "hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
+_ZONE = """\
+$TTL 60
+@ SOA ns1.{zone}. admin.{zone}. 1 3600 600 86400 {negative}
+@ NS ns1.{zone}.
+ns1 A 127.0.0.1
+@ A 127.0.0.1
+* A 127.0.0.1
+{records}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A BIND that is running. `secrets` are the TSIG keys: name, secret in base64; the name of each is its
+    algorithm in cert-manager's words, in small letters."""
+
+    port: int
+    secrets: dict[str, str] = field(repr=False)
+
+    @property
+    def address(self) -> str:
+        """Host and port, as name servers are written."""
+        return f"127.0.0.1:{self.port}"
+
+
+def named() -> str:
+    """The program. Without it the test is skipped, or fails where CI demands it."""
+    found = shutil.which("named") or shutil.which("named", path="/usr/sbin")
+    if found is None:
+        reason = "named is not installed (Debian: bind9)"
+        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
+            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
+        pytest.skip(reason)
+    return found
+
+
+@contextlib.contextmanager
+def running_bind(
+    zones: Sequence[str] = ("example.org",), *, records: dict[str, str] | None = None, negative_ttl: int = 1
+) -> Iterator[Bind]:
+    """A BIND with these zones, `records` of them in the form of a zone file, every name at 127.0.0.1."""
+    program = named()
+    with tempfile.TemporaryDirectory(prefix="bind-") as name:
+        folder = Path(name)
+        # named gives up root where it can; whoever it is then must write the journals.
+        folder.chmod(0o777)
+        port = free_port()
+        keys = {a.replace("-", ""): base64.b64encode(secrets.token_bytes(32)).decode() for a in ALGORITHMS}
+        for zone in zones:
+            text = _ZONE.format(zone=zone, negative=negative_ttl, records=(records or {}).get(zone, ""))
+            (folder / f"{zone}.zone").write_text(text)
+        (folder / "named.conf").write_text(_configuration(folder, port, keys, zones))
+        log = folder / "log"
+        with log.open("wb") as out:
+            process = spawn([program, "-g", "-c", str(folder / "named.conf"), "-n", "1"], out)
+            try:
+                wait_for_port(port, process, log)
+                yield Bind(port, keys)
+            finally:
+                stop(process)
+
+
+def _configuration(folder: Path, port: int, keys: dict[str, str], zones: Sequence[str]) -> str:
+    lines = [
+        f'options {{ directory "{folder}"; managed-keys-directory "{folder}"; pid-file none;',
+        f"  listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; session-keyfile none;",
+        "  notify no; dnssec-validation no;",
+        # It follows aliases from zone to zone for whoever asks; of the world it knows nothing.
+        "  recursion yes; allow-recursion { any; }; forward only; forwarders { 127.0.0.1 port 1; }; };",
+        "controls { };",
+    ]
+    for (name, secret), algorithm in zip(keys.items(), ALGORITHMS, strict=True):
+        lines.append(f'key "{name}" {{ algorithm {algorithm}; secret "{secret}"; }};')
+    granted = " ".join(f'grant "{name}" zonesub TXT;' for name in keys)
+    for zone in zones:
+        lines.append(f'zone "{zone}" {{ type primary; file "{zone}.zone"; update-policy {{ {granted} }}; }};')
+    return "\n".join(lines) + "\n"
