@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import product
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.table import CERTIFICATES, SECRETS
-from controllers.scene import Scene
+from controllers.scene import Scene, make_certificate
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -207,6 +208,30 @@ async def test_a_ca_that_somebody_took_out_does_not_come_back(manual: Scene) -> 
     await manual.world.client.patch(SECRETS, "web", "default", {"data": {"ca.crt": second.pem}})
     await manual.world.advance_to(START + 30 * DAY)
     assert (await manual.world.secret("web")).data["ca.crt"] == second.pem
+
+
+COUNT = 5
+
+
+async def test_nobody_is_cut_off_while_the_ca_is_renewed_again_and_again(scene: Scene) -> None:
+    world = scene.world
+    # A CA that lives for 30 days and is renewed, with another key, each 20.
+    await scene.change_spec("ca", duration="720h")
+    for number in range(COUNT):
+        await world.create(
+            CERTIFICATES, make_certificate(f"web-{number}", "ca", duration=f"{(number + 1) * 150}h")
+        )
+    await world.settle()
+    for _ in range(75 * 4):
+        await world.advance(DAY / 4)
+        found = await secrets(scene, COUNT)
+        for client, server in product(found, found):
+            assert trusts(client, server, world.clock.now()), (
+                client.metadata.name,
+                server.metadata.name,
+                world.clock.now(),
+            )
+    assert ((await world.certificate("ca")).status.revision or 0) >= 4
 
 
 async def test_a_new_ca_wakes_nobody_twice_and_writes_nothing_where_nothing_changes(scene: Scene) -> None:
