@@ -13,6 +13,7 @@ from certwright.pki import keys, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.resources import certificate as api
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec
+from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequestSpec
 from controllers.scene import make_certificate
 
@@ -138,7 +139,73 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "usages": ({"usages": ("client auth",)}, "spec.usages"),
     "lifetime": ({"duration": "1h"}, "spec.duration"),
     "CA or not": ({"is_ca": True}, "spec.isCA"),
+    "the same subject, written literally": ({"literal_subject": "CN=web"}, "spec.literalSubject"),
+    "URIs": ({"uris": ("spiffe://a/b",)}, "spec.uris"),
+    "mailboxes": ({"email_addresses": ("a@example.com",)}, "spec.emailAddresses"),
+    "names of other kinds": (
+        {"other_names": (api.OtherName(oid="1.3.6.1.4.1.311.20.2.3", utf8_value="u"),)},
+        "spec.otherNames",
+    ),
+    "name constraints": (
+        {
+            "is_ca": True,
+            "name_constraints": api.NameConstraints(
+                permitted=api.NameConstraintItem(dns_domains=("example.com",))
+            ),
+        },
+        "spec.nameConstraints",
+    ),
+    "no usages in the request": ({"encode_usages_in_request": False}, "spec.encodeUsagesInRequest"),
+    "the algorithm of the signature": (
+        {"signature_algorithm": "ECDSAWithSHA512"},
+        "spec.signatureAlgorithm",
+    ),
+    "another issuer": ({"issuer_ref": IssuerReference(name="other")}, "spec.issuerRef"),
+    "another kind of issuer": (
+        {"issuer_ref": IssuerReference(name="ca", kind="ClusterIssuer")},
+        "spec.issuerRef",
+    ),
+    "another group of issuers": (
+        {"issuer_ref": IssuerReference(name="ca", group="example.com")},
+        "spec.issuerRef",
+    ),
 }
+
+SAME: dict[str, dict[str, Any]] = {
+    "usages in another order": {"usages": ("key encipherment", "digital signature")},
+    "an older name of a usage": {"usages": ("signing", "key encipherment")},
+    "the default lifetime, written out": {"duration": "2160h"},
+    "the defaults of an issuer, written out": {
+        "issuer_ref": IssuerReference(name="ca", kind="Issuer", group="cert-manager.io")
+    },
+    "usages in the request, written out": {"encode_usages_in_request": True},
+    "the algorithm that is the default": {"signature_algorithm": "ECDSAWithSHA256"},
+    "another Secret": {"secret_name": "other"},
+    "a template": {"secret_template": api.SecretTemplate(labels={"a": "b"})},
+    "keystores": {"keystores": api.Keystores(jks=api.JKSKeystore(create=True, password="x"))},
+    "further output formats": {"additional_output_formats": (api.AdditionalOutputFormat(type="DER"),)},
+    "another form of the key": {"private_key": PrivateKeySpec(algorithm="ECDSA", encoding="PKCS8")},
+    "how the key is rotated": {"private_key": PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")},
+    "when it is renewed": {"renew_before": "24h", "renewal": api.Renewal(policy="Disabled")},
+    "another percentage": {"renew_before_percentage": 10},
+    "a longer history": {"revision_history_limit": 5},
+}
+
+
+@pytest.mark.parametrize("fields", SAME.values(), ids=SAME.keys())
+def test_what_is_not_in_a_certificate_or_means_the_same_issues_nothing(fields: dict[str, Any]) -> None:
+    old = make_certificate("web", "ca").spec
+    csr = build_csr(wanted.csr_plan(old), ECDSA_KEY)
+    request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
+    changed = make_certificate("web", "ca", **fields).spec
+    assert wanted.request_differences(request, read_csr(csr), changed) == ()
+    assert wanted.key_differences(KeyFacts.of(ECDSA_KEY), changed) == ()
+
+
+def test_every_field_is_among_those_that_were_tried() -> None:
+    tried = {field for fields, _ in CHANGES.values() for field in fields}
+    tried |= {field for fields in SAME.values() for field in fields}
+    assert {field.name for field in msgspec.structs.fields(CertificateSpec)} <= tried | {"secret_name"}
 
 
 @pytest.mark.parametrize(("fields", "named"), CHANGES.values(), ids=CHANGES.keys())

@@ -205,6 +205,15 @@ _ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
 """The values of `spec.signatureAlgorithm`: the kind of key and the hash."""
 
 
+def uses_hash_of(signature_algorithm: str, found: object) -> bool:
+    """Whether `found`, the hash of a signature (None for Ed25519), is the one that a value of
+    `spec.signatureAlgorithm` stands for. An unknown value is never told from another."""
+    if signature_algorithm not in _ALGORITHMS:
+        return True
+    chosen = _ALGORITHMS[signature_algorithm][1]
+    return found is None if chosen is None else isinstance(found, chosen)
+
+
 def request_hash(key: PrivateKey, signature_algorithm: str = "") -> Hash | None:
     """The hash for a request signed with `key`: the one named, else one as strong as the key.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from cryptography import x509
 
-from certwright.pki import names, sans
+from certwright.pki import keys, names, sans
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, CsrPlan
 from certwright.pki.errors import PkiError
@@ -33,9 +33,9 @@ _SUBJECT_FIELDS: dict[str, str] = {
 def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
     """The fields in which a signing request is not what `plan` asks for; empty: nothing differs.
 
-    Lists are compared without regard to order and doubles. Usages and `isCA` are not looked at here: the
-    CertificateRequest around it states them. A plan that cannot be put into a request at all (an address
-    that is none) differs in that field.
+    Lists are compared without regard to order and doubles. Usages (but for whether the request states any)
+    and `isCA` are not looked at here: the CertificateRequest around it states them. A plan that cannot be put
+    into a request at all (an address that is none) differs in that field.
     """
     differing = [*_address_differences(facts, plan)]
     if _unlike(sans.ascii_dns_name, plan.dns_names, facts.dns_names):
@@ -45,6 +45,13 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
     differing += _subject_differences(facts, plan)
     if facts.name_constraints != plan.name_constraints:
         differing.append("nameConstraints")
+    if plan.encode_usages != (facts.usages is not None):
+        differing.append("encodeUsagesInRequest")
+    # The request is read once more for this: few specs name an algorithm.
+    if plan.signature_algorithm and not keys.uses_hash_of(
+        plan.signature_algorithm, facts.parsed.signature_hash_algorithm
+    ):
+        differing.append("signatureAlgorithm")
     return tuple(differing)
 
 
