@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,8 @@ from apiserver.callers import (
     thing_crd,
 )
 from certwright.kit.exchange import Identity
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
 
 
 async def test_a_created_object_carries_what_the_server_decides(api: Api) -> None:
@@ -245,13 +249,19 @@ async def test_a_definition_brings_its_kind(api: Api) -> None:
     assert wrong.status == 422
 
 
+def signing_request() -> str:
+    """A certificate signing request, as it stands in `spec.request`."""
+    pem = build_csr(CsrPlan(common_name="r"), generate(KeyPlan.of("ECDSA")))
+    return base64.b64encode(pem).decode()
+
+
 async def test_a_request_for_a_certificate_says_who_asked(start_api: StartApi) -> None:
     api = await start_api(user=Identity("eve", uid="7", groups=("system:masters",), extra={"a": ("b",)}))
     body = {
         "apiVersion": "cert-manager.io/v1",
         "kind": "CertificateRequest",
         "metadata": {"name": "r"},
-        "spec": {"request": "YQ==", "issuerRef": {"name": "ca"}, "username": "admin"},
+        "spec": {"request": signing_request(), "issuerRef": {"name": "ca"}, "username": "admin"},
     }
     path = "/apis/cert-manager.io/v1/namespaces/default/certificaterequests"
     spec = (await api.ok("POST", path, body))["spec"]
@@ -261,3 +271,25 @@ async def test_a_request_for_a_certificate_says_who_asked(start_api: StartApi) -
         ["system:masters"],
         {"a": ["b"]},
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"request": "YQ=="}, "not a certificate signing request that can be read"),
+        ({"isCA": True, "usages": ["cert sign"]}, "the signing request"),
+        ({"usages": ["client auth"]}, "the signing request has the usages"),
+    ],
+)
+async def test_a_signing_request_must_be_sound_and_as_the_request_says(
+    change: dict[str, Any], words: str, api: Api
+) -> None:
+    body = {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "CertificateRequest",
+        "metadata": {"name": "r"},
+        "spec": {"request": signing_request(), "issuerRef": {"name": "ca"}, **change},
+    }
+    answer = await api.call("POST", "/apis/cert-manager.io/v1/namespaces/default/certificaterequests", body)
+    assert answer.status == 422
+    assert f'spec.request: Invalid value: \\"<signing request>\\": {words}'.encode() in answer.body

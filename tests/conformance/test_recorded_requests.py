@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import ssl
@@ -24,6 +25,8 @@ from certwright.apiserver.representations import protobuf
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Request, Response
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.store.memory import MemoryStore
 from conformance.recorded import ACCEPT, REQUESTS, Recorded
@@ -97,6 +100,11 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     await store.close()
 
 
+def _signing_request() -> str:
+    pem = build_csr(CsrPlan(common_name="r"), generate(KeyPlan.of("ECDSA")))
+    return base64.b64encode(pem).decode()
+
+
 _SPECS: dict[str, Json] = {
     "leases": {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}},
     "secrets": {"type": "Opaque", "data": {"tls.crt": "eA=="}},
@@ -104,7 +112,7 @@ _SPECS: dict[str, Json] = {
     "serviceaccounts": {},
     "issuers": {"spec": {"selfSigned": {}}},
     "certificates": {"spec": {"secretName": "c-tls", "dnsNames": ["a.b"], "issuerRef": {"name": "self"}}},
-    "certificaterequests": {"spec": {"request": "eA==", "issuerRef": {"name": "self"}}},
+    "certificaterequests": {"spec": {"request": _signing_request(), "issuerRef": {"name": "self"}}},
     "events": {
         "involvedObject": {"kind": "Certificate", "name": "c", "namespace": "default"},
         "reason": "Seen",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 from typing import Any
 
@@ -328,12 +329,20 @@ async def test_a_self_signed_certificate_without_a_subject_comes_with_a_warning(
 
 
 @pytest.mark.parametrize("spec", [{"is_ca": True}, {"usages": ("client auth",)}], ids=["isCA", "usages"])
-async def test_a_request_that_contradicts_its_csr_fails(spec: dict[str, Any], scene: Scene) -> None:
+async def test_a_request_that_contradicts_its_csr_is_refused(spec: dict[str, Any], scene: Scene) -> None:
     plan = CsrPlan(common_name="mine", usages=("server auth",), encode_usages=True, is_ca=False)
-    request = await ask(scene.world, make_request(plan=plan, **spec))
-    assert ready(request) == ("False", "Failed")
-    assert request.status.failure_time == START
-    assert ("Warning", "SigningError", 1) in await told(scene.world)
+    with pytest.raises(errors.Invalid, match=r"spec\.request"):
+        await ask(scene.world, make_request(plan=plan, **spec))
+
+
+async def test_a_request_signed_with_another_key_is_refused(scene: Scene) -> None:
+    request = make_request()
+    der = bytearray(ssl.PEM_cert_to_DER_cert(request.spec.request.decode().replace(" REQUEST", "")))
+    der[-1] ^= 1
+    pem = ssl.DER_cert_to_PEM_cert(bytes(der)).replace("CERTIFICATE", "CERTIFICATE REQUEST")
+    spec = msgspec.structs.replace(request.spec, request=pem.encode())
+    with pytest.raises(errors.Invalid, match="signature of the signing request is wrong"):
+        await ask(scene.world, msgspec.structs.replace(request, spec=spec))
 
 
 # --- in mid-flight ----------------------------------------------------------------------------------------

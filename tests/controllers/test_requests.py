@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from certwright.controllers.certificates.rules import Backoff
-from certwright.resources import conditions
+from certwright.controllers.signing import Signing
+from certwright.issuers.contract import SigningRequest, Tools
+from certwright.kit.workshop import Inline
+from certwright.resources import conditions, errors
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
@@ -168,15 +171,24 @@ async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(s
     assert reasons == {"cert-manager.io", "CertificateIssued"}
 
 
-async def test_a_request_that_is_none_is_invalid(scene: Scene) -> None:
+async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_not(world: World) -> None:
     spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=b"rubbish")
     meta = ObjectMeta(name="mine", namespace="default")
-    await scene.world.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
-    await scene.world.settle()
-    request = await scene.world.get(CERTIFICATE_REQUESTS, "mine")
-    assert (condition(request, "Ready") or ())[:2] == ("False", "Failed")
-    assert conditions.is_true(request.status.conditions, "InvalidRequest")
-    assert request.status.failure_time is not None
+    bad = CertificateRequest(metadata=meta, spec=spec)
+    with pytest.raises(errors.Invalid, match=r"spec\.request: .* not a certificate signing request"):
+        await world.create(CERTIFICATE_REQUESTS, bad)
+
+    # Another API server may have taken it all the same.
+    async def no_secret(_: str) -> None:
+        return None
+
+    tools = Tools(get_secret=no_secret, workshop=Inline(), now=world.clock.now)
+    signing = Signing(lambda _: None, kinds=("ca",), now=world.clock.now)
+    answer = await signing.answer(bad, tools, SigningRequest(bad, get_secret=no_secret))
+    assert (condition(answer.request, "Ready") or ())[:2] == ("False", "Failed")
+    assert conditions.is_true(answer.request.status.conditions, "InvalidRequest")
+    assert answer.request.status.failure_time is not None
+    assert [told.reason for told in answer.events] == ["RequestParsingError"]
 
 
 async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(world: World) -> None:

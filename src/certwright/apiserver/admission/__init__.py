@@ -2,5 +2,6 @@
 
 May import:   what apiserver may
 Never holds:  storage; `webhook_client` is the one place that dials out
-Modules:      chain, rules, webhook_client, webhook_conditions, webhook_config, webhook_review, webhooks
+Modules:      chain, rules, certificate_requests, webhook_client, webhook_conditions, webhook_config,
+              webhook_review, webhooks
 """

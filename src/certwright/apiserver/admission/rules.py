@@ -6,6 +6,7 @@ was taken is validated again with the next one, never mutated again (KEP-4420).
 
 from __future__ import annotations
 
+from certwright.apiserver.admission import certificate_requests
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.verbs.metadata import check, check_name, check_update
@@ -16,8 +17,12 @@ from certwright.resources.validation import validate as validate_kind
 
 def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
     """Write the requester's identity into a new CertificateRequest (cert-manager's identity webhook)."""
-    if definition.kind == "CertificateRequest" and definition.group == "cert-manager.io" and old is None:
+    if old is None and _is_certificate_request(definition):
         _sign_requester(user, new)
+
+
+def _is_certificate_request(definition: ResourceDefinition) -> bool:
+    return definition.kind == "CertificateRequest" and definition.group == "cert-manager.io"
 
 
 def _sign_requester(user: Identity, new: Json) -> None:
@@ -61,7 +66,10 @@ def _as_of_status(error: FieldError) -> FieldError:
 def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
     """Raise `Invalid` with every field that the kind's deeper rules forbid."""
     errors = definition.strategy.validate(new, old)
-    _raise(definition, new, errors + validate_kind(definition.kind, definition.group, new, old))
+    errors += validate_kind(definition.kind, definition.group, new, old)
+    if not errors and old is None and _is_certificate_request(definition):
+        errors = certificate_requests.check(new)
+    _raise(definition, new, errors)
 
 
 def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:
