@@ -20,7 +20,6 @@ from certwright.apiserver.representations.openapi import OpenApi
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Response
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.errors import NotAcceptable
 
 Json = dict[str, Any]
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -144,8 +143,8 @@ def test_the_second_version_holds_all_kinds_and_nothing_newer(api: OpenApi) -> N
 
 
 def test_who_takes_only_protobuf_of_the_third_version_is_told_what_there_is(api: OpenApi) -> None:
-    with pytest.raises(NotAcceptable, match="application/json"):
-        api.respond("/openapi/v3", PROTOBUF)
+    assert answer(api, "/openapi/v3/api/v1", accept=PROTOBUF).status == 406
+    assert answer(api, "/openapi/v3", accept=PROTOBUF).headers["content-type"] == "application/json"
     both = answer(api, "/openapi/v2", accept=f"{PROTOBUF}, application/json")
     assert both.headers["content-type"] == "application/json"
 
@@ -229,10 +228,18 @@ def test_the_protobuf_form_holds_numbers_flags_and_lists() -> None:
 
 
 def test_an_unchanged_document_is_not_sent_again(api: OpenApi) -> None:
-    first = answer(api, "/openapi/v3/api/v1", query="hash=ABC")
+    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
+    path, _, query = address.partition("?")
+    first = answer(api, path, query=query)
     assert first.headers["cache-control"] == "public, immutable"
     again = answer(api, "/openapi/v3/api/v1", if_none_match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
+
+
+def test_an_address_that_is_out_of_date_leads_to_the_right_one(api: OpenApi) -> None:
+    moved = answer(api, "/openapi/v3/api/v1", query="hash=ABC")
+    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
+    assert (moved.status, moved.body, moved.headers["location"]) == (301, b"", address)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def _schema(message: str, refer: Refer) -> Json:
     required = sorted(
         field.name
         for field in fields(message)
-        if not field.omits_zero and not field.pointer and (message, field.name) not in _NOT_REQUIRED
+        if not field.optional and (message, field.name) not in _NOT_REQUIRED
     )
     if required:
         schema["required"] = required

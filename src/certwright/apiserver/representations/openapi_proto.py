@@ -133,19 +133,81 @@ _put_schema = _message(
     },
     extensions=31,
 )
-_query = _message({"in": (2, _string), "name": (4, _string), "type": (6, _string)})
+_query = _message(
+    {
+        "required": (1, _integer),
+        "in": (2, _string),
+        "description": (3, _string),
+        "name": (4, _string),
+        "type": (6, _string),
+        "uniqueItems": (20, _integer),
+    }
+)
+_in_path = _message(
+    {
+        "required": (1, _integer),
+        "in": (2, _string),
+        "description": (3, _string),
+        "name": (4, _string),
+        "type": (5, _string),
+        "uniqueItems": (19, _integer),
+    }
+)
+_body = _message(
+    {
+        "description": (1, _string),
+        "name": (2, _string),
+        "in": (3, _string),
+        "required": (4, _integer),
+        "schema": (5, _schema),
+    }
+)
+
+
+def _parameter(number: int, value: Json) -> bytes:
+    """A parameter: one in the body, or elsewhere; that may be in the query or in the path."""
+    if value["in"] == "body":
+        return _bytes(number, _body(1, value))
+    where = _in_path(4, value) if value["in"] == "path" else _query(3, value)
+    return _bytes(number, _bytes(2, where))
 
 
 def _parameters(number: int, values: list[Json]) -> bytes:
-    # Wrapped three times: a parameter could be a reference, in the body, or elsewhere than in the query.
-    put = _wrapped(lambda n, value: _bytes(n, _bytes(2, _query(3, value))))
-    return b"".join(put(number, value) for value in values)
+    # Wrapped once more: a parameter could be a reference.
+    return b"".join(_bytes(number, _parameter(1, value)) for value in values)
 
 
 _response = _message({"description": (1, _string), "schema": (2, _wrapped(_schema))})
-_responses = _named(_wrapped(_response))
-_operation = _message({"parameters": (8, _parameters), "responses": (9, _responses)}, extensions=13)
-_path = _message({"patch": (8, _operation)})
+
+
+def _responses(number: int, values: Json) -> bytes:
+    """Answers by their code; they could be references, too."""
+    return _bytes(number, b"".join(_pairs(1, values, _wrapped(_response))))
+
+
+_operation = _message(
+    {
+        "tags": (1, _strings),
+        "description": (3, _string),
+        "operationId": (5, _string),
+        "produces": (6, _strings),
+        "consumes": (7, _strings),
+        "parameters": (8, _parameters),
+        "responses": (9, _responses),
+        "schemes": (10, _strings),
+    },
+    extensions=13,
+)
+_path = _message(
+    {
+        "get": (2, _operation),
+        "put": (3, _operation),
+        "post": (4, _operation),
+        "delete": (5, _operation),
+        "patch": (8, _operation),
+        "parameters": (9, _parameters),
+    }
+)
 
 
 def _paths(number: int, values: Json) -> bytes:

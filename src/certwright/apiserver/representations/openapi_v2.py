@@ -6,48 +6,30 @@ say (`nullable`, `anyOf`, `oneOf`, `not`) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from certwright import __version__
-from certwright.apiserver.kinds import core_schemas as meta
 from certwright.apiserver.registry import Registry
-from certwright.apiserver.representations.openapi_names import (
-    OBJECT_META,
-    group_version_kind,
-    own_schemas,
-    schema_name,
-)
+from certwright.apiserver.representations import openapi_schemas
+from certwright.apiserver.representations.openapi_operations import Operation, Parameter, Path, paths
+from certwright.apiserver.representations.openapi_v3 import UNAUTHORIZED
 
 Json = dict[str, Any]
 
-_NOT_IN_V2 = frozenset({"nullable", "anyOf", "oneOf", "not", "allOf"})
-
 
 def document(registry: Registry) -> Json:
-    """The definitions of all kinds, and one path with the parameters of a patch for each."""
-    definitions: Json = {OBJECT_META: _plain(meta.OBJECT_META)}
-    paths: Json = {}
+    """The schemas of all kinds, and all paths."""
+    plain = openapi_schemas.in_v2(_ref)
+    schemas = {name: plain(schema) for name, schema in openapi_schemas.shared(_ref)}
+    found: Json = {}
     for definition in registry.all():
-        if definition.virtual:
-            continue
-        name = schema_name(definition, definition.kind)
-        definitions.update(
-            (part, _plain(schema)) for part, schema in own_schemas(definition, _ref(OBJECT_META), _ref)
-        )
-        paths[_path(definition.group, definition.version, definition.plural)] = {
-            "patch": {
-                "parameters": _PATCH_PARAMETERS,
-                "responses": {"200": {"description": "OK", "schema": {"$ref": f"#/definitions/{name}"}}},
-                "x-kubernetes-action": "patch",
-                "x-kubernetes-group-version-kind": group_version_kind(definition),
-            }
-        }
+        schemas.update(openapi_schemas.of_kind(definition, _ref, plain))
+        found.update((path.path, _item(path)) for path in paths(definition))
     return {
         "swagger": "2.0",
         "info": {"title": "certwright", "version": __version__},
-        "paths": paths,
-        "definitions": definitions,
+        "paths": found,
+        "definitions": schemas,
     }
 
 
@@ -55,31 +37,40 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/definitions/{name}"}
 
 
-_PATCH_PARAMETERS = [
-    {"name": name, "in": "query", "type": kind}
-    for name, kind in (
-        ("dryRun", "string"),
-        ("fieldManager", "string"),
-        ("fieldValidation", "string"),
-        ("force", "boolean"),
-    )
-]
+def _item(path: Path) -> Json:
+    methods = {operation.method: _operation(operation) for operation in path.operations}
+    return {**methods, "parameters": [_parameter(found) for found in path.parameters]}
 
 
-def _path(group: str, version: str, plural: str) -> str:
-    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    return f"{root}/{plural}/{{name}}"
+def _operation(operation: Operation) -> Json:
+    answers: Json = {
+        code: {"description": description, "schema": _ref(operation.gives)}
+        for code, description in operation.codes
+    }
+    parameters = [_parameter(found) for found in operation.parameters]
+    if operation.takes:
+        body: Json = {"name": "body", "in": "body", "schema": _ref(operation.takes)}
+        parameters.insert(0, {**body, "required": True} if operation.needs_body else body)
+    made: Json = {
+        "tags": [operation.tag],
+        "description": operation.description,
+        "operationId": operation.id,
+        "consumes": list(operation.takes_as),
+        "produces": list(operation.gives_as),
+        "schemes": ["https"],
+        "responses": {**answers, "401": {"description": UNAUTHORIZED}},
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": operation.kind,
+    }
+    return {**made, "parameters": parameters} if parameters else made
 
 
-def _plain(schema: Mapping[str, Any]) -> Json:
-    made: Json = {}
-    for key, value in schema.items():
-        if key in _NOT_IN_V2:
-            continue
-        if key == "properties":
-            made[key] = {name: _plain(prop) for name, prop in value.items()}
-        elif key in ("items", "additionalProperties") and isinstance(value, Mapping):
-            made[key] = _plain(value)
-        else:
-            made[key] = value
-    return made
+def _parameter(found: Parameter) -> Json:
+    made: Json = {
+        "name": found.name,
+        "in": found.where,
+        "type": found.type,
+        "description": found.description,
+        "uniqueItems": True,
+    }
+    return {**made, "required": True} if found.where == "path" else made

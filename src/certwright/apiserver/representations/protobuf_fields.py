@@ -61,6 +61,11 @@ class Field(NamedTuple):
         return "." in self.type
 
     @property
+    def optional(self) -> bool:
+        """Whether it is tagged as one that may be left out, which is what documents tell."""
+        return bool(self.bits & (_POINTER | _OMIT_EMPTY | _OMIT_ZERO))
+
+    @property
     def omits_zero(self) -> bool:
         """Whether a zero value is left out of the JSON object: Go's omitempty never leaves out a struct."""
         if self.single and (self.is_message or self.type in _STRUCTS):
