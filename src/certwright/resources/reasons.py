@@ -33,6 +33,9 @@ REQUEST_CHANGED: Final = "RequestChanged"
 RENEWING: Final = "Renewing"
 WINDOW_ERROR: Final = "WindowError"
 EXPIRED: Final = "Expired"
+TEMPORARY_CERTIFICATE: Final = "TemporaryCertificate"
+SECRET_OVERWRITTEN: Final = "SecretOverwritten"  # noqa: S105 - a name, no password
+SECRET_DELETED: Final = "SecretDeleted"  # noqa: S105 - a name, no password
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
 
 # States of an Order or a Challenge, and those of them that never change again.

@@ -12,7 +12,7 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import keystores, target, trust
+from certwright.controllers.certificates import keystores, target, temporary, trust
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands, owner_reference
 from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
@@ -52,8 +52,10 @@ class Issuing:
     async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
         """Write the target Secret, if the request is issued and the Secret does not hold it yet."""
         request = snapshot.next_request if snapshot.is_issuing else None
-        if request is None or not is_issued(request) or failure_of(request, snapshot) is not None:
+        if request is None or failure_of(request, snapshot) is not None:
             return False
+        if not is_issued(request):
+            return await self._bridge(snapshot, hands)
         if target.holds(snapshot, request):
             return False
         # Also where a client has started the issuance: another Certificate's Secret is never overwritten.
@@ -61,6 +63,13 @@ class Issuing:
             raise Blocked(taken.reason, taken.message)
         pair = _pair_of(request, snapshot, hands)
         await self._store(pair, snapshot, hands)
+        return True
+
+    async def _bridge(self, snapshot: Snapshot, hands: Hands) -> bool:
+        if not temporary.is_wanted(snapshot):
+            return False
+        await self._store(await temporary.make(snapshot, hands), snapshot, hands)
+        hands.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
         return True
 
     async def _store(self, pair: Pair, snapshot: Snapshot, hands: Hands) -> None:

@@ -19,8 +19,9 @@ from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.backoff import doubled
+from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import names, reasons
+from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 
@@ -31,6 +32,9 @@ class Verdict(NamedTuple):
     reason: str
     message: str
 
+
+# While somebody else keeps overwriting the Secret.
+_SHORTEST_TRUCE = timedelta(hours=1)
 
 Rule = Callable[[Snapshot], Verdict | None]
 
@@ -74,6 +78,15 @@ def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
         text = "Issuing certificate as Secret contains a private key that does not match the certificate"
         return Verdict(reasons.INVALID_KEY_PAIR, text)
     return None
+
+
+def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
+    """The certificate was only to bridge the time until the first real one, which has not come."""
+    certificate = certificate_of(snapshot)
+    if not isinstance(certificate, CertificateFacts) or not temporary.is_temporary(certificate):
+        return None
+    text = "Issuing certificate as Secret contains a temporary certificate"
+    return Verdict(reasons.TEMPORARY_CERTIFICATE, text)
 
 
 def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
@@ -184,6 +197,7 @@ _SHARED: tuple[Rule, ...] = (
     secret_does_not_exist,
     secret_is_missing_data,
     key_pair_is_invalid,
+    certificate_is_temporary,
     issuer_is_another,
     certificate_is_another,
     key_differs_from_spec,
@@ -243,7 +257,18 @@ def retry_at(snapshot: Snapshot, backoff: Backoff) -> datetime | None:
     if any(snapshot.differences(request) for request in snapshot.requests_of(snapshot.next_revision)):
         return None
     attempts = status.failed_issuance_attempts or 1
-    return status.last_failure_time + doubled(backoff.minimum, attempts, cap=backoff.maximum)
+    minimum, maximum = backoff.minimum, backoff.maximum
+    if is_contested(snapshot):
+        # Not to be switched off: those who fight would go on as fast as an issuer can sign.
+        minimum = max(minimum, _SHORTEST_TRUCE)
+        maximum = max(maximum, minimum)
+    return status.last_failure_time + doubled(minimum, attempts, cap=maximum)
+
+
+def is_contested(snapshot: Snapshot) -> bool:
+    """Whether the wait in the status is one because somebody keeps overwriting or deleting the Secret."""
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    return held is not None and held.reason in (reasons.SECRET_OVERWRITTEN, reasons.SECRET_DELETED)
 
 
 def key_of(snapshot: Snapshot) -> KeyFacts | str:

@@ -99,6 +99,8 @@ class Upkeep:
         held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
         if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
             return
+        if held is not None and held.reason == CONFLICT:
+            self._remember(Verdict(held.reason, held.message), snapshot)
         problem = self._problem(snapshot)
         if problem is None:
             if held is not None:
@@ -154,6 +156,13 @@ class Upkeep:
         # The time for another try has come, and none is needed.
         del self._repairs[key]
         return None
+
+    def _remember(self, problem: Verdict, snapshot: Snapshot) -> None:
+        """After a restart, go on with a conflict that only the status knows of."""
+        if snapshot.certificate.metadata.key not in self._repairs:
+            repairs = self._repairs_of(snapshot)
+            repairs.count, repairs.problem = _FREE_REPAIRS, problem
+            self._repairs[snapshot.certificate.metadata.key] = repairs
 
     async def _content(self, snapshot: Snapshot, secret: Secret, hands: Hands) -> Content:
         certificate, held = snapshot.certificate, target.held_pair(secret)

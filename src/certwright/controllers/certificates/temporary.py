@@ -1,0 +1,58 @@
+"""A temporary certificate, for Certificates whose annotation asks for one: servers that do not start without
+a pair can start while the issuer takes its time.
+
+Source: cert-manager `pkg/controller/certificates/issuing/temporary.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates.draft import Blocked
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.rules import Rule
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.target import Pair
+from certwright.pki import temporary
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+
+ISSUED: Final = "Issued temporary certificate"
+
+_NO_PAIR: tuple[Rule, ...] = (
+    rules.secret_does_not_exist,
+    rules.secret_is_missing_data,
+    rules.key_pair_is_invalid,
+)
+
+
+def is_wanted(snapshot: Snapshot) -> bool:
+    """Whether one is asked for, and the Secret has no pair that could be served."""
+    notes = snapshot.certificate.metadata.annotations
+    return (
+        notes.get(names.ISSUE_TEMPORARY_CERTIFICATE) == "true"
+        and rules.first(_NO_PAIR, snapshot) is not None
+        and rules.secret_belongs_to_another(snapshot) is None
+    )
+
+
+async def make(snapshot: Snapshot, hands: Hands) -> Pair:
+    """A temporary certificate for the next key. The snapshot must have `next_key`.
+
+    Raises `Blocked` where the spec asks for what no certificate can hold.
+    """
+    spec, key = snapshot.certificate.spec, snapshot.next_key
+    assert key is not None
+    try:
+        csr = await hands.new_csr(temporary.marked(wanted.csr_plan(spec)), key)
+        chain = temporary.sign_temporarily(
+            csr,
+            duration=spec.requested_duration,
+            is_ca=spec.is_ca,
+            usages=spec.usages,
+            now=snapshot.now,
+        )
+    except PkiError as error:
+        raise Blocked("RequestFailed", f"No temporary certificate can be made: {error}") from error
+    return Pair(hands.encode_key(key, spec.key.encoding_or_default), chain, b"")

@@ -1,0 +1,232 @@
+"""Somebody else keeps writing the target Secret: no loop, one clear condition, and an end when they stop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.kit.exchange import Request, Response
+from certwright.pki.keys import KeyAlgorithm, KeyPlan, encode_private_key, generate
+from certwright.resources import conditions, errors
+from certwright.resources.certificate import SecretTemplate
+from certwright.resources.meta import Condition
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from controllers.scene import Scene
+from support.world import ADMIN, CONTROLLER
+
+HOUR = timedelta(hours=1)
+OTHER_KEY = encode_private_key(generate(KeyPlan(KeyAlgorithm.ECDSA)), "PKCS8")
+
+
+class Rival:
+    """Another controller: as soon as we have written the Secret, it writes it too, in the name `rival`."""
+
+    def __init__(self, scene: Scene, patch: dict[str, Any]) -> None:
+        self.writes = 0
+        self._patch = patch
+        self._handler: Callable[[Request], Awaitable[Response]] = scene.world.recording.handler
+        self._client = Client(LocalTransport(self._handler, ADMIN), user_agent="rival/1.0")
+        self._recording = scene.world.recording
+        self._recording.handler = self._handle
+
+    async def _handle(self, request: Request) -> Response:
+        response = await self._handler(request)
+        ours = request.user == CONTROLLER and request.method == "PATCH" and "/secrets/web" in request.target
+        if ours and response.status < 400:
+            await self.strike()
+        return response
+
+    async def strike(self) -> None:
+        """Write once."""
+        self.writes += 1
+        assert self.writes < 100, "they fight without end"
+        await self._client.patch(SECRETS, "web", "default", self._patch)
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._recording.handler = self._handler
+
+
+async def issuing(scene: Scene) -> Condition | None:
+    """The Issuing condition."""
+    return conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+
+
+async def events(scene: Scene, reason: str) -> int:
+    """How often an event of that reason was sent."""
+    return sum(e.count for e in await scene.world.events() if e.reason == reason)
+
+
+@pytest.mark.parametrize(
+    ("patch", "part"),
+    [
+        ({"metadata": {"labels": {"app": "theirs"}}}, "metadata.labels[app]"),
+        ({"data": {"key.der": b"theirs"}}, "data[key.der]"),
+    ],
+)
+async def test_who_changes_labels_and_formats_again_and_again_is_named(
+    scene: Scene, patch: dict[str, Any], part: str
+) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "ours"}))
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
+    rival = Rival(scene, patch)
+    await rival.strike()
+    await scene.world.settle()
+    assert rival.writes <= 7
+    held = await issuing(scene)
+    assert held is not None
+    assert (held.status, held.reason) == ("False", "SecretConflict")
+    assert held.message.startswith('Secret "web" is changed again and again by "rival", otherwise than')
+    assert part in held.message
+    assert await scene.world.is_ready("web")
+    assert await events(scene, "SecretConflict") == 1
+    await scene.world.advance(timedelta(hours=8))
+    assert rival.writes <= 20
+    assert (await scene.world.certificate("web")).status.revision == 1
+    rival.stop()
+    await scene.world.advance(timedelta(hours=3))
+    assert await issuing(scene) is None
+    assert (await scene.world.secret("web")).metadata.labels["app"] == "ours"
+
+
+async def test_a_restart_in_a_conflict_gives_few_more_tries(scene: Scene) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "ours"}))
+    rival = Rival(scene, {"metadata": {"labels": {"app": "theirs"}}})
+    await rival.strike()
+    await scene.world.settle()
+    before = rival.writes
+    await scene.world.start_controllers()
+    await scene.world.settle()
+    assert rival.writes - before <= 6
+    assert await events(scene, "SecretConflict") == 1
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"data": {"tls.key": OTHER_KEY}},
+        {"data": {"tls.crt": b"rubbish"}},
+        {"data": {"tls.key": b"", "tls.crt": b""}},
+        {"metadata": {"annotations": {"cert-manager.io/issuer-name": "theirs"}}},
+        {"metadata": {"annotations": {"cert-manager.io/certificate-name": "theirs"}}},
+    ],
+    ids=["key", "certificate", "emptied", "issuer", "name"],
+)
+async def test_a_pair_that_is_overwritten_again_and_again_is_issued_ever_more_slowly(
+    scene: Scene, patch: dict[str, Any]
+) -> None:
+    await scene.issue()
+    rival = Rival(scene, patch)
+    await rival.strike()
+    await scene.world.settle()
+    certificate = await scene.world.certificate("web")
+    held = await issuing(scene)
+    assert held is not None
+    assert (held.status, held.reason) == ("False", "SecretOverwritten")
+    assert held.message.startswith('Secret "web" is overwritten again and again by "rival"; ')
+    assert certificate.status.revision == 4
+    assert certificate.status.failed_issuance_attempts == 1
+    assert await events(scene, "SecretOverwritten") == 1
+    await scene.world.advance(timedelta(hours=20))
+    # After 1, 3, 7 and 15 hours.
+    assert (await scene.world.certificate("web")).status.revision == 8
+    assert len(await scene.requests()) <= 2
+    rival.stop()
+    await scene.world.advance(timedelta(hours=33))
+    assert await scene.world.is_ready("web")
+    assert await issuing(scene) is None
+    status = (await scene.world.certificate("web")).status
+    assert (status.revision, status.failed_issuance_attempts, status.last_failure_time) == (9, None, None)
+
+
+async def test_the_wait_survives_a_restart(scene: Scene) -> None:
+    await scene.issue()
+    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
+    await rival.strike()
+    await scene.world.settle()
+    for _ in range(5):
+        await scene.world.start_controllers()
+        await scene.world.advance(timedelta(minutes=5))
+    assert (await scene.world.certificate("web")).status.revision == 4
+
+
+async def test_the_wait_holds_where_failures_have_none(scene: Scene) -> None:
+    await scene.world.start_controllers(backoff_minimum=timedelta(0))
+    await scene.issue()
+    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
+    await rival.strike()
+    await scene.world.advance(timedelta(minutes=59))
+    assert (await scene.world.certificate("web")).status.revision == 4
+
+
+@pytest.mark.parametrize("cure", ["delete", "spec", "secretName", "renew"])
+async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene, cure: str) -> None:
+    await scene.issue()
+    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
+    await rival.strike()
+    await scene.world.settle()
+    rival.stop()
+    client = scene.world.client
+    match cure:
+        case "delete":
+            await client.delete(SECRETS, "web", "default")
+        case "spec":
+            await scene.change_spec("web", dnsNames=["other.example.com"])
+        case "secretName":
+            await scene.change_spec("web", secretName="other")
+        case "renew":
+            condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+            patch = {"status": {"conditions": [condition]}}
+            await client.patch(CERTIFICATES, "web", "default", patch, subresource="status")
+    await scene.world.settle()
+    assert await scene.world.is_ready("web")
+    status = (await scene.world.certificate("web")).status
+    assert (status.failed_issuance_attempts, status.last_failure_time) == (None, None)
+    assert await issuing(scene) is None
+
+
+async def test_a_secret_deleted_a_hundred_times_comes_back_each_time(scene: Scene) -> None:
+    await scene.issue()
+    for _ in range(100):
+        await scene.world.client.delete(SECRETS, "web", "default")
+        await scene.world.settle()
+        assert await scene.world.is_ready("web")
+    assert (await scene.world.certificate("web")).status.revision == 101
+    assert [r.metadata.name for r in await scene.requests()] == ["web-101"]
+    assert await scene.next_keys() == []
+
+
+async def test_who_deletes_it_without_end_is_answered_ever_more_slowly(scene: Scene) -> None:
+    await scene.issue()
+    for _ in range(200):
+        try:
+            await scene.world.client.delete(SECRETS, "web", "default")
+        except errors.NotFound:
+            break
+        await scene.world.settle()
+    held = await issuing(scene)
+    assert held is not None
+    assert held.reason == "SecretDeleted"
+    assert held.message.startswith('Secret "web" was deleted more than 120 times within an hour')
+    await scene.world.advance(HOUR)
+    assert await scene.world.is_ready("web")
+
+
+async def test_nothing_is_signed_twice_in_a_fight(scene: Scene) -> None:
+    await scene.issue()
+    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
+    await rival.strike()
+    await scene.world.advance(timedelta(hours=2))
+    revision = (await scene.world.certificate("web")).status.revision
+    assert revision is not None
+    created = [
+        w
+        for w in scene.world.recording.object_writes()
+        if w.method == "POST" and w.path.endswith(CERTIFICATE_REQUESTS.plural)
+    ]
+    assert len(created) == revision
