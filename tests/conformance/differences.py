@@ -68,7 +68,7 @@ def _causes_as_a_set(answer: Any) -> Any:
 def _texts_of_columns(answer: Any) -> Any:
     body = answer.get("body") or answer.get("object") if isinstance(answer, dict) else None
     for column in (body.get("columnDefinitions") or ()) if isinstance(body, dict) else ():
-        if column["name"] in ("Name", "Age"):
+        if column["name"] in ("Name", "Age", "Created At"):
             column["description"] = "…"
     return answer
 

@@ -8,9 +8,13 @@ import pytest
 
 from conformance import (
     story_apply,
+    story_bodies,
     story_cel,
     story_definitions,
+    story_deletes,
     story_discovery,
+    story_forms,
+    story_metadata,
     story_openapi,
     story_owners,
     story_patches,
@@ -27,11 +31,15 @@ from support.oracle import Oracle
 
 TOLD_BY = (
     story_writes,
+    story_metadata,
+    story_bodies,
+    story_deletes,
     story_reads,
     story_patches,
     story_apply,
     story_cel,
     story_discovery,
+    story_forms,
     story_openapi,
     story_owners,
     story_watches,

@@ -10,7 +10,7 @@ from certwright.apiserver.backend import Call, not_supported
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.representations.negotiation import Shape
 from certwright.apiserver.routes import Route
-from certwright.apiserver.verbs import forms
+from certwright.apiserver.verbs import forms, reads
 from certwright.kit.exchange import Response
 from certwright.resources.errors import (
     ApiError,
@@ -50,24 +50,32 @@ def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiE
     return not_supported(definition, verb)
 
 
-async def in_wrong_number(call: Call, response: Response) -> Response | None:
-    """The refusal of a list as the metadata of one object, or of one object as that of a list.
+async def unfit(call: Call, response: Response) -> Response | None:
+    """The refusal of an answer in a form that it cannot have; None where it can.
 
-    As in Kubernetes it comes when the work is done. None: the answer is what was asked for. An event that
-    cannot be shown ends the stream without a word.
+    As in Kubernetes it comes when the work is done. An event that cannot be shown ends the stream without a
+    word.
     """
+    if response.status >= 300 or response.body.startswith(b'{"kind":"Status"'):
+        return None
+    if call.form.shape is Shape.TABLE:
+        return _without_table(call)
     wanted, many = call.form.plural, call.verb in ("list", "deletecollection")
-    if call.form.shape is not Shape.PARTIAL or response.status >= 300 or wanted == many:
-        return None
-    if call.verb == "watch" and not wanted:
-        return None
-    if not many and response.body.startswith(b'{"kind":"Status"'):
+    if wanted == many or (call.verb == "watch" and not wanted):
         return None
     if response.stream is not None:
         await close_stream(response)
         if call.verb == "watch":
             return Response(200, forms.headers(call), b"")
     return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
+
+
+def _without_table(call: Call) -> Response | None:
+    try:
+        reads.check_table(call)
+    except BadRequest as error:
+        return forms.failure(error, call.warnings)
+    return None
 
 
 def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:

@@ -5,6 +5,7 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", resource URIs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -12,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from certwright.resources.errors import BadRequest
 
 _MAX_PARAMETERS = 100
+_UNREADABLE = re.compile(r";|%(?![0-9A-Fa-f]{2})")
 NO_QUERY: Mapping[str, str] = {}
 
 
@@ -37,6 +39,9 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
     path, mark, query = target.partition("?")
     if not mark or not query:
         return path, NO_QUERY
+    if ";" in query or "%" in query:
+        # As in Go: what cannot be read is not there.
+        query = "&".join(part for part in query.split("&") if not _UNREADABLE.search(part))
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError as error:
@@ -47,10 +52,12 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
 
 def parse_path(path: str) -> Route | None:
     """The resource that `path` names, or None where it names none (discovery, health, nonsense)."""
+    if path.startswith("//"):
+        return None
     parts = (unquote(path) if "%" in path else path).strip("/").split("/")
     if parts[0] == "api" and len(parts) >= 3:
         group, version, rest = "", parts[1], parts[2:]
-    elif parts[0] == "apis" and len(parts) >= 4:
+    elif parts[0] == "apis" and len(parts) >= 4 and parts[1]:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return None

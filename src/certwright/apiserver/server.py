@@ -260,6 +260,9 @@ class ApiServer:
         definition = self._backend.registry.find(route.group, route.version, route.plural)
         if definition is None:
             return self._no_resource(route)
+        if definition.custom and "/" in route.subresource:
+            # As Kubernetes' handler of custom resources: what lies deeper does not count.
+            route = route._replace(subresource=route.subresource.partition("/")[0])
         run = self._find_verb(definition, route, verb)
         if request.method == "HEAD" and not definition.custom:
             raise refusals.no_method()
@@ -319,7 +322,7 @@ class ApiServer:
 
     def _no_resource(self, route: Route) -> Response:
         """The answer where a group has no resource of that name. Raises `NotFound`."""
-        if any(not found.custom for found in self._backend.registry.in_version(route.group, route.version)):
+        if any(found.group == route.group and not found.custom for found in self._backend.registry.all()):
             raise refusals.no_resource()
         return refusals.nowhere()
 

@@ -40,40 +40,46 @@ class Form(NamedTuple):
 WHOLE = Form(Shape.WHOLE)
 WIRES = (JSON, YAML, PROTOBUF)
 """The media types that answers come in."""
+_TRANSFORMS = frozenset(("as", "g", "v"))
 _SHAPES = {
-    "": Shape.WHOLE,
     "Table": Shape.TABLE,
     "PartialObjectMetadata": Shape.PARTIAL,
     "PartialObjectMetadataList": Shape.PARTIAL,
 }
 
 
-def _parse(part: str) -> tuple[str, dict[str, str], float]:
+def _parse(part: str) -> tuple[str, dict[str, str], float] | None:
+    """A range of an Accept header; None for what is none."""
     media, *rest = (piece.strip() for piece in part.split(";"))
+    if media == "*":
+        media = "*/*"
+    if media.count("/") != 1:
+        return None
     params = {name.strip(): value.strip() for name, _, value in (piece.partition("=") for piece in rest)}
     try:
         quality = float(params.pop("q", "1"))
     except ValueError:
-        quality = 0.0
-    return media.lower(), params, quality
+        quality = 1.0
+    return media, params, quality
 
 
 def _wires(media: str) -> tuple[str, ...]:
     """The media types of a range, best first."""
-    if media in ("", "*/*", "application/*"):
+    if media in ("*/*", "application/*"):
         return WIRES
     return (media,) if media in WIRES else ()
 
 
 def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
     """The shape and version of an item of the list; None for what nobody knows."""
-    shape = _SHAPES.get(params.get("as", ""))
-    if shape is None or params.get("stream", "watch") != "watch":
+    if params.get("stream", "watch") != "watch":
         return None
-    if shape is Shape.WHOLE:
-        return shape, "v1"
-    version = params.get("v", "")
-    return (shape, version) if params.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1") else None
+    if not _TRANSFORMS & params.keys():
+        return Shape.WHOLE, "v1"
+    shape, version = _SHAPES.get(params.get("as", "")), params.get("v", "")
+    if shape is None or params.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
+        return None
+    return shape, version
 
 
 def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
@@ -83,9 +89,27 @@ def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
     return True
 
 
-def _ranges(accept: str) -> list[tuple[str, dict[str, str], float]]:
-    ranges = sorted((_parse(part) for part in accept.split(",")), key=lambda found: -found[2])
-    return [found for found in ranges if found[2] > 0]
+_Range = tuple[str, dict[str, str], float]
+
+
+def _ranges(accept: str) -> list[_Range]:
+    """The ranges in the order in which they are tried. A quality of 0 comes last and counts all the same."""
+    found = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
+    # Kubernetes' order is none that a sort key could say: what names a type goes before what names none,
+    # also against its quality. So the same steps are taken (Go's sort of short slices).
+    for end in range(1, len(found)):
+        at = end
+        while at and _goes_before(found[at], found[at - 1]):
+            found[at - 1], found[at] = found[at], found[at - 1]
+            at -= 1
+    return found
+
+
+def _goes_before(one: _Range, other: _Range) -> bool:
+    if one[2] > other[2]:
+        return True
+    ours, theirs = one[0].split("/"), other[0].split("/")
+    return any(mine != "*" and its == "*" for mine, its in zip(ours, theirs, strict=True))
 
 
 @lru_cache(maxsize=512)

@@ -31,7 +31,6 @@ def check_table(call: Call) -> None:
 
 async def get(backend: Backend, call: Call) -> Response:
     """GET of one object."""
-    check_table(call)
     if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
         _check_reached(backend, wanted)
     row = await backend.store.get(call.key)
@@ -73,7 +72,6 @@ async def list_objects(backend: Backend, call: Call) -> Response:
         call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
     )
     matcher = Matcher.of(call)
-    check_table(call)
     _check_reached(backend, options.not_older)
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
@@ -142,15 +140,28 @@ async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: 
             return found
 
 
-def answer(backend: Backend, call: Call, rows: list[Row], revision: int) -> Response:
-    """The list of `rows`, in the form that the client wants."""
-    return _answer(backend, call, _Found(rows, revision))
+async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
+    """The rows that a call's parameters select, one page where there is a limit, and the list of them."""
+    definition, route = call.definition, call.route
+    options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
+    matcher = Matcher.of(call)
+    _check_reached(backend, options.not_older)
+    try:
+        found = await _collect(backend, call, options, matcher)
+    except Compacted:
+        raise paging.expired(options) from None
+    except FutureRevision:
+        raise paging.too_large(options.exact, backend.store.revision) from None
+    return found.rows, _answer(backend, call, found)
 
 
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     """The list that is in memory whole."""
     if call.form.shape is Shape.TABLE:
         body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
+        if not found.rows and call.definition.is_crd:
+            # Nor was anything put in here (see below); other kinds have their rows made beforehand.
+            body = body.removesuffix(b"[]}") + b"null}"
     elif found.rows or call.form.shape is not Shape.PARTIAL:
         body = forms.list_opening(call.definition, call.form, found.metadata(call))
         body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"

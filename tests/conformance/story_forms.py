@@ -1,0 +1,264 @@
+"""Stories about how a request is understood: Accept, query parameters, paths and methods."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from conformance.kinds import CRDS, GAUGES_PATH, gauge, in_namespace, widget
+from conformance.peers import Caller
+from conformance.stories import story
+from conformance.story_reads import PARTIAL, PARTIAL_LIST, TABLE, TABLE_BETA
+
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@story
+async def what_is_accepted_is_negotiated(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a"))
+    for accept in (
+        "application/json;q=0.1, application/yaml;q=0.9",
+        "application/json;q=0.5, application/yaml;q=0.5",
+        "application/yaml, application/json",
+        "application/json;q=x",
+        "application/json;q=0",
+        "application/json;q=0, application/yaml;q=0",
+        "APPLICATION/JSON",
+        "application/json;charset=utf-8",
+        "application/json;as=Table",
+        "application/json;as=Table;v=v1",
+        "application/json;as=Table;g=meta.k8s.io;v=v1;q=0.9,application/json;q=0.8",
+        "application/json;as=Table;g=meta.k8s.io;v=v1;q=0.8,application/json;q=0.9",
+        "application/json;v=v1;g=meta.k8s.io",
+        "application/json;g=other.io",
+        "application/json;as=Table;v=v1;g=other.io",
+        "application/json;as=;v=v1;g=meta.k8s.io",
+        "application/json;stream=other",
+        "application/json;pretty=0",
+        "application/json;export=1",
+        "application/json;unknown=parameter",
+        "application/cbor",
+        "application/cbor,application/json",
+        "*/json",
+        "text/*",
+        "text/*, */*",
+        "application/json;",
+        ";",
+        ",",
+        ", application/json",
+        "application/*;q=0.2,*/*;q=0.1",
+        "application/yaml;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        f"{_PROTOBUF};as=Table;v=v1;g=meta.k8s.io",
+        f"{_PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json",
+        f"{_PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1;g=meta.k8s.io",
+    ):
+        await c.get(f"{path}/a", accept=accept)
+        await c.get(f"{path}/missing", accept=accept)
+    for accept in ("application/json, */*", "application/json;stream=watch", "text/html", "text/html, */*"):
+        await c.get(path, accept=accept)
+        await c.get(f"{path}?watch=1&timeoutSeconds=1", accept=accept)
+        await c.get("/apis/test.dev/v1/nothings", accept=accept)
+
+
+@story
+async def a_list_is_not_an_object(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for kind in (PARTIAL, PARTIAL_LIST):
+        await c.post(f"{path}?dryRun=All", widget("a"), accept=kind)
+        await c.post(path, widget("a"), accept=kind)
+        await c.put(f"{path}/missing", widget("a"), accept=kind)
+        await c.patch(f"{path}/a", {"spec": {"size": 3}}, accept=kind)
+        await c.get(path, accept=kind)
+        await c.get(f"{path}?fieldSelector=metadata.name=a", accept=kind)
+        await c.get(f"{path}?labelSelector=bad%20selector", accept=kind)
+        await c.delete(f"{path}/missing", accept=kind)
+        await c.delete(f"{path}/a", accept=kind)
+        await c.get(path, accept=kind)
+        await c.post(path, widget("a"), quiet=True)
+        await c.delete(path, accept=kind)
+        await c.get(CRDS, accept=kind) if kind == PARTIAL else None
+        await c.get(f"{CRDS}/missing.test.dev", accept=kind)
+    await c.get(f"{CRDS}/widgets.test.dev", accept=PARTIAL_LIST)
+    await c.get(f"{CRDS}?limit=1&labelSelector=no=one", accept=PARTIAL_LIST)
+
+
+@story
+async def tables_include_what_is_asked_for(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a"))
+    for include in ("None", "Object", "Metadata", "Other", "", "none"):
+        await c.get(f"{path}?includeObject={include}", accept=TABLE)
+        await c.get(f"{path}/a?includeObject={include}", accept=TABLE_BETA)
+        await c.get(f"{path}?includeObject={include}")
+        await c.get(f"{path}?includeObject={include}", accept=PARTIAL_LIST)
+        await c.get(f"{path}/missing?includeObject={include}", accept=TABLE)
+        await c.post(f"{path}?dryRun=All&includeObject={include}", widget("b"), accept=TABLE)
+    await c.get(f"{path}?includeObject=None&includeObject=Object", accept=TABLE)
+    await c.get(f"{in_namespace(c.other)}", accept=TABLE)
+    name = f"{c.namespace}-g"
+    await c.post(GAUGES_PATH, gauge(name), accept=TABLE)
+    await c.get(f"{GAUGES_PATH}?fieldSelector=metadata.name={name}", accept=TABLE)
+
+
+@story
+async def query_parameters_are_read_leniently(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a"))
+    for query in (
+        "limit=1;continue=3",
+        "limit=%25zz",
+        "&&=&a",
+        "limit=1&limit=x",
+        "limit=x&limit=1",
+        "limit=",
+        "limit=+1",
+        "limit=%201",
+        "limit=9223372036854775807",
+        "limit=9223372036854775808",
+        "Limit=x",
+        "labelSelector=",
+        "labelSelector=x&labelSelector=y",
+        "fieldSelector=&labelSelector=",
+        "labelSelector=a%3Db&labelSelector=%25zz",
+        "resourceVersion=00",
+        "resourceVersion=%200",
+        "timeoutSeconds=",
+        "timeoutSeconds=-5",
+        "allowWatchBookmarks=",
+        "sendInitialEvents=",
+        "sendInitialEvents=false",
+        "watch=0",
+        "watch=False",
+        "watch=FALSE",
+        "pretty",
+        "x" * 2000,
+        "a=%00",
+        "a=%ff",
+        "fieldSelector=metadata.name%3D%ff",
+    ):
+        await c.get(f"{path}?{query}", accept=PARTIAL_LIST)
+
+
+@story
+async def watches_are_asked_for_in_many_ways(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for query in (
+        "watch&timeoutSeconds=1",
+        "watch=&timeoutSeconds=1",
+        "watch=true&watch=false&timeoutSeconds=1",
+        "watch=t&timeoutSeconds=1&limit=-1",
+        "watch=yes&timeoutSeconds=1",
+        "watch=true&timeoutSeconds=1&sendInitialEvents=0",
+        "watch=true&timeoutSeconds=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+        "watch=true&timeoutSeconds=1&allowWatchBookmarks=1&sendInitialEvents=1"
+        "&resourceVersionMatch=NotOlderThan&resourceVersion=abc",
+        "watch=true&includeObject=Other&timeoutSeconds=1",
+    ):
+        await c.get(f"{path}?{query}")
+        await c.get(f"{path}?{query}", accept=TABLE, user_agent="other/1")
+    for prefix in ("/apis/test.dev/v1/watch/namespaces", "/apis/test.dev/v1/watch"):
+        await c.get(f"{prefix}/{c.namespace}/widgets?timeoutSeconds=1")
+    await c.get(f"/apis/test.dev/v1/watch/namespaces/{c.namespace}/widgets/a?timeoutSeconds=1")
+    await c.get("/apis/test.dev/v1/watch/widgets?timeoutSeconds=1&labelSelector=no=one")
+
+
+def _token(**content: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+@story
+async def pages_go_on_with_selectors(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        labels = {"even": "yes"} if name in "bdf" else {"even": "no"}
+        await c.post(path, widget(name, meta={"labels": labels}, owner="me" if name in "abcd" else "you"))
+    for selector in (
+        "labelSelector=even=yes",
+        "labelSelector=even=no",
+        "labelSelector=even",
+        "fieldSelector=spec.owner=me",
+        "fieldSelector=spec.owner=you",
+        "fieldSelector=spec.owner=me&labelSelector=even=yes",
+        "fieldSelector=metadata.name=d",
+        "labelSelector=nobody",
+    ):
+        for limit in (1, 2, 3):
+            token = ""
+            for _ in range(4):
+                answer = await c.get(f"{path}?{selector}&limit={limit}&continue={token}", accept=PARTIAL_LIST)
+                token = answer.json["metadata"].get("continue", "")
+                if not token:
+                    break
+    good = (await c.get(f"{path}?limit=2")).json["metadata"]["continue"]
+    for query in (
+        f"continue={good}&labelSelector=even=yes",
+        f"continue={good}&labelSelector=bad%20one",
+        f"continue={good}&limit=0",
+        f"continue={good}&limit=x",
+        f"continue={good}&resourceVersion=abc",
+        f"continue={good[:-3]}",
+        f"continue={good}x",
+    ):
+        await c.get(f"{path}?{query}", accept=PARTIAL_LIST)
+    for content in (
+        {"v": "meta.k8s.io/v1", "rv": -1, "start": "c\u0000"},
+        {"v": "meta.k8s.io/v1", "rv": 0, "start": "c"},
+        {"v": "meta.k8s.io/v2", "rv": 1, "start": "c"},
+        {"v": "meta.k8s.io/v1", "rv": -1, "start": "../c"},
+        {"v": "meta.k8s.io/v1", "rv": -1, "start": ""},
+        {},
+    ):
+        await c.get(f"{path}?continue={_token(**content)}", accept=PARTIAL_LIST)
+
+
+@story
+async def built_in_kinds_do_what_is_declared(c: Caller) -> None:
+    one = f"{CRDS}/widgets.test.dev"
+    for method in ("PUT", "PATCH", "OPTIONS", "TRACE", "HEAD", "FOO"):
+        await c.call(method, CRDS)
+    for method in ("POST", "OPTIONS", "TRACE", "HEAD", "FOO"):
+        await c.call(method, one)
+        await c.call(method, f"{one}/status")
+    for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+        await c.call(method, f"{one}/nothing")
+        await c.call(method, f"{one}/status/more")
+        await c.call(method, "/apis/apiextensions.k8s.io/v1/nothings")
+        await c.call(method, "/apis/apiextensions.k8s.io/v1/namespaces/x/customresourcedefinitions")
+        await c.call(method, "/apis/apiextensions.k8s.io/v9/customresourcedefinitions")
+    await c.call("DELETE", f"{one}/status")
+    await c.get(f"{CRDS}/?limit=1", accept=PARTIAL_LIST, quiet=True)
+    assert (await c.get(f"{one}/", accept=PARTIAL, quiet=True)).status == 200
+    await c.get(f"{one}?resourceVersion=abc", accept=PARTIAL)
+    await c.get(f"{CRDS}/UPPER")
+    await c.get(f"{CRDS}/a%2Fb")
+    await c.get(f"{CRDS}?fieldSelector=spec.group=test.dev")
+    await c.get(f"{CRDS}?fieldSelector=metadata.name=missing", accept=TABLE)
+    await c.get(f"{CRDS}?labelSelector=no=one")
+    await c.get(f"{CRDS}?labelSelector=no=one", accept=PARTIAL_LIST)
+    await c.get(f"{CRDS}?watch=1&timeoutSeconds=x")
+    await c.get(f"{CRDS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=missing")
+
+
+@story
+async def paths_are_written_in_many_ways(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a"))
+    for target in (
+        f"{path}//",
+        f"{path}//a",
+        f"{path}/a//",
+        f"{path}/%61",
+        f"{path}/a%20",
+        f"{path}/a/status/",
+        f"{path}/a/scale/",
+        f"{path}/a/scale/x",
+        f"{path}/a?",
+        f"{path}?",
+        "/apis/test.dev/v1/namespaces//widgets/a",
+        "/apis/test.dev/v1/NAMESPACES/x/widgets",
+        "/apis/test.dev/V1/widgets",
+        "/apis//v1/widgets",
+        "/apis/test.dev//widgets",
+    ):
+        await c.get(target)
