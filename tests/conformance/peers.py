@@ -64,7 +64,12 @@ class HttpPeer:
     async def send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """Ask, and wait for the whole answer."""
         async with self.session.request(
-            method, self.url + target, headers=headers, data=body or None, skip_auto_headers=("Content-Type",)
+            method,
+            self.url + target,
+            headers=headers,
+            data=body or None,
+            allow_redirects=False,
+            skip_auto_headers=("Content-Type",),
         ) as response:
             found = {name.lower(): value for name, value in response.headers.items()}
             warnings = ", ".join(response.headers.getall("warning", []))
