@@ -234,7 +234,23 @@ async def test_nobody_is_cut_off_while_the_ca_is_renewed_again_and_again(scene: 
     assert ((await world.certificate("ca")).status.revision or 0) >= 4
 
 
-async def test_a_new_ca_wakes_nobody_twice_and_writes_nothing_where_nothing_changes(scene: Scene) -> None:
+async def test_a_new_ca_is_one_write_for_each_secret_and_none_after_that(manual: Scene) -> None:
+    before = (await manual.issue()).status
+    old = (await manual.world.secret("web")).data["ca.crt"]
+    manual.world.recording.writes.clear()
+    new = make_ca(START, 3650 * DAY)
+    await replace_ca(manual, new)
+    assert [w.path.split("/")[-2:] for w in manual.world.recording.object_writes()] == [["secrets", "web"]]
+    # The one that has signed its certificate stays the first.
+    assert (await manual.world.secret("web")).data["ca.crt"] == old + new.pem
+    assert (await manual.world.certificate("web")).status == before
+    manual.world.recording.writes.clear()
+    await manual.world.start_controllers()
+    await manual.world.advance(10 * DAY)
+    assert manual.world.recording.writes == []
+
+
+async def test_what_is_no_new_ca_writes_nothing(scene: Scene) -> None:
     await scene.issue()
     scene.world.recording.writes.clear()
     # A label on the CA's Secret is no new CA.

@@ -124,6 +124,18 @@ async def test_a_clock_that_jumps_renews_at_once_what_is_due_and_each_once(scene
     assert scene.world.recording.writes == []
 
 
+async def test_after_a_jump_those_that_end_first_are_renewed_first(scene: Scene) -> None:
+    await scene.world.start_controllers(workers=1)
+    lives = {"c": "2000h", "a": "1800h", "d": "2100h", "b": "1900h"}
+    for name, duration in lives.items():
+        await scene.issue(name, duration=duration)
+    scene.world.recording.writes.clear()
+    scene.world.clock.set_now(START + 70 * DAY)
+    await scene.world.settle()
+    requests = [w.path for w in scene.world.recording.object_writes() if w.path.endswith("-2/status")]
+    assert [path.split("/")[-2] for path in requests] == ["a-2", "b-2", "c-2", "d-2"]
+
+
 async def test_a_clock_that_is_set_back_makes_no_storm(scene: Scene) -> None:
     await scene.issue()
     scene.world.recording.writes.clear()

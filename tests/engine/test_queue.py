@@ -23,6 +23,14 @@ async def test_a_key_added_twice_is_given_out_once() -> None:
     assert len(queue) == 0
 
 
+async def test_keys_of_lower_rank_come_first_and_equal_ones_in_their_order() -> None:
+    ranks = {"late": 9.0, "soon": 1.0, "too": 1.0, "middle": 5.0}
+    queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
+    for key in ("late", "soon", "middle", "too"):
+        queue.add(key)
+    assert [await queue.take() for _ in ranks] == ["soon", "too", "middle", "late"]
+
+
 async def test_a_key_added_while_worked_on_is_given_out_once_more_after() -> None:
     queue: WorkQueue[str] = WorkQueue(TestClock())
     queue.add("a")

@@ -59,6 +59,7 @@ COMPONENT = "cert-manager"
 # Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
 # them together can put into one commit.
 _WORKERS = 32
+_A_DAY = timedelta(days=1)
 
 
 class Controllers:
@@ -146,8 +147,10 @@ class Controllers:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.name)
 
-    def _controller(self, name: str, reconcile: Reconcile) -> Controller:
-        queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
+    def _controller(
+        self, name: str, reconcile: Reconcile, rank: Callable[[ObjectKey], float] | None = None
+    ) -> Controller:
+        queue: WorkQueue[ObjectKey] = WorkQueue(self._clock, rank=rank)
         controller = Controller(name, reconcile, queue, workers=self._workers)
         self._controllers.append(controller)
         return controller
@@ -189,10 +192,17 @@ class Controllers:
             authority_of=authorities.of,
             now=self._clock.now,
         )
-        queue = self._controller("certificates", reconciler.reconcile).queue
+        queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
         self._wire_certificates(queue)
         caches.secrets.add_handler(_waking(queue.add, reconciler.dependents.of))
         authorities.on_change(queue.add)
+
+    def _expiry(self, key: ObjectKey) -> float:
+        """When so many are due at once that they have to wait for each other, those whose certificate ends
+        first go first. One that has none yet is as urgent as one that ends tomorrow."""
+        certificate = self._caches.certificates.cache.get(key)
+        not_after = certificate.status.not_after if certificate is not None else None
+        return (not_after or self._clock.now() + _A_DAY).timestamp()
 
     def _wire_certificates(self, queue: WorkQueue[ObjectKey]) -> None:
         caches = self._caches

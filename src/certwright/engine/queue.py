@@ -6,8 +6,9 @@ Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`
 from __future__ import annotations
 
 import asyncio
+import itertools
 import zlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -25,7 +26,8 @@ class WorkQueue(Generic[K]):
     """Keys that are ready, being worked on, or waiting for their time.
 
     A key added while it is worked on is given out once more when that is done. Keys are given out in the
-    order in which they became ready. `first_retry` doubles with every failure up to `longest_retry`.
+    order in which they became ready; where there is a `rank`, those for which it was lower when they became
+    ready come first. `first_retry` doubles with every failure up to `longest_retry`.
     """
 
     def __init__(
@@ -34,9 +36,13 @@ class WorkQueue(Generic[K]):
         *,
         first_retry: timedelta = FIRST_RETRY,
         longest_retry: timedelta = LONGEST_RETRY,
+        rank: Callable[[K], float] | None = None,
     ) -> None:
         self.clock = clock
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        # The number keeps the order among equals, and keys from being compared.
+        self._ready: asyncio.PriorityQueue[tuple[float, int, K]] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
+        self._rank = rank
         self._queued: set[K] = set()
         self._working: set[K] = set()
         self._again: set[K] = set()
@@ -66,7 +72,8 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._ready.put_nowait(key)
+            rank = self._rank(key) if self._rank is not None else 0.0
+            self._ready.put_nowait((rank, next(self._numbers), key))
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add the key after `delay`; of several delays the one that ends first counts."""
@@ -83,7 +90,7 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """The next key, when there is one. Whoever takes it MUST call `done`."""
-        key = await self._ready.get()
+        _, _, key = await self._ready.get()
         self._queued.discard(key)
         self._working.add(key)
         return key
