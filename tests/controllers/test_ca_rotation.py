@@ -234,6 +234,24 @@ async def test_nobody_is_cut_off_while_the_ca_is_renewed_again_and_again(scene: 
     assert ((await world.certificate("ca")).status.revision or 0) >= 4
 
 
+@pytest.mark.parametrize(
+    "days", [25, 29, 100], ids=["before its end", "just before its end", "after its end"]
+)
+async def test_a_machine_that_slept_through_the_renewal_of_its_ca(scene: Scene, days: int) -> None:
+    await scene.change_spec("ca", duration="720h")
+    for number in range(COUNT):
+        await scene.issue(f"web-{number}", duration="600h")
+    scene.world.recording.writes.clear()
+    scene.world.clock.set_now(scene.world.clock.now() + days * DAY)
+    await scene.world.settle()
+    await scene.world.advance(timedelta(minutes=5))
+    found = await secrets(scene, COUNT)
+    assert all(trusts(a, b, scene.world.clock.now()) for a, b in product(found, found))
+    assert all([await scene.world.is_ready(f"web-{number}") for number in range(COUNT)])
+    # No storm: an issuance each, two where the old CA was still there to sign the first.
+    assert len(scene.world.recording.object_writes()) <= 2 * 10 * (COUNT + 1)
+
+
 async def test_a_new_ca_is_one_write_for_each_secret_and_none_after_that(manual: Scene) -> None:
     before = (await manual.issue()).status
     old = (await manual.world.secret("web")).data["ca.crt"]

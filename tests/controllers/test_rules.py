@@ -15,7 +15,7 @@ from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
-from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
+from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec, Renewal
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectMeta
@@ -93,6 +93,20 @@ CASES: dict[str, tuple[dict[str, Any], Verdict | None]] = {
         ),
     ),
     "the same issuer, its defaults left out": ({"secret": secret(issuer_name="ca")}, None),
+    "another group of issuers": (
+        {"secret": secret(issuer_name="ca", issuer_kind="Issuer", issuer_group="example.com")},
+        Verdict(
+            "IncorrectIssuer",
+            'Issuing certificate as Secret was previously issued by "Issuer.example.com/ca"',
+        ),
+    ),
+    "an issuer without a name": (
+        {"secret": secret(issuer_kind="Issuer")},
+        Verdict(
+            "IncorrectIssuer",
+            'Issuing certificate as Secret was previously issued by "Issuer.cert-manager.io/"',
+        ),
+    ),
     "another Certificate": (
         {"secret": secret(certificate_name="old")},
         Verdict(
@@ -105,6 +119,26 @@ CASES: dict[str, tuple[dict[str, Any], Verdict | None]] = {
         {"certificate": certificate(private_key=PrivateKeySpec(algorithm="ECDSA", size=384))},
         Verdict("SecretMismatch", "Existing private key is not up to date for spec: [spec.privateKey.size]"),
     ),
+    "another algorithm": (
+        {"certificate": certificate(private_key=PrivateKeySpec(algorithm="Ed25519"))},
+        Verdict(
+            "SecretMismatch", "Existing private key is not up to date for spec: [spec.privateKey.algorithm]"
+        ),
+    ),
+    "RSA where nothing is said": (
+        {"certificate": certificate(private_key=None)},
+        Verdict(
+            "SecretMismatch", "Existing private key is not up to date for spec: [spec.privateKey.algorithm]"
+        ),
+    ),
+    "a request that cannot be read": (
+        {"requests": (request(csr=b"rubbish"),)},
+        Verdict(
+            "InvalidCertificateRequest",
+            "Failed to decode current CertificateRequest: its spec.request is not a signing request",
+        ),
+    ),
+    "the request of another revision does not count": ({"requests": (request(2, csr=b"rubbish"),)}, None),
     "a key that somebody has changed": (
         {"requests": (request(csr=build_csr(wanted.csr_plan(SPEC), OTHER_KEY)),)},
         Verdict(
@@ -121,6 +155,36 @@ CASES: dict[str, tuple[dict[str, Any], Verdict | None]] = {
             "RequestChanged",
             "Fields on existing CertificateRequest resource not up to date: [spec.dnsNames spec.issuerRef]",
         ),
+    ),
+    "usages and an address in the spec": (
+        {
+            "certificate": certificate(usages=("client auth",), ip_addresses=("10.0.0.1",)),
+            "requests": (request(),),
+        },
+        Verdict(
+            "RequestChanged",
+            "Fields on existing CertificateRequest resource not up to date: [spec.ipAddresses spec.usages]",
+        ),
+    ),
+    "other usages, and the request is gone: issuers change them": (
+        {"certificate": certificate(usages=("client auth",), duration="1h")},
+        None,
+    ),
+    "addresses in the spec, and the request is gone": (
+        {
+            "certificate": certificate(
+                ip_addresses=("10.0.0.1",), uris=("spiffe://a",), email_addresses=("a@b.c",)
+            )
+        },
+        Verdict(
+            "SecretMismatch",
+            "Issuing certificate as Existing issued Secret is not up to date for spec: "
+            "[spec.ipAddresses spec.uris spec.emailAddresses]",
+        ),
+    ),
+    "the first of several faults counts": (
+        {"secret": secret({"tls.crt": PEM}, issuer_name="old", certificate_name="old")},
+        Verdict("MissingData", "Issuing certificate as Secret does not contain a private key"),
     ),
     "another name in the spec, and the request is gone": (
         {"certificate": certificate(dns_names=("x",))},
@@ -158,6 +222,22 @@ def test_being_due_for_renewal_does_not_make_unready() -> None:
     )
     not_yet = snapshot(certificate=planned, now=START + timedelta(days=60, seconds=-1))
     assert rules.first(rules.TRIGGER_RULES, not_yet) is None
+
+
+def test_a_secret_that_belongs_to_another_makes_unready_but_issues_nothing() -> None:
+    older = certificate("old", age_days=1)
+    rival = snapshot(secret=None, rivals=(older,))
+    assert rules.first(rules.READINESS_RULES, rival) == Verdict(
+        "IncorrectCertificate",
+        'Secret "web" is already used by Certificate "old"; give this Certificate another spec.secretName',
+    )
+    assert rules.secret_belongs_to_another(rival) is not None
+
+
+def test_a_certificate_without_a_moment_of_renewal_is_not_due() -> None:
+    never = certificate(renewal=Renewal(policy="Disabled"))
+    late = snapshot(certificate=never, now=START + timedelta(days=89))
+    assert rules.first(rules.TRIGGER_RULES, late) is None
 
 
 def test_having_expired_makes_unready() -> None:

@@ -65,3 +65,25 @@ def test_the_system_clock_is_aware_and_its_monotonic_time_never_goes_back() -> N
     assert clock.now().tzinfo is UTC
     first = clock.monotonic()
     assert clock.monotonic() >= first
+
+
+class SleptClock(SystemClock):
+    """The operating system's clock of a machine that was asleep for ten days while somebody waited."""
+
+    _PIECE_S = 0.01
+
+    def __init__(self) -> None:
+        self.slept = timedelta(0)
+
+    def now(self) -> datetime:
+        """The wall clock went on; the monotonic clock, by which the event loop sleeps, did not."""
+        return super().now() + self.slept
+
+
+async def test_whoever_waits_for_a_moment_notices_that_the_machine_was_asleep() -> None:
+    clock = SleptClock()
+    waiting = asyncio.create_task(clock.sleep_until(clock.now() + timedelta(days=9)))
+    await asyncio.sleep(0.03)
+    assert not waiting.done()
+    clock.slept = timedelta(days=10)
+    await asyncio.wait_for(waiting, timeout=5)

@@ -61,17 +61,19 @@ def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str
     Issuers change what they are asked for. So the subject is ignored but for the common name, which may
     stand among the DNS names instead, or one of those in its place.
     """
-    differing = [*_address_differences(facts, plan)]
+    return (*_name_differences(facts, plan), *_address_differences(facts, plan))
+
+
+def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:
     wanted, wanted_cn = _lower(_ascii_names(plan.dns_names)), _lower((_wanted_common_name(plan),))
     found, found_cn = _lower(facts.dns_names), _lower((facts.common_name,))
     wanted_all, found_all = wanted | wanted_cn, found | found_cn
     if wanted_all == found_all:
-        return tuple(differing)
+        return
     if not (wanted_cn <= found_all and found_cn <= wanted_all):
-        differing.append("commonName")
+        yield "commonName"
     if not (wanted <= found_all and found <= wanted_all):
-        differing.append("dnsNames")
-    return tuple(differing)
+        yield "dnsNames"
 
 
 def _wanted_common_name(plan: CsrPlan) -> str:
