@@ -15,11 +15,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _AGE = re.compile(r"\d+s|<invalid>")
 _REVISION_IN_TEXT = re.compile(
-    r"(esource ?[vV]ersion[^:\d]*(?: in precondition| in object meta)?[:=] ?|current: )(\d+)"
+    r"(esource ?[vV]ersion[^:\d]*(?: in precondition| in object meta)?[:=] ?|current: "
+    r"|in the precondition \()(\d+)"
 )
 # JSON in a text, its quotes escaped as often as that takes.
 _REVISION_IN_JSON = re.compile(r'(resourceVersion\\*": ?\\*")\d+')
-_TIME_IN_JSON = re.compile(r'((?:[a-z]+Timestamp|time)\\*": ?\\*")' + _TIME.pattern)
+_TIME_IN_JSON = re.compile(r'((?:(?:creation|deletion)Timestamp|time)\\*": ?\\*")' + _TIME.pattern)
 _TIME_FIELDS = frozenset(
     {"creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime", "lastUpdateTime"}
 )
