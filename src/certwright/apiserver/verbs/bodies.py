@@ -6,6 +6,7 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unre
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,24 @@ _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
 
 
-def read_json(body: bytes) -> Any:
-    """The value of a JSON text. Raises `BadRequest` in Go's words, whatever is wrong with it."""
+def _number(text: str) -> int | float:
+    """A number with a point or an exponent: a whole one is an integer once Go has written it down."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+_decode_custom = msgspec.json.Decoder(float_hook=_number).decode
+
+
+def read_json(body: bytes, *, custom: bool = False) -> Any:
+    """The value of a JSON text. Raises `BadRequest` in Go's words, whatever is wrong with it.
+
+    `custom`: of a custom resource, whose fields have no types in Go.
+    """
     try:
-        return decode_json(body)
+        return _decode_custom(body) if custom else decode_json(body)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -38,7 +53,8 @@ def read_json(body: bytes) -> Any:
 def _read_laxly(body: bytes, error: Exception) -> Any:
     """Text that is no UTF-8 and escapes that are no characters are replaced, as Go does."""
     try:
-        return json_errors.without_surrogates(json.loads(body.decode(errors="replace")))
+        text = body.decode(errors="replace")
+        return json_errors.without_surrogates(json.loads(text, parse_float=_number))
     except (ValueError, RecursionError):
         raise BadRequest(f"the body is not valid JSON: {error}") from None
 
@@ -64,7 +80,7 @@ def read_object(call: Call) -> tuple[Json, list[str]]:
     texts: list[str] = []
     try:
         if media == JSON:
-            value = read_json(body)
+            value = read_json(body, custom=call.definition.custom)
         else:
             value, texts = read_yaml(body)
     except BadRequest as error:
@@ -96,9 +112,12 @@ _SHOWN = 30  # bytes of a body that errors repeat
 def _check_head(call: Call, value: Any) -> None:
     """Whether the value is an object that can say what it is, in the words of Go's decoder."""
     if value is None:
-        raise unrecognized(call, "Object 'Kind' is missing in 'null'")
+        shown = call.request.body.decode(errors="replace")
+        raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
     if text := headless(value):
         raise unrecognized(call, text)
+    if (value.get("apiVersion") or "").count("/") > 1:
+        raise unrecognized(call, f"unexpected GroupVersion string: {value['apiVersion']}")
 
 
 def headless(value: Any) -> str:
@@ -234,6 +253,6 @@ def _warnings(text: str) -> list[str]:
 
 def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:
     """The body cannot be taken for the kind that the path names."""
-    return BadRequest(
-        f'{kind} in version "{version}" cannot be handled as a {call.definition.kind}: {detail}'
-    )
+    # What a custom object is decoded into has the kind that it says.
+    wanted = kind if call.definition.custom else call.definition.kind
+    return BadRequest(f'{kind} in version "{version}" cannot be handled as a {wanted}: {detail}')

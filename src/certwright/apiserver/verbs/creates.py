@@ -38,7 +38,7 @@ async def create(backend: Backend, call: Call) -> Response:
     bodies.check_media(call)
     options.check(call)
     obj, repeats = bodies.read_object(call)
-    check_type(call, obj)
+    check_type(call, obj, repeats)
     row = await create_object(backend, call, obj, repeats)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
@@ -49,6 +49,8 @@ async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[s
     `repeats`: what a strict client is told of fields that came twice.
     """
     read_fields(call, obj, refuse_body, repeats)
+    if call.verb != "patch":
+        metadata.wipe(obj["metadata"])
     _place(call, obj["metadata"])
     if call.verb != "patch":
         drop_duplicate_owners(call, obj["metadata"], admitted=False)
@@ -81,8 +83,6 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
         obj.pop("status", None)
-    if call.verb != "patch":
-        metadata.wipe(meta)
     metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
     generated = not meta.get("name") and bool(meta.get("generateName"))
     if generated:

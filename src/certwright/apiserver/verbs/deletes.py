@@ -20,7 +20,6 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import bodies, forms, reads
-from certwright.apiserver.verbs.matching import Matcher
 from certwright.apiserver.verbs.metadata_types import struct_problem
 from certwright.apiserver.verbs.options import check_dry_run, values_of
 from certwright.apiserver.verbs.reads import CHUNK
@@ -35,12 +34,13 @@ from certwright.resources.errors import (
     invalid,
     invalid_object,
     not_supported,
+    quoted,
 )
 from certwright.store.contract import Changed, Missing, Row
 
 CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
 """What may become of dependents."""
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
@@ -74,6 +74,7 @@ class DeleteOptions(msgspec.Struct, rename="camel"):
         return self.propagation_policy or ""
 
 
+_ORPHANS = "orphanDependents"
 _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
 
 
@@ -89,23 +90,34 @@ def read_options(call: Call) -> DeleteOptions:
 
 
 def _options_of_query(call: Call) -> DeleteOptions:
-    grace = call.query.get("gracePeriodSeconds", "")
-    if grace and not _WHOLE.fullmatch(grace):
-        raise BadRequest(f"strconv.ParseInt: parsing {objects.encode_json(grace).decode()}: invalid syntax")
+    grace, uid, version = map(call.query.get, ("gracePeriodSeconds", "uid", "resourceVersion"))
+    if grace is not None:
+        _check_whole(grace)
     return DeleteOptions(
         propagation_policy=call.query.get("propagationPolicy"),
-        orphan_dependents=is_true(call.query, "orphanDependents") or None,
+        orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
         grace_period_seconds=int(grace) if grace else None,
+        # What lies within another member is read from the same level.
+        preconditions=Preconditions(uid, version),
         dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
     )
 
 
+def _check_whole(text: str) -> None:
+    """Whether Go's `strconv.ParseInt` takes it. Raises `BadRequest`."""
+    problem = "" if _WHOLE.fullmatch(text) else "invalid syntax"
+    if not problem and not -(2**63) <= int(text) < 2**63:
+        problem = "value out of range"
+    if problem:
+        raise BadRequest(f"strconv.ParseInt: parsing {quoted(text)}: {problem}")
+
+
 def _check_options(options: DeleteOptions) -> list[FieldError]:
     found, policy = [], options.propagation_policy
-    if policy and options.orphan_dependents is not None:
+    if policy is not None and options.orphan_dependents is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
         found.append(invalid("propagationPolicy", policy, text))
-    elif policy and policy not in _POLICIES:
+    if policy is not None and policy not in _POLICIES:
         found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
     return found + check_dry_run(options.dry_run or [])
 
@@ -135,10 +147,27 @@ _GO_TYPES = {
 
 def _check_kind(version: str, kind: str) -> None:
     """Whether what was sent are the options. Raises `BadRequest`."""
-    if kind != _KIND:
-        raise BadRequest(
-            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        )
+    if kind == _KIND:
+        return
+    if kind in _OTHER_OPTIONS.get(version, ()):
+        raise BadRequest(f"converting (v1.{kind}) to (v1.{_KIND}): unknown conversion")
+    raise BadRequest(
+        f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+    )
+
+
+_OTHER_OPTIONS = {
+    "v1": ("APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"),
+    "meta.k8s.io/v1": (
+        "CreateOptions",
+        "GetOptions",
+        "ListOptions",
+        "PatchOptions",
+        "Table",
+        "UpdateOptions",
+    ),
+}
+"""Kinds that Kubernetes knows beside the options, and cannot take for them."""
 
 
 async def delete(backend: Backend, call: Call) -> Response:
@@ -149,7 +178,7 @@ async def delete(backend: Backend, call: Call) -> Response:
         row = await backend.store.latest(call.key)
         if row is None:
             raise not_found(definition, name)
-        _check_preconditions(call, options, row)
+        _check_preconditions(definition, options, row)
         try:
             last, gone = await _delete_row(backend, call, row, options)
         except Changed:
@@ -158,7 +187,9 @@ async def delete(backend: Backend, call: Call) -> Response:
             raise not_found(definition, name) from None
         if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
             return forms.success(call, name=name, uid=objects.uid_of(last.meta))
-        return forms.one(call, last, now=backend.clock.now())
+        # Kubernetes says so only to those who ask in the way of old.
+        code = 202 if not gone and options.orphan_dependents is False else 200
+        return forms.one(call, last, now=backend.clock.now(), code=code)
     raise conflict(definition, name)
 
 
@@ -170,25 +201,39 @@ def _check_mortal(definition: ResourceDefinition, name: str) -> None:
         )
 
 
-def _check_preconditions(call: Call, options: DeleteOptions, row: Row) -> None:
+def _check_preconditions(definition: ResourceDefinition, options: DeleteOptions, row: Row) -> None:
     wanted = options.preconditions
     if wanted.uid is None and wanted.resource_version is None:
         return
-    uid, version = objects.uid_of(row.meta), str(row.revision)
+    uid, version, whose = objects.uid_of(row.meta), str(row.revision), (definition, row.key.name)
+    if definition.is_crd:
+        _check_of_definition(definition, wanted, row)
     if wanted.uid is not None and wanted.uid != uid:
-        raise _mismatch(call, f"UID in the precondition ({wanted.uid})", f"UID in record ({uid})", _RECREATED)
+        sent = f"UID in the precondition ({wanted.uid})"
+        raise _mismatch(*whose, sent, f"UID in record ({uid})", _RECREATED)
     if wanted.resource_version is not None and wanted.resource_version != version:
         sent = f"ResourceVersion in the precondition ({wanted.resource_version})"
-        raise _mismatch(call, sent, f"ResourceVersion in record ({version})", _MODIFIED)
+        raise _mismatch(*whose, sent, f"ResourceVersion in record ({version})", _MODIFIED)
+
+
+def _check_of_definition(definition: ResourceDefinition, wanted: Preconditions, row: Row) -> None:
+    """Definitions are deleted by a way of their own, which has words of its own."""
+    uid, version = objects.uid_of(row.meta), str(row.revision)
+    for what, sent, stored in (
+        ("UID", wanted.uid, uid),
+        ("ResourceVersion", wanted.resource_version, version),
+    ):
+        if sent is not None and sent != stored:
+            text = f"Precondition failed: {what} in precondition: {sent}, {what} in object meta: {stored}"
+            raise conflict(definition, row.key.name, text)
 
 
 _RECREATED = "The object might have been deleted and then recreated"
 _MODIFIED = "The object might have been modified"
 
 
-def _mismatch(call: Call, sent: str, stored: str, guess: str) -> Conflict:
+def _mismatch(definition: ResourceDefinition, name: str, sent: str, stored: str, guess: str) -> Conflict:
     """A precondition of a deletion that does not hold. Unlike elsewhere, the kind is named by its kind."""
-    definition, name = call.definition, call.route.name
     resource = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
     return Conflict(
         f'Operation cannot be fulfilled on {resource} "{name}": '
@@ -236,12 +281,16 @@ async def remove(
     meta["finalizers"] = finalizers
     if not _holders(definition, meta):
         return await backend.delete(definition, row, objects.last_words(row)), True
-    if "deletionTimestamp" in meta and finalizers == before:
+    # A definition is marked by a way of its own, and by this one only when it is deleted again.
+    again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
+    if "deletionTimestamp" in meta and finalizers == before and not again:
         return row, False
     obj = objects.to_object(definition, row)
     obj["metadata"].pop("finalizers", None)
     if finalizers:
         obj["metadata"]["finalizers"] = finalizers
+    if again:
+        obj["metadata"]["deletionGracePeriodSeconds"] = 0
     if "deletionTimestamp" not in meta:
         _mark(backend, definition, obj)
     return await backend.put(definition, row.key, objects.columns(obj), previous=row), False
@@ -273,15 +322,13 @@ def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
 
 async def delete_collection(backend: Backend, call: Call) -> Response:
     """DELETE of a collection: what the selectors select, and the list of it."""
-    options, matcher, definition = read_options(call), Matcher.of(call), call.definition
-    selected = [
-        row for row in await every_row(backend, definition, call.route.namespace) if matcher.matches(row)
-    ]
+    # The list is of what was there before: whoever wants to see the end of it watches.
+    selected, answer = await reads.selected(backend, call)
+    options = read_options(call)
     for start in range(0, len(selected), _TOGETHER):
         some = selected[start : start + _TOGETHER]
         await asyncio.gather(*(_one_of_many(backend, call, row, options) for row in some))
-    # The list is of what was there before: whoever wants to see the end of it watches.
-    return reads.answer(backend, call, selected, backend.store.revision)
+    return answer
 
 
 async def every_row(backend: Backend, definition: ResourceDefinition, namespace: str) -> list[Row]:
@@ -303,6 +350,7 @@ async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOp
         current = await backend.store.latest(row.key)
         if current is None:
             return
+        _check_preconditions(call.definition, options, current)
         try:
             await _delete_row(backend, call, current, options)
         except (Changed, Missing):

@@ -23,8 +23,6 @@ _key_is_good = lru_cache(maxsize=4096)(lambda key: naming.check_label_key(key) i
 _value_is_good = lru_cache(maxsize=4096)(lambda value: naming.check_label_value(value) is None)
 
 
-
-
 def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
     """Bring `obj["metadata"]` into shape: a dict with known members of the right types and without nulls.
 
@@ -247,7 +245,7 @@ def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> lis
 
 
 def wipe(metadata: Json) -> None:
-    """Take out what no client may set on an object that it creates; Kubernetes leaves it where one applies."""
+    """Take out what no client may set on what it creates; Kubernetes leaves it where somebody applies."""
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
 

@@ -17,7 +17,6 @@ import msgspec
 from certwright.apiserver.objects import MANAGED, Json
 from certwright.resources.errors import quoted
 
-
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -221,14 +220,20 @@ def struct_problem(value: Json, members: Mapping[str, str], struct: str, path: s
 def _of_struct(value: Json, members: Mapping[str, str], struct: str, path: str) -> list[str]:
     found: list[str] = []
     for name in sorted(value):
-        if value[name] is not None and (expected := members.get(name)):
+        # What a patch has left alone is bytes, and was read when it was written.
+        if value[name] is None or type(value[name]) is msgspec.Raw:
+            continue
+        if expected := members.get(name):
             found += _of_member(value[name], expected, f"Go struct field {struct}.{path}{name}", path + name)
     return found
 
 
 def _of_member(value: Any, expected: str, where: str, path: str) -> list[str]:
     if expected == _TIME_TYPE:
-        _check_time(value)
+        if type(value) is not str:
+            raise _Times(cannot_unmarshal(value, f"{where} of type string"))
+        if not _is_time(value):
+            raise _Times(_unreadable_time(value))
         return []
     if expected == _MAP:
         if type(value) is dict:
@@ -260,13 +265,6 @@ def _is_a(value: Any, expected: str) -> bool:
     if expected == "int64":
         return type(value) is int and -(2**63) <= value < 2**63
     return type(value) is str
-
-
-def _check_time(value: Any) -> None:
-    if type(value) is not str:
-        raise _Times(cannot_unmarshal(value, "Go value of type string"))
-    if not _is_time(value):
-        raise _Times(_unreadable_time(value))
 
 
 _LAYOUT = "2006-01-02T15:04:05Z07:00"

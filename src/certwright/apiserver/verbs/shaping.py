@@ -33,12 +33,15 @@ Track = Callable[[Json, Json], None]
 """Called with the new and the stored object (managed.py)."""
 
 
-def check_type(call: Call, obj: Json) -> None:
+def check_type(call: Call, obj: Json, repeats: Sequence[str] = ()) -> None:
     """The apiVersion and kind of an object must be those of the path; of built-in kinds they may be left
-    out."""
+    out.
+
+    `repeats`: what a strict client is told of fields that came twice, before anything else.
+    """
     definition = call.definition
     if definition.custom:
-        _check_custom_type(call, obj)
+        _check_custom_type(call, obj, repeats)
         return
     version, kind = obj.get("apiVersion") or definition.api_version, obj.get("kind") or definition.kind
     if version != definition.api_version:
@@ -48,35 +51,40 @@ def check_type(call: Call, obj: Json) -> None:
     obj["apiVersion"], obj["kind"] = version, kind
 
 
-def _check_custom_type(call: Call, obj: Json) -> None:
+def _check_custom_type(call: Call, obj: Json, repeats: Sequence[str]) -> None:
     definition, version, kind = call.definition, obj.get("apiVersion"), obj.get("kind")
     if not kind:
         detail = "Object 'Kind' is missing in '{}'"
         if call.verb != "patch":
-            raise bodies.unrecognized(call, detail.format(call.request.body.decode(errors="replace")))
+            text = detail.format(call.request.body.decode(errors="replace"))
+            if bodies.field_validation(call) == "Ignore":
+                raise bodies.unreadable(call, definition.kind, definition.version, text)
+            raise bodies.unrecognized(call, text)
         shown = objects.go_json(obj)
         raise _refused(shown, detail.format(shown))
     meta = obj.get("metadata")
     name = str(meta.get("name", "")) if type(meta) is dict else ""
     if version != definition.api_version:
         if call.verb != "patch":
-            _check_unserved_version(call, obj)
+            _check_unserved_version(call, obj, repeats)
             raise _other_version(definition, version)
         wrong = invalid("apiVersion", version, f"must be {definition.api_version}")
         raise invalid_object(definition.group, kind, name, [wrong])
     if kind != definition.kind:
+        if text := bodies.strict_errors(call, [], repeats):
+            raise bodies.unreadable(call, kind, definition.version, text)
         wrong = invalid("kind", kind, f"must be {definition.kind}")
         raise invalid_object(definition.group, kind, name, [wrong])
 
 
-def _check_unserved_version(call: Call, obj: Json) -> None:
+def _check_unserved_version(call: Call, obj: Json, repeats: Sequence[str]) -> None:
     """In a version without a schema nobody knows any field, which is told first."""
     definition = call.definition
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
-    if group != definition.group or obj["kind"] != definition.kind or version in definition.served_versions:
-        return
     unknown = sorted(obj.keys() - {"apiVersion", "kind", "metadata"})
-    if text := bodies.strict_errors(call, unknown, []):
+    if group != definition.group or obj["kind"] != definition.kind or version in definition.served_versions:
+        unknown = []
+    if text := bodies.strict_errors(call, unknown, repeats):
         raise bodies.unreadable(call, definition.kind, version, text)
 
 

@@ -99,9 +99,9 @@ async def update(backend: Backend, call: Call) -> Response:
 
 def _sent_object(call: Call) -> Json:
     """The object of a PUT, its fields read."""
-    obj, duplicates = bodies.read_object(call)
-    check_type(call, obj)
-    read_fields(call, obj, refuse_body, duplicates)
+    obj, repeats = bodies.read_object(call)
+    check_type(call, obj, repeats)
+    read_fields(call, obj, refuse_body, repeats)
     check_address(call, obj["metadata"])
     return obj
 
@@ -141,7 +141,7 @@ def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
     """
     lax, body = bodies.field_validation(call) == "Ignore", call.request.body
     try:
-        wanted = bodies.read_json(body)
+        wanted = bodies.read_json(body, custom=call.definition.custom)
     except BadRequest as error:
         if strategic:
             raise
@@ -174,7 +174,7 @@ def _apply_wish(backend: Backend, call: Call) -> Wish:
 def _json_patch_wish(call: Call) -> Wish:
     body = call.request.body
     try:
-        wanted = bodies.read_json(body)
+        wanted = bodies.read_json(body, custom=call.definition.custom)
     except BadRequest as error:
         raise BadRequest(f"error decoding patch: {error}") from None
     if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
@@ -188,11 +188,15 @@ def _json_patch_wish(call: Call) -> Wish:
     )
     return Wish(
         # Values of the patch become part of the document, and every attempt needs its own.
-        lambda old: _apply(call, lambda: json_patch(_reachable(old, body), bodies.read_json(body))),
+        lambda old: _apply(call, lambda: json_patch(_reachable(old, body), _operations(call))),
         pinned,
         refuse_patch,
         strict=_unknown_members(call, wanted),
     )
+
+
+def _operations(call: Call) -> Any:
+    return bodies.read_json(call.request.body, custom=call.definition.custom)
 
 
 def _unknown_members(call: Call, operations: Any) -> list[str]:
@@ -201,8 +205,8 @@ def _unknown_members(call: Call, operations: Any) -> list[str]:
         return []
     found = bodies.repeats(call, operations)
     for index, operation in enumerate(operations if type(operations) is list else ()):
-        names = set(operation) - _OPERATION_MEMBERS if type(operation) is dict else ()
-        found += [f'unknown field "[{index}].{name}"' for name in sorted(names)]
+        names = operation if type(operation) is dict else ()
+        found += [f'unknown field "[{index}].{name}"' for name in names if name not in _OPERATION_MEMBERS]
     return [f"json patch {text}" for text in found]
 
 
