@@ -18,7 +18,7 @@ from certwright.kit.exchange import Request
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
-_AUDIT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_AUDIT_ID = re.compile(r"[\x20-\x7e]+")
 _PRETTY = re.compile(r"[?&]pretty=([^&]+)")
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
