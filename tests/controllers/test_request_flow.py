@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.controllers import approval
+from certwright.controllers.issuers import view_of
+from certwright.controllers.signing import IssuerState, Signing
+from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
+from certwright.kit.workshop import Inline
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources import conditions, errors
 from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIssuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectMeta
+from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
@@ -214,6 +220,48 @@ async def test_a_corrected_ca_secret_wakes_its_issuer_and_those_who_wait(world: 
     assert ready(request) == ("True", "Issued")
     assert read_certificate(request.status.ca).common_name == "Root"
     assert [reason for _, reason, _ in await told(world, "ca")] == ["ErrInitIssuer", "KeyPairVerified"]
+
+
+async def test_an_issuer_with_effects_outside_sees_a_request_only_once_its_approval_is_stored() -> None:
+    seen: list[bool] = []
+
+    class Outside:
+        """Stands for an issuer that makes an order at somebody else's server."""
+
+        async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+            return Checked(ready=True, reason="Ready", message="")
+
+        async def sign(
+            self,
+            issuer: IssuerView,
+            signing: SigningRequest,
+            tools: Tools,
+        ) -> Outcome:
+            seen.append(conditions.is_true(signing.request.status.conditions, "Approved"))
+            return Pending("Ordered", "in the post")
+
+    request = approval.approve(make_request("outside"), START)
+    view = view_of("Issuer", make_issuer("outside", IssuerSpec(vault=VAULT)))
+    state = IssuerState(view, True, "")
+    signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Outside()})
+    tools = Tools(get_secret=no_secret, workshop=Inline(), now=lambda: START)
+    asked = SigningRequest(request, get_secret=no_secret)
+    answer = await signing.answer(request, tools, asked, is_stored=False)
+    assert (answer.request, seen) == (request, [])
+    answer = await signing.answer(request, tools, asked)
+    assert (ready(answer.request), seen) == (("False", "Pending"), [True])
+
+
+async def no_secret(_: str) -> None:
+    """There is no Secret of any name."""
+    return
+
+
+VAULT = VaultIssuer(
+    server="https://vault.example",
+    path="pki/sign/x",
+    auth=VaultAuth(token_secret_ref=SecretKeySelector(name="token", key="t")),
+)
 
 
 # --- requests to issuers of others ------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class RequestReconciler:
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
         """Sign what `draft` allows to, write what came of it, tell of it."""
-        answer = await self._answer(key, draft)
+        answer = await self._answer(key, draft, is_stored=draft is request)
         try:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
         except NotFound:
@@ -94,7 +94,7 @@ class RequestReconciler:
         self._tell(request, written, answer)
         return Result(wake_at=answer.again_at)
 
-    async def _answer(self, key: ObjectKey, request: CertificateRequest) -> Answer:
+    async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
         reader = SecretReader(self._secrets, self.dependents, key)
         namespace = request.metadata.namespace
         tools = Tools(
@@ -103,7 +103,7 @@ class RequestReconciler:
             now=self._now,
         )
         signing = SigningRequest(request, get_secret=reader.within(namespace))
-        answer = await self._signing.answer(request, tools, signing)
+        answer = await self._signing.answer(request, tools, signing, is_stored=is_stored)
         waits = conditions.find(answer.request.status.conditions, reasons.READY)
         pending = waits is not None and waits.reason == reasons.PENDING
         self.dependents.keep_only(key, reader.read if pending else ())

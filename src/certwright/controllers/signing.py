@@ -10,20 +10,33 @@ Source: cert-manager `pkg/controller/certificaterequests/sync.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.issuers.contract import Failed, IssuerView, Outcome, Pending, Signed, SigningRequest, Tools
+from certwright.issuers.contract import (
+    Failed,
+    Issuer,
+    IssuerView,
+    Outcome,
+    Pending,
+    Signed,
+    SigningRequest,
+    Tools,
+)
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import conditions, reasons
 from certwright.resources.meta import Condition
 from certwright.resources.request import CertificateRequest
+
+# Issuers that leave no traces outside this process. To all others a request is shown only once its approval
+# is stored: an order at a CA must not be made for a request that we turn out not to be allowed to approve.
+_WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 
 DENIED = "The CertificateRequest was denied by an approval controller"
 ISSUED_EVENT = "CertificateIssued"
@@ -68,14 +81,25 @@ class Signing:
     """
 
     def __init__(
-        self, find_issuer: FindIssuer, *, kinds: Collection[str], now: Callable[[], datetime]
+        self,
+        find_issuer: FindIssuer,
+        *,
+        kinds: Collection[str],
+        now: Callable[[], datetime],
+        issuers: Mapping[str, Issuer] = ISSUERS,
     ) -> None:
         self._find_issuer = find_issuer
+        self._issuers = issuers
         self._kinds = kinds
         self._now = now
 
-    async def answer(self, request: CertificateRequest, tools: Tools, signing: SigningRequest) -> Answer:
-        """What becomes of the request. It comes back unchanged where there is nothing to do (yet)."""
+    async def answer(
+        self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool = True
+    ) -> Answer:
+        """What becomes of the request. It comes back unchanged where there is nothing to do (yet).
+
+        `is_stored` is False for a request whose approval will be written together with the answer.
+        """
         held = request.status.conditions
         ready = conditions.find(held, reasons.READY)
         if not request.spec.issuer_ref.is_ours or (ready and ready.reason in _FINAL):
@@ -88,9 +112,11 @@ class Signing:
             return self._invalid(request, problem)
         if not conditions.is_true(held, reasons.APPROVED):
             return Answer(request)
-        return await self._ask_issuer(request, tools, signing)
+        return await self._ask_issuer(request, tools, signing, is_stored=is_stored)
 
-    async def _ask_issuer(self, request: CertificateRequest, tools: Tools, signing: SigningRequest) -> Answer:
+    async def _ask_issuer(
+        self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool
+    ) -> Answer:
         reference = request.spec.issuer_ref
         issuer = self._find_issuer(request)
         if issuer is None:
@@ -110,7 +136,10 @@ class Signing:
             )
         if not kind:
             return self._pending(request, "IssuerTypeMissing", "Referenced issuer names no kind of issuer")
-        outcome = await ISSUERS[kind].sign(issuer.view, signing, tools)
+        if not is_stored and kind not in _WITHOUT_TRACES:
+            # The write of the approval wakes this request again.
+            return Answer(request)
+        outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         return self._recorded(request, outcome)
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome) -> Answer:
