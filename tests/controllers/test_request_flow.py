@@ -193,6 +193,15 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
     ]
 
 
+async def test_in_one_namespace_a_request_to_a_cluster_issuer_is_told_why_it_waits() -> None:
+    async with make_world(namespace="default") as world:
+        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
+        request = await ask(world, make_request("ca", kind="ClusterIssuer"))
+        assert ready(request) == ("False", "Pending")
+        assert "--namespace" in message(request)
+
+
 async def test_an_issuer_of_the_same_name_elsewhere_is_not_meant(world: World) -> None:
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
     assert ready(await ask(world, make_request("ca"))) == ("False", "Pending")

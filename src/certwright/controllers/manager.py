@@ -230,7 +230,12 @@ class Controllers:
 
     def _build_requests(self) -> None:
         caches = self._caches
-        signing = Signing(self._find_issuer, kinds=table.signer_kinds(self._enabled), now=self._clock.now)
+        signing = Signing(
+            self._find_issuer,
+            kinds=table.signer_kinds(self._enabled),
+            now=self._clock.now,
+            namespaced=caches.cluster_issuers is None,
+        )
         reconciler = RequestReconciler(
             signing,
             approves=table.APPROVER in self._enabled,

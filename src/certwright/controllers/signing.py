@@ -78,6 +78,7 @@ class Signing:
     """Decides about one request at a time; writes nothing itself.
 
     `kinds` are the kinds of issuer that are switched on; requests to others are left to somebody else.
+    `namespaced`: these controllers work in one namespace, where there are no ClusterIssuers.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Signing:
         *,
         kinds: Collection[str],
         now: Callable[[], datetime],
+        namespaced: bool = False,
         issuers: Mapping[str, Issuer] = ISSUERS,
     ) -> None:
+        self._namespaced = namespaced
         self._find_issuer = find_issuer
         self._issuers = issuers
         self._kinds = kinds
@@ -122,6 +125,10 @@ class Signing:
         if issuer is None:
             kind = reference.kind_or_default
             text = f'{kind.lower()}.{reference.group_or_default} "{reference.name}" not found'
+            if self._namespaced and kind == "ClusterIssuer":
+                text = (
+                    "the controllers work in one namespace (--namespace), where there are no ClusterIssuers"
+                )
             return self._pending(request, "IssuerNotFound", f'Referenced "{kind}" not found: {text}')
         kind = kind_of(issuer.view.spec)
         if kind and kind.lower() not in self._kinds:
