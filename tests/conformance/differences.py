@@ -66,6 +66,14 @@ def _causes_as_a_set(answer: Any) -> Any:
     return answer
 
 
+def _lines_in_order(answer: Any) -> Any:
+    body = answer.get("body") if isinstance(answer, dict) else None
+    if isinstance(body, dict) and ": errors:\n" in body.get("message", ""):
+        head, *lines = body["message"].split("\n")
+        body["message"] = "\n".join([head, *sorted(lines)])
+    return answer
+
+
 def _texts_of_columns(answer: Any) -> Any:
     body = answer.get("body") or answer.get("object") if isinstance(answer, dict) else None
     for column in (body.get("columnDefinitions") or ()) if isinstance(body, dict) else ():
@@ -113,6 +121,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         _causes_as_a_set,
     ),
     Difference(
+        "what is wrong with the types of an applied configuration comes in the order of Go's maps, by chance",
+        "PATCH ",
+        _lines_in_order,
+    ),
+    Difference(
         "a decoder says in its own words what is wrong with a text",
         "(POST|PUT|PATCH|DELETE) ",
         rewritten(
@@ -121,6 +134,11 @@ DIFFERENCES: tuple[Difference, ...] = (
             r"(?!strict decoding error).*?(?= \([^()]* \.\.\.\)$|$)",
             r"\1…",
         ),
+    ),
+    Difference(
+        "a schema that is refused as a whole is shown as the server's own struct there",
+        "(POST|PUT|PATCH) /apis/apiextensions.k8s.io/",
+        rewritten(r"Invalid value: {.*}: only \[", "Invalid value: …: only ["),
     ),
     Difference(
         "a decoder says in its own words what is wrong with a continue token",

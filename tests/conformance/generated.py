@@ -107,7 +107,7 @@ OWNEDS = some(
     deep=some(x=TEXT, y=some(z=TEXT, w=NUMBER)),
     replicas=NUMBER,
 )
-TWINS = some(a=TEXT, b=TEXT, unknown=st.just(1))
+TWINS = some(a=TEXT, b=TEXT)
 STATUSES = some(
     phase=TEXT,
     replicas=NUMBER,

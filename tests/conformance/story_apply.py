@@ -40,7 +40,7 @@ async def applies_are_refused_by_their_options(c: Caller) -> None:
         "fieldManager=me&force=T&dryRun=All",
         "fieldManager=me&force=&dryRun=All",
         "fieldManager=me&dryRun=Some",
-        "fieldManager=me&fieldValidation=Other",
+        "fieldManager=me&fieldValidation=Other&dryRun=All",
         "fieldManager=me&fieldManager=you&dryRun=All",
         "fieldManager=%20&dryRun=All",
     ):

@@ -1,4 +1,4 @@
-"""Stories about who owns which field: conflicts, migration from kubectl's own apply, definitions that change."""
+"""Stories about who owns which field: conflicts, migration from kubectl's apply, definitions that change."""
 
 from __future__ import annotations
 

@@ -2,5 +2,5 @@
 
 May import:   what apiserver may
 Never holds:  how a value is checked (to schemas)
-Modules:      apply, fields_check, fields_merge, fields_set, fields_type, fields_walk, managed
+Modules:      apply, fields_check, fields_merge, fields_set, fields_type, fields_walk, managed, versions
 """

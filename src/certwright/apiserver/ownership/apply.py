@@ -27,11 +27,17 @@ from certwright.apiserver.ownership.fields_set import (
     with_named_fields,
 )
 from certwright.apiserver.ownership.fields_type import Type, type_of
-from certwright.apiserver.ownership.fields_walk import Comparison, applied_fields, compare_maps, without
+from certwright.apiserver.ownership.fields_walk import applied_fields, compare_maps, without
 from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
+from certwright.apiserver.ownership.versions import (
+    Change,
+    NotConvertible,
+    check_in_version,
+    in_version,
+    type_in_version,
+)
 from certwright.apiserver.routes import is_true
-from certwright.apiserver.verbs import bodies
-from certwright.apiserver.verbs.options import check_manager
+from certwright.apiserver.verbs import bodies, options
 from certwright.resources import manifests
 from certwright.resources.errors import (
     ApiError,
@@ -40,8 +46,6 @@ from certwright.resources.errors import (
     Conflict,
     Details,
     InternalError,
-    invalid_object,
-    required,
 )
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -77,11 +81,8 @@ Owners = dict[tuple[str, str, str, str], _Owned]
 
 def check_options(call: Call) -> str:
     """The manager that applies. Raises `Invalid` when there is none."""
-    name = call.query.get("fieldManager") or ""
-    errors = check_manager(name) if name else [required("fieldManager", "is required for apply patch")]
-    if errors:
-        raise invalid_object("meta.k8s.io", "PatchOptions", "", errors)
-    return name
+    options.check(call, applies=True)
+    return call.query["fieldManager"]
 
 
 class Configuration(NamedTuple):
@@ -151,6 +152,8 @@ def apply(backend: Backend, call: Call, configuration: Configuration, live: Json
             new = work.run(manager, force=force)
         except _Conflicts as conflicts:
             new = work.after_conflicts(manager, conflicts.clashes)
+    except NotConvertible as error:
+        raise _unexpected(str(error)) from None
     except FieldsError as error:
         raise _not_typed(call, config, error) from None
     if not new["metadata"].get("name"):
@@ -167,7 +170,12 @@ def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
     meta = meta if type(meta) is dict else {}
     namespace, name = (text if type(text := meta.get(key)) is str else "" for key in ("namespace", "name"))
     where = f"{namespace}/{name}; {definition.api_version}, Kind={definition.kind}"
-    failure = InternalError(f"failed to create typed patch object ({where}): {error}")
+    return _unexpected(f"failed to create typed patch object ({where}): {error}")
+
+
+def _unexpected(text: str) -> ApiError:
+    """An error that Kubernetes has no reason for."""
+    failure = InternalError(text)
     failure.reason = ""
     return failure
 
@@ -186,6 +194,7 @@ class _Application:
     def run(self, manager: str, *, force: bool) -> Json:
         """The merged object. Raises `_Conflicts` and `FieldsError`."""
         owners = self._owners()
+        self._change(self.live).check_old(owned.entry.api_version for owned in owners.values())
         key = (manager, APPLY, "", self.call.route.subresource)
         check_typed(self.kind, self.config)
         merged = merge(self.kind, _plain(self.live), self.config)
@@ -197,8 +206,7 @@ class _Application:
         owners[key] = _Owned(entry, mine)
         if last is not None and last.fields:
             merged = self._pruned(merged, owners, last)
-        found = self._compared(merged)
-        self._settle(owners, key, found, force=force)
+        self._settle(owners, key, self._change(merged), force=force)
         return self._finished(owners, key, merged, manager)
 
     def _owners(self) -> Owners:
@@ -206,7 +214,7 @@ class _Application:
         raw = self.live["metadata"].get(MANAGED)
         found: Owners = {}
         for entry in managed.read_entries(raw) if raw is not None else ():
-            kind = managed.type_in_version(self.backend, self.call.definition, entry.api_version)
+            kind = type_in_version(self.backend, self.call.definition, entry.api_version)
             if kind is not None:
                 found[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
         if not found and not self.created:
@@ -227,17 +235,15 @@ class _Application:
             claimed.pop("f:status", None)
         return claimed
 
-    def _compared(self, merged: Json) -> Comparison:
-        definition, subresource = self.call.definition, self.call.route.subresource
-        return managed.compare(definition, self.live, merged, subresource=subresource)
+    def _change(self, merged: Json) -> Change:
+        return managed.change_of(self.backend, self.call, self.live, merged)
 
-    def _settle(
-        self, owners: Owners, key: tuple[str, str, str, str], found: Comparison, *, force: bool
-    ) -> None:
+    def _settle(self, owners: Owners, key: tuple[str, str, str, str], change: Change, *, force: bool) -> None:
         """Take from the others what has changed. Raises `_Conflicts` unless forced."""
         clashes: list[Clash] = []
         for name, owned in list(owners.items()):
-            if name == key:
+            found = change.seen_in(owned.entry.api_version) if name != key else None
+            if found is None:
                 continue
             clash = intersection(owned.fields, found.touched)
             if clash:
@@ -249,9 +255,10 @@ class _Application:
 
     def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
         """`merged` less what the applier does not apply any more and nobody else owns."""
-        kind = managed.type_in_version(self.backend, self.call.definition, last.entry.api_version)
+        kind = type_in_version(self.backend, self.call.definition, last.entry.api_version)
         if kind is None:
             return merged
+        self._check_merged(merged, last.entry.api_version, "to last applied version")
         lasts = with_named_fields(last.fields, kind)
         pruned = without(kind, merged, lasts)
         before = with_named_fields(applied_fields(kind, merged), kind)
@@ -260,13 +267,20 @@ class _Application:
             version = owned.entry.api_version
             by_version[version] = union(by_version.get(version, {}), owned.fields)
         for version in sorted(by_version, key=lambda version: version != last.entry.api_version):
-            there = managed.type_in_version(self.backend, self.call.definition, version)
+            there = type_in_version(self.backend, self.call.definition, version)
             if there is not None:
+                self._check_merged(merged, version, f"at version {version}")
                 kept = union(_named(there, pruned), with_named_fields(by_version[version], there))
                 pruned = without(there, merged, difference(_named(there, merged), kept))
         gone = intersection(difference(before, _named(kind, pruned)), lasts)
         found: Json = without(kind, merged, gone)
         return found
+
+    def _check_merged(self, merged: Json, api_version: str, where: str) -> None:
+        there = in_version(self.backend, self.call.definition, api_version)
+        if there is not None:
+            text = f"failed to prune fields: failed to convert merged object {where}: "
+            check_in_version(there, self.call.definition, merged, text)
 
     def _finished(self, owners: Owners, key: tuple[str, str, str, str], merged: Json, manager: str) -> Json:
         changed = self.created or not same(merged, _plain(self.live))

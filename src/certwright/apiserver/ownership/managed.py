@@ -21,6 +21,7 @@ from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership.fields_set import FieldsError, difference, read, reconciled, union
 from certwright.apiserver.ownership.fields_type import OBJECT_META, Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
+from certwright.apiserver.ownership.versions import Change, type_in_version
 from certwright.apiserver.verbs.options import check_manager
 from certwright.resources.errors import FieldError, invalid_object
 
@@ -139,12 +140,12 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
     manager, meta = manager_of(call), new["metadata"]
     try:
         found = compare(call.definition, None, new)
+        base = _sent(meta.get(MANAGED)) or []
+        change = change_of(backend, call, blank(call.definition), new)
+        put(meta, write_entries(_updated(backend, call, base, change, found, manager)))
     except FieldsError:
         # The object is wrong, as its validation will say in better words.
         put(meta, None)
-        return
-    base = _sent(meta.get(MANAGED)) or []
-    put(meta, write_entries(_updated(backend, call, base, found, manager)))
 
 
 def on_update(backend: Backend, call: Call, new: Json, old: Json) -> None:
@@ -168,10 +169,20 @@ def _brought_up_to_date(
         base = [entry for entry in base if type_in_version(backend, call.definition, entry.api_version)]
         kept = write_entries(base)
     if base:
-        found = compare(call.definition, old, new, subresource=call.route.subresource)
-        if found.touched or found.removed:
-            return write_entries(_updated(backend, call, base, found, manager))
+        change = change_of(backend, call, old, new)
+        change.check_old(entry.api_version for entry in base)
+        own = change.seen_in(call.definition.api_version)
+        if own is not None and (own.touched or own.removed):
+            return write_entries(_updated(backend, call, base, change, own, manager))
     return kept
+
+
+def change_of(backend: Backend, call: Call, old: Json, new: Json) -> Change:
+    """The change that a call makes, in any version."""
+    subresource = call.route.subresource
+    return Change(
+        backend, call.definition, old, new, lambda there: compare(there, old, new, subresource=subresource)
+    )
 
 
 def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
@@ -255,7 +266,9 @@ def blank(definition: ResourceDefinition) -> Json:
     return made
 
 
-def _updated(backend: Backend, call: Call, base: list[Entry], found: Comparison, manager: str) -> list[Entry]:
+def _updated(
+    backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
+) -> list[Entry]:
     """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
     touched = _sorted_json(found.touched) if found.touched else _NOTHING
     removed = _sorted_json(found.removed) if found.removed else _NOTHING
@@ -279,7 +292,11 @@ def _updated(backend: Backend, call: Call, base: list[Entry], found: Comparison,
                 entries.append(mine)
             continue
         before = bytes(entry.fields_v1)
-        left = _less(kind, before, touched, removed)
+        if entry.api_version == version:
+            left = _less(kind, before, touched, removed)
+        else:
+            there = change.seen_in(entry.api_version) or found
+            left = _less(kind, before, _sorted_json(there.touched), _sorted_json(there.removed))
         if left != _NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
     if mine is None and found.touched:
@@ -291,15 +308,6 @@ def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str
     """An entry of this call's manager."""
     version, subresource = call.definition.api_version, call.route.subresource
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
-
-
-def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
-    """The kind's type in the version that an entry is written in; None when that is no longer served."""
-    if api_version == definition.api_version:
-        return type_of(definition)
-    group, _, version = api_version.rpartition("/")
-    other = backend.registry.find(group, version, definition.plural)
-    return type_of(other) if other is not None and other.bucket == definition.bucket else None
 
 
 @lru_cache(maxsize=_KEPT)

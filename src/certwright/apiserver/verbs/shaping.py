@@ -135,10 +135,14 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
     if not version or version == "0":
         _check_unconditional(call)
     elif version != str(row.revision):
-        if type(version) is str and not (version.isascii() and version.isdecimal()):
-            shown = objects.encode_json(version).decode()
-            raise ApiError(f"strconv.ParseUint: parsing {shown}: invalid syntax")
+        _check_revision(version)
         raise conflict(call.definition, name)
+
+
+def _check_revision(version: object) -> None:
+    if type(version) is str and not (version.isascii() and version.isdecimal()):
+        shown = objects.encode_json(version).decode()
+        raise ApiError(f"strconv.ParseUint: parsing {shown}: invalid syntax")
 
 
 def nameless(call: Call) -> BadRequest:
@@ -163,6 +167,8 @@ def check_new(call: Call, new: Json) -> None:
     meta = new.get("metadata")
     meta = meta if type(meta) is dict else {}
     check_address(call, meta)
+    if meta.get("resourceVersion"):
+        _check_revision(meta["resourceVersion"])
     if meta.get("uid"):
         detail = (
             f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
@@ -293,13 +299,13 @@ def shape_update(
         drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if call.route.subresource == "status":
         new = _only_status(new, old)
-        admission.check_shape(definition, new, old, part="status")
+        admission.check_shape(definition, new, old, part="status", warnings=call.warnings)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(objects.MANAGED)
         new = part.shape(new, old)
         _set_owners(new, owners)
-        admission.check_shape(definition, new, old)
+        admission.check_shape(definition, new, old, warnings=call.warnings)
     else:
         _shape_whole(call, new, old, track, unknown)
     new["metadata"]["resourceVersion"] = meta["resourceVersion"]
@@ -311,7 +317,7 @@ def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown:
     if definition.status_subresource:
         _restore(new, old, "status")
     metadata.carry_over(new["metadata"], meta)
-    admission.check_shape(definition, new, old)
+    admission.check_shape(definition, new, old, warnings=call.warnings)
     warn(call, metadata.warnings(definition, new["metadata"], meta))
     definition.strategy.prepare_update(new, old)
     if track is not None and not definition.custom:

@@ -1,0 +1,90 @@
+"""One change, seen in every version that owners of fields are written in.
+
+Source: structured-merge-diff `merge/update.go`; apimachinery `pkg/util/managedfields` (versionconverter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from certwright.apiserver.backend import Backend
+from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.objects import MANAGED, Json
+from certwright.apiserver.ownership.fields_check import check_typed
+from certwright.apiserver.ownership.fields_set import FieldsError
+from certwright.apiserver.ownership.fields_type import Type, type_of
+from certwright.apiserver.ownership.fields_walk import Comparison
+
+Compare = Callable[[ResourceDefinition], Comparison]
+
+
+class NotConvertible(FieldsError):
+    """An object has fields that another version of its kind, in which somebody owns fields, has not."""
+
+
+def in_version(
+    backend: Backend, definition: ResourceDefinition, api_version: str
+) -> ResourceDefinition | None:
+    """The kind in the version that an entry is written in; None when that is no longer served."""
+    if api_version == definition.api_version:
+        return definition
+    group, _, version = api_version.rpartition("/")
+    other = backend.registry.find(group, version, definition.plural)
+    return other if other is not None and other.bucket == definition.bucket else None
+
+
+def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
+    """The kind's type in that version; None when it is no longer served."""
+    found = in_version(backend, definition, api_version)
+    return type_of(found) if found is not None else None
+
+
+def check_in_version(there: ResourceDefinition, here: ResourceDefinition, obj: Json, what: str = "") -> None:
+    """Raise `NotConvertible` where an object of one version does not have the form of the other.
+
+    Without a conversion webhook the content is the same in all versions; with one it is not known here.
+    """
+    if there is here or here.conversion is not None:
+        return
+    meta = {name: value for name, value in obj["metadata"].items() if name != MANAGED}
+    try:
+        check_typed(type_of(there), {**obj, "metadata": meta})
+    except FieldsError as error:
+        raise NotConvertible(f"{what}{error}") from None
+
+
+class Change:
+    """A change of an object, compared once for each version."""
+
+    def __init__(
+        self, backend: Backend, definition: ResourceDefinition, old: Json, new: Json, compare: Compare
+    ) -> None:
+        self._backend = backend
+        self._definition = definition
+        self._objects = (("old", old), ("new", new))
+        self._compare = compare
+        self._found: dict[str, Comparison | None] = {}
+
+    def check_old(self, api_versions: Iterable[str]) -> None:
+        """Raise `NotConvertible` where the old object does not have the form of one of these versions."""
+        for api_version in set(api_versions):
+            there = in_version(self._backend, self._definition, api_version)
+            if there is not None:
+                check_in_version(there, self._definition, self._objects[0][1])
+
+    def seen_in(self, api_version: str) -> Comparison | None:
+        """What has changed, in the words of a version; None when that is no longer served.
+
+        Raises `NotConvertible`.
+        """
+        if api_version not in self._found:
+            self._found[api_version] = self._look(api_version)
+        return self._found[api_version]
+
+    def _look(self, api_version: str) -> Comparison | None:
+        there = in_version(self._backend, self._definition, api_version)
+        if there is None:
+            return None
+        for name, obj in self._objects:
+            check_in_version(there, self._definition, obj, f"failed to convert {name} object: ")
+        return self._compare(there if self._definition.conversion is None else self._definition)
