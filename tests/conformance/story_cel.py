@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterable
 
-from conformance import cel_rules
-from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd
+from conformance import cel_objects, cel_rules
+from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace
 from conformance.peers import Caller
 from conformance.stories import story
 
@@ -265,3 +266,65 @@ async def all_rules_together_may_cost_too_much(c: Caller) -> None:
     each = {f"f{number}": _with({**bounded, "maxItems": 3000 + number}, rule) for number in range(40)}
     await _define(c, an_object(**each))
     await _define(c, an_object(a=_with(_WORDS, "self.all(x, x == self[0])", "self.zz"), b=some))
+
+
+# --- objects ----------------------------------------------------------------------------------------------
+
+_PATIENCE = 400
+
+
+async def _replace(c: Caller, definition: Json) -> None:
+    """Put a definition in the place of the one that is there, or there first."""
+    path = f"{CRDS}/{definition['metadata']['name']}"
+    found = await c.call("GET", path, quiet=True)
+    if found.status == 404:
+        await c.call("POST", CRDS, definition, quiet=True)
+        return
+    body = {**found.json, "spec": {**found.json["spec"], "versions": definition["spec"]["versions"]}}
+    answer = await c.call("PUT", path, body, quiet=True)
+    assert answer.status == 200, answer.body
+
+
+async def _until(c: Caller, path: str, body: Json, status: int) -> None:
+    """Wait until a definition has come into force: creating this object gives that status."""
+    for _ in range(_PATIENCE):
+        if (await c.call("POST", f"{path}?dryRun=All", body, quiet=True)).status == status:
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError(path)
+
+
+def _ruled(name: str, spec: Json) -> Json:
+    spec = {"a": "x", **spec}
+    kept = {key: value for key, value in spec.items() if not (key == "a" and value is None)}
+    return {
+        "apiVersion": "objects.rules.test.dev/v1",
+        "kind": "Ruled",
+        "metadata": {"name": name},
+        "spec": kept,
+    }
+
+
+async def _change(c: Caller, path: str, name: str, spec: Json) -> None:
+    stored = (await c.call("GET", f"{path}/{name}", quiet=True)).json
+    await c.put(f"{path}/{name}?dryRun=All", {**_ruled(name, spec), "metadata": stored["metadata"]})
+
+
+@story
+async def rules_judge_objects(c: Caller) -> None:
+    path = in_namespace(c.namespace, "ruleds", group="objects.rules.test.dev")
+    await _replace(c, cel_objects.LOOSE)
+    await _until(c, path, _ruled("loose", {"a": "bad"}), 201)
+    for number, (before, _) in enumerate(cel_objects.KEPT):
+        await c.call("POST", path, _ruled(f"kept{number}", before), quiet=True)
+    await _replace(c, cel_objects.STRICT)
+    await _until(c, path, _ruled("strict", {"a": "bad"}), 422)
+    for number, spec in enumerate(cel_objects.NEW):
+        await c.post(f"{path}?dryRun=All", _ruled(f"new{number}", spec))
+    await c.post(f"{path}?dryRun=All", _ruled("a-name-that-is-too-long", {}))
+    for number, (before, after) in enumerate(cel_objects.CHANGED):
+        await c.call("POST", path, _ruled(f"changed{number}", before), quiet=True)
+        await _change(c, path, f"changed{number}", after)
+    for number, (_, after) in enumerate(cel_objects.KEPT):
+        await _change(c, path, f"kept{number}", after)
+    await c.call("DELETE", f"{CRDS}/{cel_objects.STRICT['metadata']['name']}", quiet=True)

@@ -40,15 +40,27 @@ def _sign_requester(user: Identity, new: Json) -> None:
         spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 
 
-def check_shape(definition: ResourceDefinition, new: Json, old: Json | None, *, part: str = "") -> None:
+def check_shape(
+    definition: ResourceDefinition,
+    new: Json,
+    old: Json | None,
+    *,
+    part: str = "",
+    warnings: list[str] | None = None,
+) -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
     All that comes later may rely on the types that the schema promises. `part`: only `status` was written.
+    Into `warnings` goes what was wrong before and has not changed.
     """
     metadata = new["metadata"]
     errors: list[FieldError] = check(metadata, definition)
     errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
-    found = definition.schema.validate(new, old)
+    kept: list[FieldError] = []
+    schema = definition.schema
+    found = schema.judge(new, old, kept) if definition.custom else schema.validate(new, old)
+    if warnings is not None:
+        warnings += [text for text in map(str, kept) if text not in warnings]
     errors += map(_as_of_status, found) if part == "status" else found
     _raise(definition, new, errors)
 

@@ -257,7 +257,8 @@ def _for_runs(pool: Any) -> Any:
         [
             cel.FunctionDecl(name, _merged_overloads(name, functions, made))
             for name, functions in cel_functions.FUNCTIONS.items()
-        ],
+        ]
+        + [_inserts()],
     )
 
 
@@ -399,6 +400,34 @@ def _bound(expression: str, old: str) -> str:
     return f"cel.bind(oldSelf, {old},\n{expression}\n)"
 
 
+_INSERT = b"@mapInsert"
+_OUR_NAME, _OUR_INSERT = b"k8s.mapInserts", b"k8s_insert"  # of the same lengths
+
+
+def _inserts() -> Any:
+    """What `transformMap` and `transformMapEntry` do for each entry."""
+    a_map = cel.Type.Map(cel.Type.DYN, cel.Type.DYN)
+    name = _OUR_INSERT.decode()
+    return cel.FunctionDecl(
+        _OUR_NAME.decode(),
+        [
+            cel.Overload(f"{name}_map_key_value", a_map, [a_map, cel.Type.DYN, cel.Type.DYN], impl=_with_key),
+            cel.Overload(f"{name}_map_map", a_map, [a_map, a_map], impl=_with_entries),
+        ],
+    )
+
+
+def _with_key(made: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    return _with_entries(made, {key: value})
+
+
+def _with_entries(made: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, Any]:
+    for key in more:
+        if key in made:
+            raise ValueError(f"insert failed: key {key} already exists")
+    return {**made, **more}
+
+
 @cache
 def _environment(names: tuple[str, ...]) -> Any:
     """Where expressions with these variables run."""
@@ -422,10 +451,15 @@ class Expression:
     """An expression of any variables, ready to run. Raises `CompileError`."""
 
     def __init__(self, text: str, variables: tuple[str, ...]) -> None:
+        environment = _environment(variables)
         try:
-            self._compiled = _environment(variables).compile(text)
+            self._compiled = environment.compile(text)
         except RuntimeError as error:
             raise CompileError(cel_words.of_refusal(str(error))) from None
+        if "transformMap" in text and _INSERT.decode() not in text:
+            # The library has the macro, and nothing that does what it is made of.
+            serialized = self._compiled.serialize().replace(b"cel." + _INSERT, _OUR_NAME)
+            self._compiled = environment.deserialize(serialized.replace(_INSERT, _OUR_INSERT))
 
     def run(self, data: Mapping[str, Any]) -> Any:
         """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them."""

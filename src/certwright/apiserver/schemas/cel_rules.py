@@ -37,6 +37,7 @@ class _Run:
     """One validation under way."""
 
     errors: list[FieldError] = field(default_factory=list)
+    kept: list[FieldError] = field(default_factory=list)
     evaluations: int = 0
     started: float = field(default_factory=time.perf_counter)
 
@@ -142,13 +143,18 @@ def _compile_child(schema: Any, known: Collection[str]) -> Node | None:
     return compile_rules(schema, root=bool(schema.get(EMBEDDED)), known=known)
 
 
-def run_rules(node: Node, new: Any, old: Any) -> list[FieldError]:
-    """What the rules find wrong with `new`; `old` is None for a new object."""
+def run_rules(node: Node, new: Any, old: Any, kept: list[FieldError] | None = None) -> list[FieldError]:
+    """What the rules find wrong with `new`; `old` is None for a new object.
+
+    What was wrong with a part before, and has not changed, is no error; it goes into `kept`.
+    """
     run = _Run()
     try:
         _visit(run, node, new, old, None, unchanged=False)
     except _Exhausted:
         pass
+    if kept is not None:
+        kept += run.kept
     return run.errors
 
 
@@ -178,8 +184,7 @@ def _visit_object(
 
 
 def _apply_rules(run: _Run, node: Node, new: Any, old: Any, path: Path, *, unchanged: bool) -> None:
-    # Without a comparison with the old value, a rule on what has not changed would tell nothing new.
-    due = [rule for rule in node.rules if _is_due(rule, old, unchanged=unchanged)]
+    due = [rule for rule in node.rules if not rule.transition or old is not None or rule.optional_old]
     if not due:
         return
     seen, before = new, old
@@ -187,26 +192,24 @@ def _apply_rules(run: _Run, node: Node, new: Any, old: Any, path: Path, *, uncha
         seen, before = node.convert(new), node.convert(old)
     for rule in due:
         run.count(path, node.kind)
-        _apply(run, node, rule, new, (seen, before), path)
+        # Without a comparison with the old value, a rule on what has not changed tells nothing new.
+        into = run.kept if unchanged and not rule.transition else run.errors
+        _apply(into, node, rule, new, (seen, before), path)
 
 
-def _is_due(rule: _Rule, old: Any, *, unchanged: bool) -> bool:
-    if rule.transition:
-        return old is not None or rule.optional_old
-    return not unchanged
-
-
-def _apply(run: _Run, node: Node, rule: _Rule, new: Any, seen: tuple[Any, Any], path: Path) -> None:
+def _apply(
+    into: list[FieldError], node: Node, rule: _Rule, new: Any, seen: tuple[Any, Any], path: Path
+) -> None:
     try:
         holds = rule.program.run(*seen)
     except cel.EvaluationError as error:
-        run.errors.append(invalid(_field(path), node.kind, _failure_text(error, rule)))
+        into.append(invalid(_field(path), node.kind, _failure_text(error, rule)))
         if isinstance(error, cel.CostExceeded):
             raise _Exhausted from None
         return
     if holds is not True:
         where = f"{show_path(path)}.{rule.field_path}".removeprefix(".") if rule.field_path else _field(path)
-        run.errors.append(_refusal(where, node, rule, new, rule.detail(*seen)))
+        into.append(_refusal(where, node, rule, new, rule.detail(*seen)))
 
 
 def _failure_text(error: cel.EvaluationError, rule: _Rule) -> str:

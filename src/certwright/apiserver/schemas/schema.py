@@ -95,6 +95,12 @@ class Schema:
 
         `old` is what the object was before an update: its parts that have not changed are not judged.
         """
+        return self.judge(obj, old, [])
+
+    def judge(
+        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
+    ) -> list[FieldError]:
+        """The same; what rules find wrong with parts that have not changed goes into `kept`."""
         errors: list[FieldError] = []
         self._check(obj, None, errors)
         if errors and old is not None:
@@ -106,7 +112,7 @@ class Schema:
             return errors
         if any(error.reason in _BLOCKING for error in errors):
             return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
-        return errors + self._break_rules(obj, old)
+        return errors + self._break_rules(obj, old, kept)
 
     @cached_property
     def has_rules(self) -> bool:
@@ -126,13 +132,15 @@ class Schema:
             if not (had_repeated and error.reason == "FieldValueDuplicate")
         ]
 
-    def _break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    def _break_rules(
+        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
+    ) -> list[FieldError]:
         # Imported here because CEL takes 12 MB, and most servers never see a rule.
         from certwright.apiserver.schemas import cel_rules
 
         if self._rules is None:
             return []
-        return cel_rules.run_rules(self._rules, obj, old)
+        return cel_rules.run_rules(self._rules, obj, old, kept)
 
     @cached_property
     def _rules(self) -> Node | None:

@@ -130,7 +130,7 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
         check_address(call, meta)
     assert type(meta) is dict, "the metadata of a PUT has been read"
     if meta.get("uid") and meta["uid"] != stored["uid"]:
-        raise _other_uid(call, meta["uid"], stored["uid"])
+        raise other_uid(call, meta["uid"], stored["uid"])
     version = meta.get("resourceVersion")
     if not version or version == "0":
         _check_unconditional(call)
@@ -152,7 +152,7 @@ def nameless(call: Call) -> BadRequest:
     )
 
 
-def _other_uid(call: Call, sent: object, stored: str) -> ApiError:
+def other_uid(call: Call, sent: object, stored: str) -> ApiError:
     """A PUT names a uid as a precondition, a patch seems to change it."""
     if call.verb == "patch":
         wrong = invalid("metadata.uid", sent, "field is immutable")
