@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +20,10 @@ from certwright.store.contract import Store
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
 from conformance.kinds import ALL, CRDS, collection
-from conformance.peers import Caller, HttpPeer, LocalPeer, Peer
+from conformance.peers import Caller, HttpPeer, Json, LocalPeer, Peer
 from support.oracle import Oracle
 
-_SERVED_WITHIN_S = 60.0
+_SERVED_WITHIN_S = 20.0
 _CLOSED_WITHIN_S = 0.1
 OURS = ("memory", "sqlite", "https")
 """The forms of our server."""
@@ -101,6 +101,14 @@ async def _behind_https(server: ApiServer, oracle: Oracle, folder: Path) -> Asyn
             yield HttpPeer(session, f"https://127.0.0.1:{face.port}")
     finally:
         await face.close()
+
+
+async def until(caller: Caller, path: str, holds: Callable[[Json], bool]) -> None:
+    """Wait until something is true of an object."""
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while not holds(found := (await caller.get(path, quiet=True)).json):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.05)
 
 
 async def until_gone(caller: Caller, path: str) -> None:

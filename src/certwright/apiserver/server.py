@@ -16,7 +16,7 @@ from typing import Any
 from certwright.apiserver import refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
-from certwright.apiserver.backend import Backend, Call, details, not_found
+from certwright.apiserver.backend import Backend, Call, not_found
 from certwright.apiserver.background.aggregation import Aggregation
 from certwright.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
 from certwright.apiserver.background.gc import GarbageCollector
@@ -56,7 +56,6 @@ from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     ApiError,
     InternalError,
-    MethodNotAllowed,
     Unavailable,
     from_response,
 )
@@ -191,13 +190,15 @@ class ApiServer:
     async def _ensure(self, path: str, wanted: dict[str, Any], *, update: bool = True) -> None:
         """Create an object, or bring the one that is there into line."""
         target = f"{path}/{wanted['metadata']['name']}"
+        # Namespaces are Kubernetes' own; our definitions are ours.
+        agent = {"user-agent": "certwright" if path == _CRDS_PATH else "kube-apiserver"}
         found = await self.handle(Request("GET", target, user=_MYSELF))
         if found.status == 404:
-            self._expect(await self.handle(Request("POST", path, body=encode_json(wanted), user=_MYSELF)))
+            self._expect(await self.handle(Request("POST", path, agent, encode_json(wanted), _MYSELF)))
         elif update:
             self._expect(found)
             body = encode_json(_brought_into_line(decode_json(found.body), wanted))
-            self._expect(await self.handle(Request("PUT", target, body=body, user=_MYSELF)))
+            self._expect(await self.handle(Request("PUT", target, agent, body, _MYSELF)))
 
     @staticmethod
     def _expect(response: Response) -> None:
@@ -295,9 +296,6 @@ class ApiServer:
         if route.name and definition.namespaced and not route.namespace:
             return None
         allowed = definition.verbs
-        if definition.terminating and verb == "create":
-            text = "create not allowed while custom resource definition is terminating"
-            raise MethodNotAllowed(text, details=details(definition))
         special = self._special.get((definition.resource, route.subresource, verb))
         if special is not None and bool(route.name) == bool(route.subresource):
             return special

@@ -13,8 +13,11 @@ from certwright.apiserver import objects
 from certwright.apiserver.admission import rules as admission
 from certwright.apiserver.admission.webhooks import Webhooks
 from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.crds import crd_rules
+from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.users import approvals, privileges
+from certwright.resources.errors import Details, Forbidden
 from certwright.store.contract import Row
 
 
@@ -30,6 +33,8 @@ class AdmissionChain:
 
         Raises `ApiError`: what a webhook refuses with, or `InternalError` where it could not be asked.
         """
+        if operation == "CREATE" and call.definition.terminating:
+            raise _ending(call.definition, new)
         admission.mutate(call.definition, call.user, new, old)
         hooks = self._webhooks.mutating(call, operation)
         if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
@@ -42,6 +47,8 @@ class AdmissionChain:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
         admission.validate(definition, new, old)
+        if definition.is_crd:
+            call.warnings += crd_rules.warnings(new, old)
         privileges.check(backend.authorizer, call.user, definition, new, old)
         if approvals.concerns(definition):
             part = call.route.subresource
@@ -61,3 +68,13 @@ class AdmissionChain:
             await self._webhooks.mutate(call, mutating, None, old, "DELETE")
         if validating:
             await self._webhooks.validate(call, validating, None, old, "DELETE")
+
+
+def _ending(definition: ResourceDefinition, new: Json) -> Forbidden:
+    """The 403 of a new object whose definition is being deleted."""
+    name = new["metadata"].get("name", "")
+    text = "create not allowed while custom resource definition is terminating"
+    return Forbidden(
+        f'{definition.resource} "{name}" is forbidden: {text}',
+        details=Details(name=name, group=definition.group, kind=definition.plural),
+    )

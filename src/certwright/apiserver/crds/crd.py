@@ -31,8 +31,11 @@ class DefinitionSchema(Schema):
         _complete(obj)
         return unknown
 
-    def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
+    def validate(
+        self, obj: Json, old: Json | None = None, kept: list[FieldError] | None = None
+    ) -> list[FieldError]:
         """What is wrong with a definition. A status that was written is judged by itself."""
+        del kept
         if old is not None and obj["spec"] is old["spec"]:
             return crd_rules.status_errors(obj)
         return crd_rules.validate(obj, old)
@@ -49,23 +52,24 @@ def _complete(crd: Json) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
     webhook = spec["conversion"].get("webhook")
     if webhook is not None:
-        if not webhook.get("clientConfig") and not webhook.get("conversionReviewVersions"):
+        if webhook.get("clientConfig") is None and not webhook.get("conversionReviewVersions"):
             del spec["conversion"]["webhook"]
         elif service := (webhook.get("clientConfig") or {}).get("service"):
             service.setdefault("port", 443)
-    if not crd["status"].get("storedVersions") and (storage := crd_status.storage_version(crd)):
+    storage = crd_status.storage_version(crd)
+    if not crd["status"].get("storedVersions") and storage is not None:
         crd["status"]["storedVersions"] = [storage]
 
 
 def _prepare_create(crd: Json) -> None:
     storage = crd_status.storage_version(crd)
-    crd["status"] = crd_status.initial([storage] if storage else [])
+    crd["status"] = crd_status.initial([] if storage is None else [storage])
 
 
 def _prepare_update(new: Json, old: Json) -> None:
     status, storage = old["status"], crd_status.storage_version(new)
     stored = status.get("storedVersions") or []
-    if storage and storage not in stored:
+    if storage is not None and storage not in stored:
         status = {**status, "storedVersions": [*stored, storage]}
     new["status"] = status
 

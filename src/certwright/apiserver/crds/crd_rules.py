@@ -6,10 +6,14 @@ Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-api
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from certwright.apiserver.crds import crd_status
 from certwright.apiserver.crds.crd_versions import version_errors
 from certwright.apiserver.definitions import Json
 from certwright.apiserver.kinds.registration_kinds import client_errors
+from certwright.apiserver.schemas.schema_formats import is_known
 from certwright.apiserver.verbs import names as name_rules
 from certwright.resources.errors import FieldError, forbidden, invalid, not_supported, required
 
@@ -37,6 +41,26 @@ def validate(new: Json, old: Json | None) -> list[FieldError]:
 def status_errors(crd: Json) -> list[FieldError]:
     """What is wrong with the status that was written."""
     return _name_errors("status.acceptedNames", crd["status"]["acceptedNames"])
+
+
+def warnings(new: Json, old: Json | None) -> list[str]:
+    """The formats that are not known, and were not there before."""
+    before = set(_unknown_formats(old["spec"].get("versions"))) if old is not None else set[str]()
+    found = dict.fromkeys(_unknown_formats(new["spec"].get("versions")))
+    return [f'unrecognized format "{name}"' for name in found if name not in before]
+
+
+def _unknown_formats(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for item in part:
+            yield from _unknown_formats(item)
+    elif isinstance(part, dict):
+        name, kind = part.get("format"), part.get("type")
+        if isinstance(name, str) and kind == "string" and not is_known(name):
+            yield name
+        for word, item in part.items():
+            if word not in ("default", "enum", "example"):
+                yield from _unknown_formats(item)
 
 
 def _own_name_errors(crd: Json) -> list[FieldError]:
@@ -120,7 +144,7 @@ def _conversion_errors(spec: Json, old: Json | None) -> list[FieldError]:
     if strategy == "Webhook":
         text = "required when strategy is set to Webhook"
         where = f"{path}.webhookClientConfig"
-        errors = client_errors(client, where) if client is not None else [required(where, text)]
+        errors = _client_errors(client, where) if client is not None else [required(where, text)]
         known = _review_versions(old)
         lenient = bool(known) and not set(known) & set(_REVIEW_VERSIONS)
         where = f"{path}.conversionReviewVersions"
@@ -136,6 +160,36 @@ def _conversion_errors(spec: Json, old: Json | None) -> list[FieldError]:
     if versions:
         errors.append(forbidden(f"{path}.conversionReviewVersions", text))
     return errors
+
+
+def _client_errors(client: Json, path: str) -> list[FieldError]:
+    service = client.get("service")
+    if service is None or client.get("url") is not None:
+        return client_errors(client, path)
+    # Kubernetes takes the name for the namespace here, and the namespace for the name.
+    swapped = {"name": "namespace", "namespace": "name"}
+    path = f"{path}.service"
+    errors = [required(f"{path}.{other}") for name, other in swapped.items() if not service[name]]
+    if not 0 < service["port"] < 1 << 16:
+        text = "port is not valid: must be between 1 and 65535, inclusive"
+        errors.append(invalid(f"{path}.port", service["port"], text))
+    texts = _path_problems(service.get("path") or "")
+    return errors + [invalid(f"{path}.path", service["path"], text) for text in texts]
+
+
+def _path_problems(path: str) -> list[str]:
+    if path in ("", "/"):
+        return []
+    if path == "//":
+        return ["segment[0] may not be empty"]
+    problems = [] if path.startswith("/") else ["must start with a '/'"]
+    for index, step in enumerate(path[1:].removesuffix("/").split("/")):
+        if not step:
+            problems.append(f"segment[{index}] may not be empty")
+            continue
+        found = name_rules.problems(name_rules.dns_subdomain, step)
+        problems += [f"segment[{index}]: {text}" for text in found]
+    return problems
 
 
 def _review_versions(crd: Json | None) -> list[str]:
@@ -166,11 +220,16 @@ def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
     """What is wrong with the versions that objects are stored in, as they will be after this write."""
     where, storage = "status.storedVersions", crd_status.storage_version(new)
     stored = list((old or {}).get("status", {}).get("storedVersions") or ())
-    stored += [storage] if storage and storage not in stored else []
+    stored += [storage] if storage is not None and storage not in stored else []
     if not stored:
         return [invalid(where, None, "must have at least one stored version")]
-    versions = [version["name"] for version in new["spec"]["versions"] or ()]
-    return [
+    errors, left = [], set(stored)
+    for version in new["spec"]["versions"] or ():
+        if version["name"] in left:
+            left.remove(version["name"])
+        elif version["storage"]:
+            errors.append(invalid(where, stored, f"must have the storage version {version['name']}"))
+    return errors + [
         invalid(
             f"{where}[{index}]",
             name,
@@ -179,7 +238,7 @@ def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
             f"removes {name} from status.storedVersions",
         )
         for index, name in enumerate(stored)
-        if name not in versions
+        if name in left
     ]
 
 

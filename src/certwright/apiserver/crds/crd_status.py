@@ -50,9 +50,11 @@ def initial(stored: list[str]) -> Json:
     return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 
-def storage_version(crd: Json) -> str:
-    """The version that objects are stored in; empty where none is marked."""
-    return next((version["name"] for version in crd["spec"].get("versions") or () if version["storage"]), "")
+def storage_version(crd: Json) -> str | None:
+    """The version that objects are stored in; None where none is marked."""
+    return next(
+        (version["name"] for version in crd["spec"].get("versions") or () if version["storage"]), None
+    )
 
 
 # --- names ------------------------------------------------------------------------------------------------

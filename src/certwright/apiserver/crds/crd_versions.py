@@ -25,6 +25,7 @@ from certwright.resources.errors import FieldError, duplicate, invalid, required
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_OWN_SCHEMA = "`version.schema.openAPIV3Schema`"
 _MAX_SELECTABLE = 8
 _MAX_WARNING = 256
 _Accepted = tuple[list[Json | None], frozenset[str]]
@@ -42,15 +43,18 @@ def version_errors(spec: Json, old: Json | None) -> list[FieldError]:
         path = f"spec.versions[{index}]"
         if problem := name_rules.dns_1035_label(version["name"]):
             errors += [invalid(f"{path}.name", version["name"], problem)]
-            errors += [invalid("spec.version", version["name"], problem)] if index == 0 else []
+            errors += (
+                [invalid("spec.version", version["name"], problem)] if index == 0 and version["name"] else []
+            )
         errors += _warning_errors(f"{path}.deprecationWarning", version)
         own = {field: value for field, value in version.items() if field not in shared}
-        errors += _part_errors(path, own, _schema(version), (checked, known))
+        errors += _part_errors(path, own, _schema(version), (checked, known), has_status=_has_status(version))
         if _schema(version) is None:
             errors.append(required(f"{path}.schema.openAPIV3Schema"))
     if versions:
         common = {field: versions[0][field] for field in shared}
-        errors += _part_errors("spec", common, _schema(versions[0]), (checked, known))
+        has_status = any(map(_has_status, versions))
+        errors += _part_errors("spec", common, _schema(versions[0]), (checked, known), has_status=has_status)
     return errors
 
 
@@ -120,25 +124,32 @@ def _warning_errors(path: str, version: Json) -> list[FieldError]:
 # --- what a version and all versions together may have ------------------------------------------------------
 
 
+def _has_status(version: Json) -> bool:
+    return (version.get("subresources") or {}).get("status") is not None
+
+
 def _part_errors(
-    path: str, part: Mapping[str, Any], schema: Json | None, accepted: _Accepted
+    path: str, part: Mapping[str, Any], schema: Json | None, accepted: _Accepted, *, has_status: bool
 ) -> list[FieldError]:
     errors = []
     if "schema" in part and schema is not None:
         name = "validation" if path == "spec" else "schema"
-        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted)
+        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted, has_status=has_status)
     if scale := (part.get("subresources") or {}).get("scale"):
         errors += _scale_errors(f"{path}.subresources.scale", scale)
     for index, column in enumerate(part.get("additionalPrinterColumns") or ()):
         errors += _column_errors(f"{path}.additionalPrinterColumns[{index}]", column)
-    return errors + _selectable_errors(
-        f"{path}.selectableFields", part.get("selectableFields") or (), schema or {}
-    )
+    where, fields = f"{path}.selectableFields", part.get("selectableFields") or ()
+    if fields and ("schema" not in part or schema is None):
+        # Kubernetes looks for the schema where the fields are, and says so in words of its own.
+        text = "validations.schema is included" if path == "spec" else f"{_OWN_SCHEMA} is not included"
+        return [*errors, invalid(where, "", f"may only be set when {text}")]
+    return errors + _selectable_errors(where, fields, schema or {})
 
 
-def _schema_errors(path: str, schema: Json, accepted: _Accepted) -> list[FieldError]:
+def _schema_errors(path: str, schema: Json, accepted: _Accepted, *, has_status: bool) -> list[FieldError]:
     schemas, known = accepted
-    errors = structural_errors(path, schema)
+    errors = structural_errors(path, schema, has_status=has_status)
     # Rules that were accepted before need no second look.
     if not errors and schema not in schemas:
         errors = rule_errors(path, schema, known)

@@ -229,7 +229,11 @@ CUSTOM_RESOURCE_DEFINITION = obj(
     ),
     status=obj(
         "What the server made of it.",
-        conditions=listing("Established and NamesAccepted, among others.", _CONDITION),
+        conditions=listing(
+            "Established and NamesAccepted, among others.",
+            _CONDITION,
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
         acceptedNames={**_NAMES, "required": [], "description": "The names in use."},
         storedVersions=strings("Versions that objects may be stored in."),
         observedGeneration=number("The generation that was looked at.", format="int64"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from certwright.apiserver.kinds import native_openapi, native_scalars
 from certwright.apiserver.kinds.messages import fields, message_of, wrapped_list
-from certwright.apiserver.kinds.native_scalars import Mismatch, Unreadable
+from certwright.apiserver.kinds.native_scalars import MapKey, Mismatch, Unreadable
 from certwright.apiserver.representations.protobuf_fields import Field
 from certwright.apiserver.schemas.schema import Schema
 from certwright.apiserver.schemas.schema_errors import Path, show_path
@@ -192,8 +192,7 @@ def _mapped(read: Read, message: str, field: Field) -> Read:
         if type(value) is not dict:
             raise Mismatch(value, path, message, f"map[string]{_go_name(field.type)}")
         for key, item in value.items():
-            # Go's path names fields, not keys.
-            value[key] = zero() if item is None else read(item, path, unknown)
+            value[key] = zero() if item is None else read(item, (path, MapKey(key)), unknown)
         return value
 
     return mapped

@@ -29,6 +29,12 @@ def kind_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
+class MapKey(str):
+    """The key of a map in a path: shown where a member is unknown, and not where a type is wrong."""
+
+    __slots__ = ()
+
+
 class Mismatch(Exception):
     """The value is of another type. The text never holds the value, unless it is a number."""
 
@@ -47,7 +53,7 @@ def _names(path: Path) -> str:
     steps: list[str] = []
     while path is not None:
         path, step = path
-        if isinstance(step, str):
+        if isinstance(step, str) and type(step) is not MapKey:
             steps.append(step)
     return ".".join(reversed(steps))
 

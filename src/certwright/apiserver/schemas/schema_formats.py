@@ -95,3 +95,13 @@ FORMATS: dict[str, Callable[[str], bool]] = {
 def check_for(name: str) -> Callable[[str], bool] | None:
     """The check of a format by its name in a schema, or None where it is not checked."""
     return FORMATS.get(name) or FORMATS.get(name.replace("-", ""))
+
+
+_UNCHECKED = frozenset(
+    {"bsonobjectid", "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor"}
+)
+
+
+def is_known(name: str) -> bool:
+    """Whether Kubernetes knows a format of texts, be it checked here or not."""
+    return check_for(name) is not None or name.replace("-", "") in _UNCHECKED

@@ -184,9 +184,24 @@ def pattern_problem(pattern: str) -> str | None:
     if doubtful:
         try:
             compile_pattern(pattern)
-        except ValueError as error:
-            return str(error)
+        except ValueError:
+            return f"error parsing regexp: {_in_go_words(pattern)}"
     return None
+
+
+def _in_go_words(pattern: str) -> str:
+    """What Go's parser says of a pattern that it does not take: the first thing that it stumbles over."""
+    if found := re.search(r"\(\?(?:P?[=!>(]|<[=!])", pattern):
+        return f"invalid or unsupported Perl syntax: `{found[0]}`"
+    if found := re.search(r"\\[1-9]", pattern):
+        return f"invalid escape sequence: `{found[0]}`"
+    if found := re.match(r"[*+?]|.*?[(|]([*+?])", pattern):
+        return f"missing argument to repetition operator: `{found[1] or found[0]}`"
+    bare = re.sub(r"\\.", "", pattern)
+    if re.search(r"\[[^\]]*$", bare):
+        return f"missing closing ]: `{pattern[pattern.rindex('[') :]}`"
+    missing = bare.count("(") > bare.count(")")
+    return f"{'missing closing' if missing else 'unexpected'} ): `{pattern}`"
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:

@@ -53,7 +53,9 @@ class Matcher:
         readers = call.definition.field_readers
         if not labels and not fields:
             return _EVERYTHING
-        return cls(labels, of_key, of_body, readers, partial(objects.body, call.definition))
+        # Paths are those of the version that is asked for; other views have readers of what is stored.
+        body = partial(objects.body, call.definition) if call.definition.custom else _stored_body
+        return cls(labels, of_key, of_body, readers, body)
 
     @property
     def trivial(self) -> bool:
