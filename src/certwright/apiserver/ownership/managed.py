@@ -248,6 +248,8 @@ def compare(
         old = blank(definition)
     found = compare_maps(type_of(definition), old, new, hidden)
     before, after = old["metadata"], new["metadata"]
+    if definition.is_crd and subresource:
+        return found
     for name in _OWNED:
         if before.get(name) != after.get(name):
             found.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))

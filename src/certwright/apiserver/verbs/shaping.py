@@ -298,7 +298,12 @@ def shape_update(
     if call.verb == "patch":
         drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if call.route.subresource == "status":
+        given = new["metadata"]
         new = _only_status(new, old)
+        if definition.is_crd:
+            # A write to the status of a definition may change its metadata too: so its finalizer goes.
+            metadata.carry_over(given, meta)
+            new["metadata"] = given
         admission.check_shape(definition, new, old, part="status", warnings=call.warnings)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
