@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
-from certwright.kit.exchange import Identity
+from certwright.kit.exchange import Identity, Request, Response
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
+from certwright.resources import errors
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.meta import ObjectMeta
@@ -28,7 +30,9 @@ from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISS
 from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer
 from controllers.things import admin_creates
 from issuers.authority import new_root
-from support.world import World, make_world
+from support.world import CONTROLLER, World, make_world
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 BOTH = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
 CA_ISSUER = "issuers.cert-manager.io/default.ca"
@@ -333,3 +337,44 @@ async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) 
     request = await ask(world, SELF_SIGNED, plan=plan, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate
     assert ("Warning", "BadConfig", 1) in await told(world)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_an_unreliable_api_server_delays_but_changes_nothing(seed: int, world: World) -> None:
+    await ask(world, CA_ISSUER, approved=False)
+    whole = world.recording.handler
+    world.recording.handler = unreliable(whole, random.Random(seed))
+    await decide(world, "Approved")
+    await world.advance(timedelta(minutes=30))
+    world.recording.handler = whole
+    first = await mine(world)
+    assert first.status.certificate
+    await world.start_controllers(enabled=BOTH)
+    assert await mine(world) == first
+
+
+def unreliable(handler: Handler, dice: random.Random) -> Handler:
+    """Of the answers to the controllers every third is an error, or is lost after the deed."""
+
+    async def handle(request: Request) -> Response:
+        if request.user != CONTROLLER or "watch=true" in request.target:
+            return await handler(request)
+        number = dice.random()
+        if number < 0.1:
+            raise errors.Unreachable("lost on the way there")
+        if number < 0.2:
+            return Response(500, {}, b"no")
+        response = await handler(request)
+        if number < 0.3:
+            raise errors.Unreachable("lost on the way back")
+        return response
+
+    return handle
+
+
+async def test_a_request_that_is_deleted_while_it_waits_is_forgotten(world: World) -> None:
+    await ask(world, "issuers.cert-manager.io/default.late")
+    await world.client.delete(CERTIFICATE_SIGNING_REQUESTS, "mine")
+    await world.create(ISSUERS, make_issuer("late"))
+    await world.advance(timedelta(minutes=5))
+    assert (await world.client.list(CERTIFICATE_SIGNING_REQUESTS)).items == []
