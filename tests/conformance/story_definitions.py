@@ -469,7 +469,7 @@ async def names_of_definitions_meet(c: Caller) -> None:
         await c.post(CRDS, third)
         await _until(c, _name(third), "NamesAccepted", "False")
         await c.get(_name(third))
-        await c.patch(_name(third), {"spec": {"names": {"kind": "Qux", "listKind": "QuxList"}}})
+        await c.patch(_name(third), {"spec": {"names": {"kind": "Qux", "listKind": "QuxList", "singular": "qux"}}})
         await _until(c, _name(third), "Established", "True")
         await c.get(_name(third))
     await _until(c, _name(other), "Established", "True")
@@ -515,4 +515,5 @@ async def definitions_are_watched(c: Caller) -> None:
             await events.take(3)
             await c.patch(_name(definition), {"spec": {"names": {"shortNames": ["br"]}}})
             await events.take(2)
-        await events.take(3)
+        # What follows depends on how fast the storage of the objects was there.
+        await events.take(1)
