@@ -55,7 +55,7 @@ $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
 	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
 
 soak: $(VENV)/.dev  ## compare with the reference for long: CERTWRIGHT_SOAK=500 sequences of requests (make oracle first)
-	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_generated.py $(ARGS)
+	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_managed_fields.py tests/conformance/test_generated.py $(ARGS)
 
 fix: $(VENV)/.dev  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .

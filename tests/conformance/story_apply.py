@@ -242,7 +242,7 @@ async def applied_specs_must_be_typed(c: Caller) -> None:
 async def applied_metadata_must_be_typed(c: Caller) -> None:
     await c.post(owneds(c), owned("a", meta={"labels": {"x": "y"}}))
     owner = {"apiVersion": "nobody.dev/v1", "kind": "Owner", "name": "o", "uid": "1"}
-    for meta in (
+    metas: tuple[Json, ...] = (
         {"labels": {"a": 1}},
         {"labels": {"a": None}},
         {"labels": {"a": ""}},
@@ -269,7 +269,8 @@ async def applied_metadata_must_be_typed(c: Caller) -> None:
         {"generation": "7"},
         {"deletionGracePeriodSeconds": 5},
         {"generateName": "x-"},
-    ):
+    )
+    for meta in metas:
         await lay(c, "a", f"{BY_ME}&dryRun=All", meta=meta)
         await lay(c, "new", f"{BY_ME}&dryRun=All", meta=meta)
     await lay(c, "Bad_Name", f"{BY_ME}&dryRun=All")
@@ -304,18 +305,17 @@ async def lists_and_maps_are_laid_over(c: Caller) -> None:
 @story
 async def free_content_is_applied(c: Caller) -> None:
     path = f"{GAUGES_PATH}/{c.namespace}"
-    for number, spec in enumerate(
-        (
-            {"a": {"b": {"c": 1}}, "l": [1, 2], "n": None},
-            {"a": {"b": {"d": 1}}, "l": [3]},
-            {"a": {"b": [1]}},
-            {"a": 5},
-            {"a": {}},
-            {"a": None},
-            {"x.y/z": {"f:a": 1, "": 2, ".": 3, "k:{}": 4}},
-            {},
-        )
-    ):
+    specs: tuple[Json, ...] = (
+        {"a": {"b": {"c": 1}}, "l": [1, 2], "n": None},
+        {"a": {"b": {"d": 1}}, "l": [3]},
+        {"a": {"b": [1]}},
+        {"a": 5},
+        {"a": {}},
+        {"a": None},
+        {"x.y/z": {"f:a": 1, "": 2, ".": 3, "k:{}": 4}},
+        {},
+    )
+    for number, spec in enumerate(specs):
         await c.patch(f"{path}?fieldManager=m{number % 2}&force=true", gauge(c.namespace, **spec), "apply")
     path = in_namespace(c.namespace)
     for embedded in (

@@ -111,8 +111,8 @@ async def kubectl_begins_to_apply_on_the_server(c: Caller) -> None:
         await lay(c, name, query, meta={"annotations": {LAST_APPLIED: ""}}, spec={"text": "z"})
         await lay(c, name, query, spec={"text": "z"})
     notes = ("", "{", "[]", '{"kind":"Owned"}', '{"apiVersion":"other/v1","spec":{"text":"x"}}', "5")
-    for number, note in enumerate(notes):
-        meta = {"annotations": {LAST_APPLIED: note}}
+    for number, last in enumerate(notes):
+        meta = {"annotations": {LAST_APPLIED: last}}
         name = f"n{number}"
         await c.post(path, owned(name, meta=meta, spec={"text": "x"}), agent="kubectl-client-side-apply/1")
         await lay(c, name, "fieldManager=kubectl", spec={"text": "y"})
@@ -127,7 +127,7 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
     """As client-go's `csaupgrade` does: it writes the entries themselves."""
     one = f"{owneds(c)}/a"
     await c.post(owneds(c), owned("a", spec={"text": "x", "number": 1}), agent="kubectl-client-side-apply/1")
-    fields = {"f:spec": {"f:text": {}, "f:number": {}}}
+    fields: Json = {"f:spec": {"f:text": {}, "f:number": {}}}
     entry: Json = {
         "manager": "kubectl",
         "operation": "Apply",
@@ -144,7 +144,7 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
     await c.patch(one, operations, "json", agent="upgrade/1")
     await c.patch(one, operations, "json", agent="upgrade/1")
     await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
-    for entries in (
+    lists: tuple[Any, ...] = (
         [entry, {**entry, "manager": "b"}, entry],
         [{**entry, "operation": "Other"}],
         [{**entry, "apiVersion": ""}],
@@ -165,7 +165,8 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
         [{}],
         [],
         None,
-    ):
+    )
+    for entries in lists:
         await c.patch(one, {"metadata": {"managedFields": entries}}, agent="upgrade/1")
     await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
 

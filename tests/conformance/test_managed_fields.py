@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import SystemClock
 from certwright.store.memory import MemoryStore
+from conformance.generated import METADATA, OWNEDS, TEXT, some
 from conformance.kinds import CRDS, OWNED
 from conformance.peers import Answer, Caller, HttpPeer, LocalPeer
 from conformance.servers import until_served
@@ -31,70 +32,19 @@ from support.oracle import Oracle
 
 Json = dict[str, Any]
 
-_EXAMPLES = int(os.environ.get("CERTWRIGHT_SOAK", "0")) or 40
+SOAK = int(os.environ.get("CERTWRIGHT_SOAK", "0"))
+"""How many sequences; 0: as many as a test run has time for."""
 COLLECTION = "/apis/owned.dev/v1/namespaces/default/owneds"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 # --- what is sent -----------------------------------------------------------------------------------------
 
-_TEXT = st.sampled_from(["a", "b"])
-_NUMBER = st.sampled_from([1, 2])
-
-
-def _some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
-    return st.fixed_dictionaries({}, optional=members)
-
-
-_LOOSE = st.recursive(
-    st.none() | _NUMBER | _TEXT | st.booleans(),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_TEXT, inner, max_size=2),
-    max_leaves=4,
-)
-_SPECS = _some(
-    text=_TEXT,
-    number=_NUMBER,
-    mixed=_TEXT | _NUMBER,
-    either=_TEXT | _NUMBER | st.dictionaries(_TEXT, _NUMBER, max_size=2) | st.lists(_TEXT, max_size=2),
-    names=st.lists(st.sampled_from("abc"), unique=True, max_size=3),
-    whole=st.lists(_some(name=_TEXT, note=_TEXT), max_size=2),
-    ports=st.lists(
-        st.fixed_dictionaries(
-            {"port": st.sampled_from([1, 2, 3])},
-            optional={
-                "protocol": st.sampled_from(["TCP", "UDP"]),
-                "note": _TEXT,
-                "deep": _some(x=_TEXT, y=_TEXT),
-            },
-        ),
-        unique_by=lambda port: (port["port"], port.get("protocol", "TCP")),
-        max_size=3,
-    ),
-    map=st.dictionaries(_TEXT, _TEXT, max_size=2),
-    maps=st.dictionaries(_TEXT, _some(x=_TEXT, y=_NUMBER), max_size=2),
-    block=_some(x=_TEXT, y=_TEXT),
-    anything=st.dictionaries(_TEXT, _LOOSE, max_size=2) | _some(known=_some(x=_TEXT, u=_TEXT)),
-    deep=_some(x=_TEXT, y=_some(z=_TEXT, w=_NUMBER)),
-)
-_STATUSES = _some(
-    phase=_TEXT,
+_STATUSES = some(
+    phase=TEXT,
     conditions=st.lists(
-        st.fixed_dictionaries({"type": st.sampled_from(["A", "B"])}, optional={"status": _TEXT}),
+        st.fixed_dictionaries({"type": st.sampled_from(["A", "B"])}, optional={"status": TEXT}),
         unique_by=lambda condition: condition["type"],
-        max_size=2,
-    ),
-)
-_METADATA = _some(
-    labels=st.dictionaries(_TEXT, _TEXT, max_size=2),
-    annotations=st.dictionaries(_TEXT, _TEXT, max_size=2),
-    finalizers=st.lists(st.sampled_from(["a.dev/x", "a.dev/y"]), unique=True, max_size=2),
-    ownerReferences=st.lists(
-        st.builds(
-            lambda uid, name: {"apiVersion": "nobody.dev/v1", "kind": "Owner", "name": name, "uid": uid},
-            st.sampled_from(["1", "2"]),
-            _TEXT,
-        ),
-        unique_by=lambda owner: owner["uid"],
         max_size=2,
     ),
 )
@@ -119,8 +69,8 @@ STEPS = st.lists(
             ["update", "merge", "apply", "apply", "status", "apply status", "replace status"]
         ),
         manager=st.sampled_from(["ann", "bob", "kubectl"]),
-        metadata=_METADATA,
-        spec=_SPECS,
+        metadata=METADATA,
+        spec=OWNEDS,
         status=_STATUSES,
         force=st.booleans(),
     ),
@@ -230,8 +180,10 @@ def both(oracle: Oracle) -> Iterator[Both]:
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
-    max_examples=_EXAMPLES,
+    max_examples=SOAK or 40,
     deadline=None,
+    database=None,
+    derandomize=not SOAK,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS)
