@@ -56,11 +56,29 @@ class Hands:
         self._caches.secrets.put(made)
 
     async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
-        """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by."""
+        """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
+
+        Where none was seen, nobody's fields are taken: a Secret that has come meanwhile is a `Conflict`, and
+        judged first.
+        """
         config = configuration(certificate, seen, content)
-        made = await self._client.apply(SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=True)
+        made = await self._client.apply(
+            SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=seen is not None
+        )
         self._caches.secrets.put(made)
         return made
+
+    async def is_current(self, certificate: Certificate) -> bool:
+        """Whether the API server has the Certificate in this very version; the local copy then has what it
+        has."""
+        meta = certificate.metadata
+        try:
+            found = await self._client.get(CERTIFICATES, meta.name, meta.namespace)
+        except NotFound:
+            self._caches.certificates.forget(certificate)
+            return False
+        self._caches.certificates.put(found)
+        return (found.metadata.uid, found.metadata.resource_version) == (meta.uid, meta.resource_version)
 
     async def make_keystores(self, stores: Sequence[Store], pair: Pair, now: datetime) -> dict[str, bytes]:
         """The files of these key stores. Raises `Blocked` where one cannot be made."""

@@ -58,6 +58,9 @@ class Keys:
             return True
         if snapshot.named_key is not None:
             return False
+        # An old copy may tell of an issuance that is over, or of a Certificate that is gone.
+        if not snapshot.is_fresh and not await hands.is_current(snapshot.certificate):
+            return True
         await hands.create_secret(await _make(name, snapshot, hands))
         return True
 
@@ -79,6 +82,11 @@ class Keys:
 async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
     certificate = snapshot.certificate
     kept = kept_key(snapshot)
+    if isinstance(kept, str):
+        secret = certificate.spec.secret_name
+        text = f'The private key in Secret "{secret}" cannot be read, a new one is made: {kept}'
+        hands.tell(certificate, "Warning", "DecodeFailed", text)
+        kept = None
     if kept is None:
         return next_key_secret(certificate, name, await hands.new_key(wanted.key_plan(certificate.spec)))
     if differing := wanted.key_differences(kept, certificate.spec):
@@ -91,12 +99,12 @@ async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
     return next_key_secret(certificate, name, hands.encode_key(kept, "PKCS8"))
 
 
-def kept_key(snapshot: Snapshot) -> KeyFacts | None:
-    """The key of the target Secret where the spec says to keep it, and there is one to keep."""
+def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
+    """The key of the target Secret where the spec says to keep it, or why it cannot be read; None: no key."""
     if snapshot.certificate.spec.key.rotation_policy_or_default != "Never":
         return None
-    key = key_of(snapshot)
-    return key if isinstance(key, KeyFacts) else None
+    held = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
+    return key_of(snapshot) if held else None
 
 
 def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:

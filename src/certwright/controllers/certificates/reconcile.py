@@ -141,7 +141,7 @@ class CertificateReconciler:
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
         # The name of the next key may just have been chosen: look for its Secret.
-        seen = self._snapshot(written)
+        seen = self._snapshot(written, is_fresh=written is not snapshot.certificate)
         try:
             for actor in self._actors:
                 if await actor.act(seen, self._hands):
@@ -173,7 +173,7 @@ class CertificateReconciler:
         moments = (step.wake_at(snapshot) for step in self._wakers)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _snapshot(self, certificate: Certificate) -> Snapshot:
+    def _snapshot(self, certificate: Certificate, *, is_fresh: bool = False) -> Snapshot:
         meta, caches = certificate.metadata, self._caches
         owner = owner_value(meta.namespace, meta.name)
         target = secret_value(meta.namespace, certificate.spec.secret_name)
@@ -189,6 +189,7 @@ class CertificateReconciler:
             rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
             find_authority=partial(self._authority_of, certificate),
             passwords=self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
+            is_fresh=is_fresh,
         )
 
     def _passwords(self, certificate: Certificate) -> dict[str, Secret]:

@@ -26,7 +26,8 @@ class Snapshot:
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
     `secretName`. `find_authority` looks up the CA certificates of the issuer that the spec names. `passwords`
-    are the Secrets that passwords of key stores come from, by name, as far as they exist.
+    are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
+    pass has written the Certificate itself, so that it cannot be an old copy.
     """
 
     certificate: Certificate
@@ -39,6 +40,7 @@ class Snapshot:
     rivals: tuple[Certificate, ...] = ()
     find_authority: Callable[[], tuple[CertificateFacts, ...]] = tuple
     passwords: Mapping[str, Secret] = field(default_factory=dict)
+    is_fresh: bool = False
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""

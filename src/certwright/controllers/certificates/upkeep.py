@@ -118,7 +118,7 @@ class Upkeep:
         key, judged = snapshot.certificate.metadata.key, _judged(snapshot, secret)
         if self._sound.get(key) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
             return False
-        content = await self._content(snapshot, secret, hands)
+        content = await self._content(snapshot, secret, judged.ca_pem, hands)
         if not (differing := differences(secret, content)):
             self._sound.put(key, judged)
             if (found := self._repairs.get(key)) is not None:
@@ -164,9 +164,9 @@ class Upkeep:
             repairs.count, repairs.problem = _FREE_REPAIRS, problem
             self._repairs[snapshot.certificate.metadata.key] = repairs
 
-    async def _content(self, snapshot: Snapshot, secret: Secret, hands: Hands) -> Content:
+    async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
         certificate, held = snapshot.certificate, target.held_pair(secret)
-        pair = Pair(held.key_pem, held.chain_pem, trust.in_rest(snapshot))
+        pair = Pair(held.key_pem, held.chain_pem, ca_pem)
         found = snapshot.facts.certificate(pair.chain_pem)
         return target.wanted_content(
             certificate,

@@ -1,0 +1,111 @@
+"""The next private key: made once, kept where the spec says so, and never by what an old copy says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.caches import Caches
+from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.keys import Keys
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.engine.recorder import Recorder
+from certwright.kit.exchange import Request, Response
+from certwright.kit.workshop import Inline
+from certwright.pki.keys import load_private_key
+from certwright.resources import conditions
+from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.meta import Condition
+from certwright.resources.table import CERTIFICATES, SECRETS
+from controllers.scene import Scene, make_certificate
+from support.world import CONTROLLER
+
+KEEP = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
+ISSUING = Condition(type="Issuing", status="True", reason="DoesNotExist", message="x")
+
+
+async def test_a_kept_key_stays_through_renewals(scene: Scene) -> None:
+    await scene.issue(private_key=KEEP)
+    before = (await scene.world.secret("web")).data["tls.key"]
+    await scene.change_spec("web", dnsNames=["other.example.com"])
+    assert (await scene.world.secret("web")).data["tls.key"] == before
+    assert (await scene.world.certificate("web")).status.revision == 2
+
+
+async def test_a_key_that_cannot_be_read_is_replaced_and_that_is_said(scene: Scene) -> None:
+    meta = SecretMeta(name="web", namespace="default")
+    rubbish = Secret(metadata=meta, data={"tls.key": b"rubbish", "tls.crt": b"rubbish"})
+    await scene.world.create(SECRETS, rubbish)
+    await scene.issue(private_key=KEEP)
+    load_private_key((await scene.world.secret("web")).data["tls.key"])
+    told = [e for e in await scene.world.events() if e.reason == "DecodeFailed"]
+    assert [(e.type, e.count) for e in told] == [("Warning", 1)]
+    assert "rubbish" not in told[0].message
+
+
+async def test_a_kept_key_of_another_kind_blocks_until_it_may_be_replaced(scene: Scene) -> None:
+    await scene.issue(private_key=KEEP)
+    await scene.change_spec("web", privateKey={"algorithm": "Ed25519"})
+    certificate = await scene.world.certificate("web")
+    issuing = conditions.find(certificate.status.conditions, "Issuing")
+    assert issuing is not None
+    assert (issuing.status, certificate.status.revision) == ("True", 1)
+    assert [e.count for e in await scene.world.events() if e.reason == "CannotRegenerateKey"] == [1]
+    await scene.change_spec("web", privateKey={"rotationPolicy": "Always"})
+    assert (await scene.world.certificate("web")).status.revision == 2
+
+
+def hands_of(scene: Scene) -> tuple[Hands, Caches]:
+    """What the steps may do, with local copies that follow nothing."""
+    client = Client(LocalTransport(scene.world.recording.handle, CONTROLLER), user_agent="test")
+    caches, clock = Caches(client, scene.world.clock), scene.world.clock
+    return Hands(client, caches, Facts(), Inline(), Recorder(client, clock, "test")), caches
+
+
+async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene: Scene) -> None:
+    current = await scene.issue()
+    hands, caches = hands_of(scene)
+    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-old")
+    old = msgspec.structs.replace(
+        current, status=status, metadata=msgspec.structs.replace(current.metadata, resource_version="1")
+    )
+    snapshot = Snapshot(certificate=old, now=scene.world.clock.now(), facts=Facts())
+    assert await Keys(lambda _: "x").act(snapshot, hands)
+    assert await scene.next_keys() == []
+    assert caches.certificates.cache.get(current.metadata.key) == current
+
+
+async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> None:
+    hands, _ = hands_of(scene)
+    made = make_certificate("gone", "ca")
+    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="gone-x")
+    gone: Certificate = msgspec.structs.replace(made, status=status)
+    snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
+    assert await Keys(lambda _: "x").act(snapshot, hands)
+    assert await scene.next_keys() == []
+
+
+async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:
+    await scene.issue("elsewhere")
+    theirs = (await scene.world.secret("elsewhere")).data
+    whole, statuses = scene.world.recording.handler, []
+
+    async def create_first(request: Request) -> Response:
+        if request.user != CONTROLLER or request.method != "PATCH" or "/secrets/web" not in request.target:
+            return await whole(request)
+        if not statuses:
+            meta = SecretMeta(name="web", namespace="default", annotations={"whose": "theirs"})
+            await scene.world.create(SECRETS, Secret(metadata=meta, type="kubernetes.io/tls", data=theirs))
+        response = await whole(request)
+        statuses.append(response.status)
+        return response
+
+    scene.world.recording.handler = create_first
+    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await scene.world.settle()
+    assert statuses == [409, 200]
+    assert (await scene.world.secret("web")).metadata.annotations["whose"] == "theirs"
+    assert await scene.world.is_ready("web")

@@ -1,0 +1,130 @@
+"""A temporary certificate bridges the time until the issuer has answered, where an annotation asks for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.pki.certificates import read_certificate, read_chain
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.pki.temporary import is_temporary
+from certwright.resources import conditions
+from certwright.resources.certificate import Certificate, Keystores, PKCS12Keystore
+from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from controllers.scene import Scene, make_certificate, make_issuer
+from controllers.test_crash import Guillotine
+
+
+def asking(name: str = "web", issuer: str = "later", **spec: Any) -> Certificate:
+    """A Certificate with the annotation."""
+    made = make_certificate(name, issuer, **spec)
+    notes = {ISSUE_TEMPORARY_CERTIFICATE: "true"}
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
+
+
+async def begin(scene: Scene, **spec: Any) -> None:
+    """Create the Certificate of an issuer that is not there."""
+    await scene.world.create(CERTIFICATES, asking(**spec))
+    await scene.world.settle()
+
+
+async def events(scene: Scene) -> list[str]:
+    """The events about issuing, in their order."""
+    return [e.message for e in await scene.world.events() if e.reason == "Issuing"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"literal_subject": "CN=web,O=Example"}, {"is_ca": True}, {"usages": ("client auth",)}]
+)
+async def test_a_temporary_certificate_is_served_until_the_real_one_comes(
+    scene: Scene, spec: dict[str, Any]
+) -> None:
+    await begin(scene, **spec)
+    secret = await scene.world.secret("web")
+    leaf = read_certificate(secret.data["tls.crt"])
+    assert is_temporary(leaf)
+    assert leaf.dns_names == ("web.example.com",)
+    assert leaf.is_ca == spec.get("is_ca", False)
+    assert public_key_der(load_private_key(secret.data["tls.key"])) == leaf.public_key_der
+    assert "ca.crt" not in secret.data
+    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "TemporaryCertificate")
+    await scene.world.create(ISSUERS, make_issuer("later"))
+    await scene.world.settle()
+    real = await scene.world.secret("web")
+    assert not is_temporary(read_certificate(real.data["tls.crt"]))
+    assert real.data["tls.key"] == secret.data["tls.key"]
+    assert await scene.world.is_ready("web")
+    assert (await events(scene))[-3:] == [
+        "Issuing certificate as Secret does not exist",
+        "Issued temporary certificate",
+        "The certificate has been successfully issued",
+    ]
+
+
+async def test_without_the_annotation_nothing_is_written_before_the_real_one(scene: Scene) -> None:
+    await scene.issue(issuer="later")
+    assert (await scene.world.client.list(SECRETS, fields="metadata.name=web")).items == []
+
+
+async def test_a_certificate_that_is_there_is_not_replaced_by_a_temporary_one(scene: Scene) -> None:
+    await scene.world.create(CERTIFICATES, asking(issuer="ca"))
+    await scene.world.settle()
+    before = (await scene.world.secret("web")).data
+    await scene.change_spec("web", issuerRef={"name": "nobody"})
+    assert (await scene.world.secret("web")).data == before
+
+
+async def test_a_temporary_certificate_has_the_keystores_too(scene: Scene) -> None:
+    await begin(scene, keystores=Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit")))
+    assert set((await scene.world.secret("web")).data) == {"tls.crt", "tls.key", "keystore.p12"}
+
+
+async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Scene) -> None:
+    """After a failure the next attempt is made as if there was none."""
+    denied = {"type": "Denied", "status": "True", "reason": "Policy", "message": "no"}
+    await scene.world.start_controllers(enabled="*,-certificaterequests-approver")
+    await begin(scene)
+    request = (await scene.requests())[0]
+    await scene.world.client.patch(
+        CERTIFICATE_REQUESTS,
+        request.metadata.name,
+        "default",
+        {"status": {"conditions": [denied]}},
+        subresource="status",
+    )
+    await scene.world.settle()
+    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert issuing is not None
+    assert issuing.status == "False"
+    await scene.world.start_controllers()
+    await scene.world.create(ISSUERS, make_issuer("later"))
+    await scene.world.advance(timedelta(hours=1))
+    assert await scene.world.is_ready("web")
+    assert len(read_chain((await scene.world.secret("web")).data["tls.crt"])) == 1
+
+
+@pytest.mark.parametrize("writes", range(1, 9))
+async def test_a_crash_after_any_write_changes_nothing_in_the_end(scene: Scene, writes: int) -> None:
+    recording = scene.world.recording
+    whole = recording.handler
+    recording.handler = Guillotine(whole, writes).handle
+    keystores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
+    await scene.world.create(CERTIFICATES, asking(issuer="ca", keystores=keystores))
+    await scene.world.settle()
+    await scene.world.stop_controllers()
+    recording.handler = whole
+    await scene.world.start_controllers()
+    certificate = await scene.world.certificate("web")
+    assert await scene.world.is_ready("web")
+    assert certificate.status.revision == 1
+    assert [r.metadata.name for r in await scene.requests()] == ["web-1"]
+    assert await scene.next_keys() == []
+    secret = await scene.world.secret("web")
+    assert secret.data["tls.crt"] == (await scene.requests())[0].status.certificate
+    assert "keystore.p12" in secret.data
