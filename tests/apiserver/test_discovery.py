@@ -14,6 +14,7 @@ from certwright.apiserver.registry import Registry, version_rank
 from certwright.apiserver.representations import discovery
 from certwright.kit.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.errors import MethodNotAllowed, NotAcceptable
 
 Json = dict[str, Any]
 AGGREGATED = (
@@ -184,3 +185,38 @@ def test_versions_are_ordered_by_maturity() -> None:
         "foo1",
         "foo10",
     ]
+
+
+def test_the_aggregated_form_may_be_kept_and_asked_for_again(registry: Registry) -> None:
+    for version in ("v2", "v2beta1"):
+        wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        first = discovery.respond(registry, "/apis", wanted)
+        assert first is not None
+        assert (first.headers["cache-control"], first.headers["vary"]) == ("public", "Accept")
+        assert first.headers["content-type"] == wanted
+        assert len(first.headers["etag"]) == 130
+        another = discovery.respond(registry, "/apis", wanted, f"W/{first.headers['etag']}")
+        assert another is not None
+        assert another.status == 200
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/html",
+        "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList",
+        "application/json;g=meta.k8s.io;v=v1;as=Table",
+    ],
+)
+def test_a_form_that_there_is_not_is_refused(registry: Registry, accept: str) -> None:
+    with pytest.raises(NotAcceptable):
+        discovery.respond(registry, "/apis", accept)
+
+
+def test_only_groups_of_custom_resources_take_any_method(registry: Registry) -> None:
+    for path in ("/api", "/apis", "/api/v1", "/apis/coordination.k8s.io/v1", "/version"):
+        with pytest.raises(MethodNotAllowed):
+            discovery.respond(registry, path, "", method="POST")
+    answer = discovery.respond(registry, "/apis/cert-manager.io", "", method="POST")
+    assert answer is not None
+    assert answer.status == 200
