@@ -10,6 +10,7 @@ import pytest
 from apiserver.callers import CRDS, JSON_PATCH, MERGE, PARTIAL, TABLE, Api, Json
 from apiserver.webhook_server import WebhookServer, patch, register, running
 
+APPLY = "application/apply-patch+yaml"
 V1 = "/apis/example.com/v1/namespaces/default/hosts"
 V2 = "/apis/example.com/v2/namespaces/default/hosts"
 
@@ -185,3 +186,61 @@ async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
         {"name": "y", "port": 1},
     )
     assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")
+
+
+async def test_a_version_is_applied_in_its_own_fields(hosts: Api) -> None:
+    applied = host("v2", "a", name="z", port=7)
+    target = f"{V2}/a?fieldManager=x&force=true"
+    found = await hosts.ok("PATCH", target, applied, content_type=APPLY)
+    assert found["spec"] == {"name": "z", "port": 7}
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "z:7"}
+    [entry] = [one for one in found["metadata"]["managedFields"] if one["operation"] == "Apply"]
+    assert entry["apiVersion"] == "example.com/v2"
+    made = await hosts.call(
+        "PATCH", f"{V2}/new?fieldManager=x", host("v2", "new", name="n", port=1), content_type=APPLY
+    )
+    assert made.status == 201
+
+
+async def test_objects_are_read_after_another_version_is_stored(hosts: Api, webhook: WebhookServer) -> None:
+    crd = await hosts.ok("GET", f"{CRDS}/hosts.example.com")
+    first, second = crd["spec"]["versions"]
+    moved = {"spec": {"versions": [{**first, "storage": False}, {**second, "storage": True}]}}
+    changed = await hosts.ok("PATCH", f"{CRDS}/hosts.example.com", moved, content_type=MERGE)
+    assert changed["status"]["storedVersions"] == ["v1", "v2"]
+    await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
+    webhook.reviews.clear()
+    assert [item["spec"] for item in (await hosts.ok("GET", V1))["items"]] == [
+        {"host": "x:1"},
+        {"host": "y:2"},
+    ]
+    assert len(webhook.reviews) == 1
+    ports = [item["spec"]["port"] for item in (await hosts.ok("GET", V2))["items"]]
+    assert ports == [1, 2]
+
+
+async def test_a_version_may_go_once_nothing_is_stored_in_it(hosts: Api) -> None:
+    crd = await hosts.ok("GET", f"{CRDS}/hosts.example.com")
+    first, second = crd["spec"]["versions"]
+    target = f"{CRDS}/hosts.example.com"
+    moved = {"spec": {"versions": [{**first, "storage": False}, {**second, "storage": True}]}}
+    await hosts.ok("PATCH", target, moved, content_type=MERGE)
+    await hosts.ok("PUT", f"{V2}/a", await hosts.ok("GET", f"{V2}/a"))
+    await hosts.ok("PATCH", f"{V2}/a", {"metadata": {"labels": {"moved": "yes"}}}, content_type=MERGE)
+    await hosts.ok("PATCH", f"{target}/status", {"status": {"storedVersions": ["v2"]}}, content_type=MERGE)
+    only = {"spec": {"versions": [{**second, "storage": True}]}}
+    await hosts.ok("PATCH", target, only, content_type=MERGE)
+    assert (await hosts.ok("GET", f"{V2}/a"))["spec"] == {"name": "x", "port": 1}
+
+
+async def test_a_deletion_ends_with_what_was_there(hosts: Api) -> None:
+    stream = await hosts.watch(V2)
+    await stream.next()
+    await hosts.ok("PATCH", f"{V1}/a", {"metadata": {"finalizers": ["x.dev/y"]}}, content_type=MERGE)
+    await stream.next()
+    await hosts.ok("DELETE", f"{V2}/a")
+    await stream.next()
+    await hosts.ok("PATCH", f"{V1}/a", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("DELETED", {"name": "x", "port": 1})
+    await stream.close()

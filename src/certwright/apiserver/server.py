@@ -264,7 +264,12 @@ class ApiServer:
         if definition.custom and "/" in route.subresource:
             # As Kubernetes' handler of custom resources: what lies deeper does not count.
             route = route._replace(subresource=route.subresource.partition("/")[0])
-        run = self._find_verb(definition, route, verb)
+        try:
+            run = self._find_verb(definition, route, verb)
+        except ApiError as error:
+            if not definition.warning:
+                raise
+            return await _convert_failure(request, forms.failure(error, [definition.warning]))
         if request.method == "HEAD" and not definition.custom:
             raise refusals.no_method()
         if run is None:
@@ -274,7 +279,7 @@ class ApiServer:
                 raise not_found(definition, route.name)
             return refusals.nowhere()
         if definition.conversion is not None:
-            run = self._conversions.around({**self._verbs, verb: run})
+            run = self._conversions.around(run)
         form = negotiate(request.headers.get("accept", ""), custom=definition.custom, stream=verb == "watch")
         call = track.call = Call(request, user, verb, definition, route, query, form)
         if definition.warning:

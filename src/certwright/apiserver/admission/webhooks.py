@@ -218,7 +218,7 @@ class Webhooks:
         if patched is None:
             return True, False
         if invocation.definition.conversion is not None:
-            patched = await self._conversions.kept(invocation.definition, patched)
+            patched = await self._conversions.shown(call.definition, patched)
         _reshape(call, invocation.hook, patched)
         new.clear()
         new.update(patched)

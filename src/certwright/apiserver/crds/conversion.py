@@ -1,11 +1,10 @@
 """Versions of a custom resource that a webhook converts.
 
-Objects are kept in one version. A request for another is answered by one for the kept version: what the
-client sent is converted on the way in, what the store holds on the way out. With conversion strategy `None`
-nothing of this is needed: there the versions differ in their name only.
-
-Limits: the kept version is the first of `status.storedVersions` for as long as the resource lives; a
-server-side apply in another version is refused; field selectors are those of the kept version.
+Every row says which version it was stored in. Verbs work in the version of the request, over a view of the
+store (`ConvertedStore`) that converts what they read, and what they write into the version that objects are
+stored in now. So all of them, server-side apply too, work in every version, and objects stay readable when
+another version becomes the one to store. With conversion strategy `None` nothing of this is needed: there the
+versions differ in their schemas only (see `crd_reading`).
 
 Source: Kubernetes documentation, "Versions in CustomResourceDefinitions", webhook conversion; API reference,
 ConversionReview v1 apiextensions.
@@ -13,6 +12,7 @@ ConversionReview v1 apiextensions.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,38 +22,33 @@ import msgspec
 from certwright.apiserver import objects
 from certwright.apiserver.admission.webhook_client import CallFailed, WebhookClient
 from certwright.apiserver.admission.webhook_config import Target
-from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.crds.crd_reading import STORED_VERSION
 from certwright.apiserver.definitions import Json, ResourceDefinition
 from certwright.apiserver.representations import tables
-from certwright.apiserver.representations.negotiation import JSON, WHOLE, Shape, content_type, unsupported
-from certwright.apiserver.verbs import bodies, forms
-from certwright.apiserver.verbs.patch import (
-    JSON_PATCH,
-    MERGE,
-    PatchFailed,
-    PatchMalformed,
-    json_patch,
-    merge_patch,
-)
-from certwright.apiserver.verbs.shaping import check_type
+from certwright.apiserver.representations.negotiation import WHOLE, Shape
 from certwright.kit import ids
-from certwright.kit.exchange import Request, Response
-from certwright.resources.errors import BadRequest, InternalError, invalid_object
+from certwright.kit.exchange import Response
+from certwright.resources.errors import InternalError
+from certwright.store.contract import Encode, Key, Page, Row, Store, Watch
 
 _TIMEOUT_S = 30
-_ATTEMPTS = 5
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 
 Verb = Callable[[Backend, Call], Awaitable[Response]]
+_Rows = list[Row]
+_Placed = list[tuple[int, Json]]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How a version is made of the one that is kept. `kept` is that one's definition."""
+    """Who converts. `stored` is the version that objects are stored in now, `first` that of rows which do not
+    say theirs."""
 
     target: Target
     review_versions: tuple[str, ...]
-    kept: ResourceDefinition
+    stored: str
+    first: str
 
 
 class Conversions:
@@ -62,90 +57,30 @@ class Conversions:
     def __init__(self, client: WebhookClient) -> None:
         self._client = client
 
-    def around(self, verbs: dict[str, Verb]) -> Verb:
-        """The verb of a call for a version that is not kept; `verbs` are those of the kept one."""
+    def around(self, verb: Verb) -> Verb:
+        """The verb of a call for a resource whose versions a webhook converts."""
 
         async def run(backend: Backend, call: Call) -> Response:
-            conversion = call.definition.conversion
-            assert conversion is not None, "asked of the definition"
-            if call.verb in ("create", "update"):
-                sent = await self._to_kept(call, conversion, _read(call))
-                answer = await verbs[call.verb](backend, _inner(call, conversion, sent))
-            elif call.verb == "patch":
-                answer = await self._patch(backend, call, conversion, verbs["update"])
-            else:
-                answer = await verbs[call.verb](backend, _inner(call, conversion))
-            return await self._answer(backend, call, conversion, answer)
+            if call.verb != "watch":
+                view = copy.copy(backend)
+                view.store = ConvertedStore(backend.store, self, call.definition)
+                return await verb(view, call)
+            form = call.form if call.form.shape is Shape.PARTIAL else WHOLE
+            answer = await verb(backend, replace(call, form=form))
+            if answer.stream is None or form.shape is Shape.PARTIAL:
+                return answer
+            return replace(answer, stream=self._events(backend, call, answer.stream))
 
         return run
 
     async def shown(self, wanted: ResourceDefinition, obj: Json) -> Json:
-        """A kept object in another version, that of `wanted`. Raises `InternalError`."""
-        conversion = wanted.conversion
-        assert conversion is not None, "asked of the definition"
-        (found,) = await self._convert(conversion, conversion.kept, [obj], wanted.version)
+        """An object in the version of `wanted`. Raises `InternalError`."""
+        version = obj["apiVersion"].rpartition("/")[2]
+        (found,) = await self.convert(wanted, version, [obj], wanted.version)
         return found
-
-    async def kept(self, source: ResourceDefinition, obj: Json) -> Json:
-        """An object in the version of `source` as it is kept. Raises `InternalError`."""
-        conversion = source.conversion
-        assert conversion is not None, "asked of the definition"
-        (found,) = await self._convert(conversion, source, [obj], conversion.kept.version)
-        return found
-
-    # --- in -----------------------------------------------------------------------------------------------
-
-    async def _to_kept(self, call: Call, conversion: Conversion, obj: Json) -> Json:
-        definition = call.definition
-        unknown = definition.schema.process(obj)
-        if text := bodies.strict_errors(call, unknown, []):
-            raise bodies.unreadable(call, definition.kind, definition.version, text)
-        if errors := definition.schema.validate(obj):
-            name = obj.get("metadata", {}).get("name", "")
-            raise invalid_object(definition.group, definition.kind, name, errors)
-        (converted,) = await self._convert(conversion, definition, [obj], conversion.kept.version)
-        return converted
-
-    async def _patch(self, backend: Backend, call: Call, conversion: Conversion, update: Verb) -> Response:
-        media = content_type(call.request.headers)
-        change = {JSON_PATCH: json_patch, MERGE: merge_patch}.get(media)
-        if change is None:
-            raise unsupported((JSON_PATCH, MERGE))
-        for attempt in range(_ATTEMPTS):
-            row = await backend.store.latest(call.key)
-            if row is None:
-                raise not_found(call.definition, call.route.name)
-            stored = objects.decode_json(objects.whole(conversion.kept, row))
-            (shown,) = await self._convert(conversion, conversion.kept, [stored], call.definition.version)
-            wanted = bodies.read_json(call.request.body)
-            patched = _patched(call, change, shown, wanted)
-            sent = await self._to_kept(call, conversion, patched)
-            answer = await update(backend, _inner(call, conversion, sent))
-            if answer.status != 409 or attempt == _ATTEMPTS - 1 or b'"resourceVersion"' in call.request.body:
-                break
-        return answer
-
-    # --- out ----------------------------------------------------------------------------------------------
-
-    async def _answer(
-        self, backend: Backend, call: Call, conversion: Conversion, answer: Response
-    ) -> Response:
-        if answer.status >= 400 or call.form.shape is Shape.PARTIAL:
-            return answer
-        if call.verb == "watch" and answer.stream is not None:
-            return replace(answer, stream=self._events(backend, call, conversion, answer.stream))
-        body = answer.body
-        if answer.stream is not None:
-            body = b"".join([chunk async for chunk in answer.stream])
-        found: Json = objects.decode_json(body)
-        if found.get("kind") == "Status":
-            return replace(answer, body=body, stream=None)
-        items = found.get("items", [found])
-        shown = await self._convert(conversion, conversion.kept, items, call.definition.version)
-        return Response(answer.status, forms.headers(call), _in_form(backend, call, found, shown))
 
     async def _events(
-        self, backend: Backend, call: Call, conversion: Conversion, stream: AsyncIterator[bytes]
+        self, backend: Backend, call: Call, stream: AsyncIterator[bytes]
     ) -> AsyncIterator[bytes]:
         first = True
         try:
@@ -154,40 +89,42 @@ class Conversions:
                 for line in chunk.splitlines():
                     event = objects.decode_json(line)
                     if event["type"] != "ERROR":
-                        obj = event["object"]
-                        if event["type"] != "BOOKMARK":
-                            (obj,) = await self._convert(
-                                conversion, conversion.kept, [obj], call.definition.version
-                            )
-                        obj["apiVersion"] = call.definition.api_version
+                        obj = event["object"] = await self._of_event(call.definition, event)
                         if call.form.shape is Shape.TABLE:
                             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
                             event["object"] = msgspec.Raw(_table(backend, call, [obj], meta, columns=first))
                             first = False
-                        else:
-                            event["object"] = obj
                     lines.append(objects.encode_json(event) + b"\n")
                 yield b"".join(lines)
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
-    # --- the webhook --------------------------------------------------------------------------------------
+    async def _of_event(self, definition: ResourceDefinition, event: Json) -> Json:
+        obj: Json = event["object"]
+        version = _taken_out(definition, obj)
+        if event["type"] == "BOOKMARK":
+            return obj
+        (found,) = await self.convert(definition, version, [obj], definition.version)
+        return found
 
-    async def _convert(
-        self, conversion: Conversion, source: ResourceDefinition, given: list[Json], version: str
+    async def convert(
+        self, definition: ResourceDefinition, source: str, given: list[Json], version: str
     ) -> list[Json]:
-        """The objects in another version. Raises `InternalError`."""
-        if not given:
-            return []
-        wanted = f"{source.group}/{version}"
+        """The objects, which are in version `source`, in another version. Raises `InternalError`."""
+        conversion = definition.conversion
+        assert conversion is not None, "asked of the definition"
+        if not given or source == version:
+            return given
+        wanted = f"{definition.group}/{version}"
         review, uid = _review_version(conversion), ids.new_uid()
+        sent = [{**obj, "apiVersion": f"{definition.group}/{source}"} for obj in given]
         body = {
             "kind": "ConversionReview",
             "apiVersion": f"apiextensions.k8s.io/{review}",
-            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": given},
+            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": sent},
         }
-        who = f"conversion webhook for {source.api_version}, Kind={source.kind}"
+        who = f"conversion webhook for {definition.group}/{source}, Kind={definition.kind}"
         try:
             raw = await self._client.post(conversion.target, objects.encode_json(body), timeout_s=_TIMEOUT_S)
             converted = _converted(objects.decode_json(raw), uid, f"apiextensions.k8s.io/{review}")
@@ -196,9 +133,141 @@ class Conversions:
         if len(converted) != len(given):
             raise InternalError(f"{who} returned {len(converted)} objects, expected {len(given)}")
         try:
-            return [_checked(one, other, wanted) for one, other in zip(given, converted, strict=True)]
+            return [_checked(one, other, wanted) for one, other in zip(sent, converted, strict=True)]
         except ValueError as error:
             raise InternalError(f"{who} returned invalid object: {error}") from None
+
+
+# --- the store --------------------------------------------------------------------------------------------
+
+
+class ConvertedStore:
+    """A store (`Store`) whose rows of one resource are in one version, whichever they are stored in."""
+
+    def __init__(self, store: Store, conversions: Conversions, wanted: ResourceDefinition) -> None:
+        self._store = store
+        self._conversions = conversions
+        self._wanted = wanted
+
+    @property
+    def revision(self) -> int:
+        """As in `Store`."""
+        return self._store.revision
+
+    async def get(self, key: Key) -> Row | None:
+        """As in `Store`."""
+        return await self._one(await self._store.get(key))
+
+    async def latest(self, key: Key) -> Row | None:
+        """As in `Store`."""
+        return await self._one(await self._store.latest(key))
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: tuple[str, str] | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+    ) -> Page:
+        """As in `Store`; a page is converted in one review for each version that rows are stored in."""
+        page = await self._store.list(
+            bucket,
+            namespace,
+            limit=limit,
+            after=after,
+            revision=revision,
+            meta_only=meta_only,
+            max_bytes=max_bytes,
+        )
+        return page if meta_only else replace(page, rows=await self._shown(page.rows))
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """As in `Store`."""
+        return await self._store.count(bucket, namespace)
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """As in `Store`."""
+        wanted = self._wanted
+        conversion = wanted.conversion
+        assert conversion is not None, "asked of the definition"
+        meta, body = encode(expect or 0)
+        obj = objects.to_object(wanted, Row(key, expect or 0, meta, body))
+        (stored,) = await self._conversions.convert(wanted, wanted.version, [obj], conversion.stored)
+        marked = objects.body_of({STORED_VERSION: conversion.stored, **stored})
+
+        def encode_stored(revision: int) -> tuple[bytes, bytes]:
+            return _with_labels(encode(revision)[0], obj["metadata"], stored["metadata"]), marked
+
+        (row,) = await self._shown([await self._store.put(key, encode_stored, expect=expect)])
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """As in `Store`; what is deleted is shown as it was stored, at its last revision."""
+        raw, last = await self._store.latest(key), encode
+        if raw is None or last is None:
+            gone = await self._store.delete(key, None, expect=expect)
+        else:
+            body, words = raw.body, last
+            gone = await self._store.delete(key, lambda revision: (words(revision)[0], body), expect=expect)
+        (row,) = await self._shown([gone])
+        return row
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
+        """As in `Store`; events are not converted here."""
+        return self._store.watch(bucket, after=after, namespace=namespace)
+
+    async def close(self) -> None:
+        """As in `Store`."""
+        await self._store.close()
+
+    async def _one(self, row: Row | None) -> Row | None:
+        return row if row is None else (await self._shown([row]))[0]
+
+    async def _shown(self, rows: _Rows) -> _Rows:
+        """The rows in the version that is wanted."""
+        by_version: dict[str, _Placed] = {}
+        for index, row in enumerate(rows):
+            obj = objects.to_object(self._wanted, row)
+            by_version.setdefault(_taken_out(self._wanted, obj), []).append((index, obj))
+        found = [*rows]
+        for version, some in by_version.items():
+            given = [obj for _, obj in some]
+            converted = await self._conversions.convert(self._wanted, version, given, self._wanted.version)
+            for (index, _), obj in zip(some, converted, strict=True):
+                if version != self._wanted.version:
+                    self._wanted.schema.prune(obj)
+                row = rows[index]
+                meta = objects.columns(obj)(row.revision)[0] if version != self._wanted.version else row.meta
+                found[index] = Row(row.key, row.revision, meta, objects.body_of(obj))
+        return found
+
+
+def _taken_out(definition: ResourceDefinition, obj: Json) -> str:
+    """The version that an object is stored in, which is taken out of it."""
+    conversion = definition.conversion
+    assert conversion is not None, "asked of the definition"
+    version: str = obj.pop(STORED_VERSION, conversion.first)
+    return version
+
+
+def _with_labels(meta: bytes, before: Json, after: Json) -> bytes:
+    """Metadata with the labels and annotations that a webhook has changed."""
+    names = ("labels", "annotations")
+    if all(before.get(name) == after.get(name) for name in names):
+        return meta
+    found = {name: value for name, value in objects.decode_json(meta).items() if name not in names}
+    managed = found.pop(objects.MANAGED, None)
+    found.update({name: after[name] for name in names if after.get(name)})
+    if managed is not None:
+        found[objects.MANAGED] = managed
+    return objects.encode_json(found)
+
+
+# --- the webhook's answers --------------------------------------------------------------------------------
 
 
 def _review_version(conversion: Conversion) -> str:
@@ -238,56 +307,6 @@ def _checked(given: Json, converted: Any, wanted: str) -> Json:
     kept = {field: value for field, value in before.items() if field not in ("labels", "annotations")}
     changed = {field: after[field] for field in ("labels", "annotations") if after.get(field)}
     return {**converted, "metadata": kept | changed}
-
-
-# --- calls ------------------------------------------------------------------------------------------------
-
-
-def _read(call: Call) -> Json:
-    obj, duplicates = bodies.read_object(call)
-    check_type(call, obj)
-    if text := bodies.strict_errors(call, [], duplicates):
-        raise bodies.unreadable(call, call.definition.kind, call.definition.version, text)
-    if type(obj.setdefault("metadata", {})) is not dict:
-        raise BadRequest("metadata must be an object")
-    return obj
-
-
-def _patched(call: Call, change: Callable[[Any, Any], Any], shown: Json, wanted: Any) -> Json:
-    try:
-        patched = change(shown, wanted)
-    except (PatchMalformed, PatchFailed) as error:
-        raise BadRequest(f"error decoding patch: {error}") from None
-    if type(patched) is not dict or type(patched.get("metadata")) is not dict:
-        raise BadRequest("the patched document is not an object")
-    check_type(call, patched)
-    return patched
-
-
-def _inner(call: Call, conversion: Conversion, sent: Json | None = None) -> Call:
-    """The call for the kept version. What its schema does not know is dropped without a word."""
-    inner = replace(
-        call,
-        definition=conversion.kept,
-        form=call.form if call.form.shape is Shape.PARTIAL else WHOLE,
-        query={**call.query, "fieldValidation": "Ignore"},
-    )
-    if sent is None:
-        return inner
-    headers = {**call.request.headers, "content-type": JSON}
-    method = "POST" if call.verb == "create" else "PUT"
-    request = Request(method, call.request.target, headers, objects.encode_json(sent), call.request.user)
-    return replace(inner, request=request, verb="create" if call.verb == "create" else "update")
-
-
-def _in_form(backend: Backend, call: Call, found: Json, shown: list[Json]) -> bytes:
-    is_list = "items" in found
-    meta = found["metadata"] if is_list else {"resourceVersion": found["metadata"].get("resourceVersion", "")}
-    if call.form.shape is Shape.TABLE:
-        return _table(backend, call, shown, meta, columns=True)
-    if is_list:
-        return objects.encode_json({**found, "apiVersion": call.definition.api_version, "items": shown})
-    return objects.encode_json(shown[0])
 
 
 def _table(backend: Backend, call: Call, shown: list[Json], meta: Json, *, columns: bool) -> bytes:

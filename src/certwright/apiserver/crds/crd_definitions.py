@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from certwright.apiserver.admission.webhook_config import target_of
-from certwright.apiserver.crds import crd_reading, scale
+from certwright.apiserver.crds import crd_reading, crd_status, scale
 from certwright.apiserver.crds.conversion import Conversion
 from certwright.apiserver.crds.crd_status import is_true
 from certwright.apiserver.definitions import Json, ResourceDefinition
@@ -38,26 +38,14 @@ def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
     webhook = (crd["spec"].get("conversion") or {}).get("webhook")
     if not webhook:
         return tuple(_definition(crd, version, names, schemas) for version in served)
-    kept = _kept_version(crd)
+    stored = crd_status.storage_version(crd) or ""
     conversion = Conversion(
         target_of(webhook["clientConfig"]),
         tuple(webhook["conversionReviewVersions"]),
-        _definition(crd, kept, names, schemas),
+        stored,
+        (crd["status"].get("storedVersions") or [stored])[0],
     )
-    return tuple(
-        conversion.kept
-        if version["name"] == kept["name"]
-        else _definition(crd, version, names, schemas, conversion=conversion)
-        for version in served
-    )
-
-
-def _kept_version(crd: Json) -> Json:
-    """The version that objects are kept in: the first that any was ever kept in."""
-    versions: list[Json] = crd["spec"]["versions"]
-    stored = (crd["status"].get("storedVersions") or [""])[0]
-    found = next((version for version in versions if version["name"] == stored), None)
-    return found or next(version for version in versions if version["storage"])
+    return tuple(_definition(crd, version, names, schemas, conversion=conversion) for version in served)
 
 
 def _definition(
@@ -69,7 +57,7 @@ def _definition(
     conversion: Conversion | None = None,
 ) -> ResourceDefinition:
     names, paths = _names(crd), _scale_paths(version)
-    read, write = crd_reading.readers(crd, schemas, version["name"])
+    read, write = (None, None) if conversion else crd_reading.readers(crd, schemas, version["name"])
     return ResourceDefinition(
         group=crd["spec"]["group"],
         version=version["name"],
