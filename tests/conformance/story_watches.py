@@ -187,3 +187,66 @@ async def versions_are_watched_side_by_side(c: Caller) -> None:
         await c.delete(f"{two}/a")
         await first.take(2)
         await second.take(2)
+
+
+@story
+async def events_carry_tables_of_every_kind(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for number, query in enumerate(
+        (
+            "includeObject=None",
+            "includeObject=Object",
+            "includeObject=Metadata",
+            "includeObject=",
+            f"includeObject=None&{_INITIAL}&allowWatchBookmarks=true",
+            f"includeObject=Object&{_INITIAL}&allowWatchBookmarks=true",
+        )
+    ):
+        async with c.watch(f"{path}?{query}", accept=TABLE) as events:
+            await events.opened()
+            if _INITIAL in query:
+                await events.take(1)
+            await c.post(path, widget(f"w{number}"))
+            await c.patch(f"{path}/w{number}", {"spec": {"size": 2}})
+            await c.delete(f"{path}/w{number}")
+            await events.take(3)
+
+
+@story
+async def events_carry_metadata_of_what_was_there(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a", meta={"labels": {"x": "1"}}))
+    await c.post(path, widget("b", meta={"labels": {"x": "2"}}))
+    for query in ("", f"{_INITIAL}&allowWatchBookmarks=true", "resourceVersion=0&allowWatchBookmarks=true"):
+        async with c.watch(f"{path}?labelSelector=x=1&{query}", accept=PARTIAL) as events:
+            await events.opened()
+            await events.take(1 if not query else 2)
+            await c.patch(f"{path}/b", {"metadata": {"labels": {"x": "1"}}})
+            await c.patch(f"{path}/b", {"metadata": {"labels": {"x": "2"}}})
+            await events.take(2)
+
+
+@story
+async def definitions_of_the_server_are_watched(c: Caller) -> None:
+    async with c.watch(
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?{_INITIAL}&allowWatchBookmarks=true"
+        "&labelSelector=no=one",
+        accept=PARTIAL,
+    ) as events:
+        await events.opened()
+        await events.take(1)
+
+
+@story
+async def a_watch_ends_in_time(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    made = (await c.post(path, widget("a"))).json["metadata"]["resourceVersion"]
+    for query in (
+        "timeoutSeconds=1",
+        f"timeoutSeconds=1&resourceVersion={made}",
+        "timeoutSeconds=1&labelSelector=no=one",
+        f"timeoutSeconds=1&{_INITIAL}",
+    ):
+        async with c.watch(f"{path}?{query}") as events:
+            await events.opened()
+            await events.rest()

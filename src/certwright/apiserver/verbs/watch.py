@@ -137,11 +137,12 @@ class Encoder:
     def _bookmark_table(self, metadata: bytes, revision: int, *, end_of_initial: bool) -> bytes:
         """A Table of one row: readers look for the annotation in the row's object, whatever they included."""
         first, self._fresh_table = self._fresh_table, False
+        include = self._include or "Metadata"
         return tables.render(
             self._call.definition,
             (self._call.definition.prefix + metadata + b"}",),
             now=self._now(),
-            include="Metadata" if end_of_initial or not self._include else self._include,
+            include="Metadata" if end_of_initial and include == "None" else include,
             metadata=encode_json({"resourceVersion": str(revision)}),
             with_columns=first,
             version=self._form.version,
