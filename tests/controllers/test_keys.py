@@ -91,7 +91,8 @@ async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> No
 async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:
     await scene.issue("elsewhere")
     theirs = (await scene.world.secret("elsewhere")).data
-    whole, statuses = scene.world.recording.handler, []
+    whole = scene.world.recording.handler
+    statuses: list[int] = []
 
     async def create_first(request: Request) -> Response:
         if request.user != CONTROLLER or request.method != "PATCH" or "/secrets/web" not in request.target:

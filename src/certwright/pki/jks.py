@@ -159,8 +159,9 @@ class _Reader:
         return self.take(self.number(4))
 
     def text(self) -> str:
-        # Only compared with what `_text` writes: the two surrogates of one character may stay apart.
-        return self.take(self.number(2)).decode("utf-8", "surrogatepass")
+        # The reverse of `_text`: through UTF-16, where the two surrogates of a character come together again.
+        units = self.take(self.number(2)).replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
     def certificate(self) -> bytes:
         self.text()
