@@ -69,7 +69,7 @@ class DefinitionControllers:
         found = _decode(b"{" + row.body + b"}")
         now, before = (found.spec.group, found.status.accepted_names), self._names.get(row.key.name)
         self._names[row.key.name] = now
-        if before is not None and before != now:
+        if before is not None and before[1].plural and before != now:
             self._released.add(now[0])
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
