@@ -312,3 +312,17 @@ async def test_only_who_may_do_all_may_aggregate(api: Api) -> None:
         "aggregationRule"
     )
     await as_user(api, ADMIN).ok("POST", f"{RBAC}/clusterroles", body)
+
+
+async def test_who_may_only_update_or_patch_cannot_create_that_way(api: Api) -> None:
+    await grant(api, rule("update patch", "leases", "coordination.k8s.io"), namespace="default")
+    eve, path = as_user(api, EVE), "/apis/coordination.k8s.io/v1/namespaces/default/leases/a"
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}}
+    put = await eve.call("PUT", path, lease)
+    applied = await eve.call(
+        "PATCH", f"{path}?fieldManager=eve", lease, content_type="application/apply-patch+yaml"
+    )
+    assert (put.status, applied.status) == (403, 403)
+    assert 'User "eve" cannot create resource "leases"' in put.message
+    await grant(api, rule("create", "leases", "coordination.k8s.io"), namespace="default")
+    assert (await eve.call("PUT", path, lease)).status == 201

@@ -257,3 +257,26 @@ async def test_updates_keep_the_time_of_creation(api: Api) -> None:
         api, f"{SECRETS}/a", {"metadata": {"creationTimestamp": None, "labels": {"a": "b"}}}
     )
     assert patched["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+async def test_a_put_creates_a_lease_that_is_not_there(api: Api) -> None:
+    answer = await api.call("PUT", f"{LEASES}/a", {"metadata": {"name": "a", "resourceVersion": "5"}})
+    assert (answer.status, answer.json["metadata"]["name"]) == (201, "a")
+    assert answer.json["metadata"]["uid"]
+    again = await api.call("PUT", f"{LEASES}/a", {**answer.json, "spec": {"holderIdentity": "x"}})
+    assert again.status == 200
+    dry = await api.call("PUT", f"{LEASES}/b?dryRun=All", {"metadata": {"name": "b"}})
+    assert (dry.status, (await api.call("GET", f"{LEASES}/b")).status) == (201, 404)
+
+
+async def test_a_put_that_names_a_uid_creates_nothing(api: Api) -> None:
+    answer = await api.call("PUT", f"{LEASES}/a", {"metadata": {"name": "a", "uid": "x"}})
+    assert (answer.status, answer.json["reason"]) == (409, "Conflict")
+    assert answer.message.endswith("UID in precondition: x, UID in object meta: ")
+
+
+async def test_a_put_of_most_kinds_creates_nothing(api: Api) -> None:
+    assert (await api.call("PUT", f"{SECRETS}/a", {"metadata": {"name": "a"}})).status == 404

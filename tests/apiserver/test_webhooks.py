@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -558,3 +559,53 @@ async def test_who_owns_which_field_outlives_a_webhook(api: Api, hooks: WebhookS
     assert (updated["data"], updated["metadata"]["labels"]) == ({"k": "v", "l": "w"}, {"changed": "yes"})
     (owned,) = updated["metadata"]["managedFields"]
     assert owned["fieldsV1"]["f:data"] == {".": {}, "f:k": {}, "f:l": {}}
+
+
+async def until(hooks: WebhookServer, asked: int) -> None:
+    for _ in range(500):
+        if len(hooks.reviews) >= asked:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: WebhookServer) -> None:
+    owner = (await make(api, "owner")).json["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    await make(api, "owned", ownerReferences=[reference])
+    rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
+    await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
+    hooks.answers["/"] = lambda request: {"allowed": request["name"] == "owner"}
+    await api.ok("DELETE", f"{CONFIG_MAPS}/owner")
+    await until(hooks, 2)
+    asked = hooks.reviews[1]["request"]
+    assert asked["userInfo"]["username"] == "system:serviceaccount:kube-system:generic-garbage-collector"
+    assert (asked["name"], asked["options"]["preconditions"]) == (
+        "owned",
+        {"uid": asked["oldObject"]["metadata"]["uid"]},
+    )
+    assert (await api.call("GET", f"{CONFIG_MAPS}/owned")).status == 200
+    hooks.answers["/"] = allow
+    api.clock.advance(timedelta(seconds=5))
+    await until(hooks, 3)
+    await api.settle()
+    assert (await api.call("GET", f"{CONFIG_MAPS}/owned")).status == 404
+
+
+async def test_a_namespace_is_emptied_through_webhooks(api: Api, hooks: WebhookServer) -> None:
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.ok("POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "kept"}})
+    rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
+    await register(api, "Validating", hooks.hook(rules=[rule]))
+    hooks.answers["/"] = lambda _: {"allowed": False}
+    await api.ok("DELETE", "/api/v1/namespaces/team")
+    await until(hooks, 1)
+    asked = hooks.reviews[0]["request"]
+    assert asked["userInfo"]["username"] == "system:serviceaccount:kube-system:namespace-controller"
+    assert (await api.call("GET", "/api/v1/namespaces/team/configmaps/kept")).status == 200
+    hooks.answers["/"] = allow
+    for _ in range(100):
+        if (await api.call("GET", "/api/v1/namespaces/team")).status == 404:
+            break
+        api.clock.advance(timedelta(seconds=5))
+        await asyncio.sleep(0.01)
+    assert (await api.call("GET", "/api/v1/namespaces/team")).status == 404

@@ -93,7 +93,7 @@ class ResourceDefinition:
     `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
     strategic merge patches are refused). `field_readers` gives the path in the stored object, or the value,
     of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
-    it is of.
+    it is of. `create_on_update`: a PUT of what is not there creates it.
 
     `warning` goes with every answer (a deprecated version). `virtual` kinds are answered and never stored.
     `terminating`: its definition is being deleted, and nothing new is accepted. `conversion`: a webhook makes
@@ -130,6 +130,7 @@ class ResourceDefinition:
     subresources: tuple[Subresource, ...] = ()
     field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
     unconditional_update: bool = False
+    create_on_update: bool = False
     virtual: bool = False
     stored_as: str = ""
     body_out: Callable[[Row], bytes] | None = None

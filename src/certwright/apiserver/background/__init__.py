@@ -2,5 +2,6 @@
 
 May import:   what apiserver may
 Never holds:  anything that an answer waits for
-Modules:      aggregation, expiry, gc, namespace_contents, namespaces, owner_warnings, remains, termination
+Modules:      aggregation, expiry, gc, namespace_contents, namespaces, owner_warnings, remains,
+              requests, termination
 """

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
+from certwright.apiserver.background import requests
 from certwright.apiserver.background.owner_warnings import OwnerWarnings
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Owner
@@ -28,11 +29,13 @@ from certwright.apiserver.verbs.deletes import (
 )
 from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.shaping import is_released
+from certwright.resources.errors import ApiError
 from certwright.store.contract import Changed, Key, Missing, Row, StoreError
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _TOGETHER = 64
+_LONGEST_PAUSE_S = 256
 _HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 
@@ -63,6 +66,7 @@ class GarbageCollector:
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
         self._warnings = OwnerWarnings(backend)
         self._working = False
+        self._refused: dict[str | _Dying, int] = {}  # how often in a row
 
     @property
     def idle(self) -> bool:
@@ -141,8 +145,19 @@ class GarbageCollector:
                 _log.warning("garbage collection for %s failed and is tried again", suspect, exc_info=True)
                 await self._backend.clock.sleep(1)
                 self._suspects.put_nowait(suspect)
+            except ApiError as error:
+                # A webhook refuses, or cannot be asked: others do not wait for it.
+                _log.warning("garbage collection for %s is refused and tried again: %s", suspect, error)
+                self._backend.tasks.start(self._try_later(suspect), name="garbage collection, again")
+            else:
+                self._refused.pop(suspect, None)
             finally:
                 self._working = False
+
+    async def _try_later(self, suspect: str | _Dying) -> None:
+        refusals = self._refused[suspect] = self._refused.get(suspect, 0) + 1
+        await self._backend.clock.sleep(min(2**refusals, _LONGEST_PAUSE_S))
+        self._suspects.put_nowait(suspect)
 
     # --- owners that are gone -----------------------------------------------------------------------------
 
@@ -188,6 +203,8 @@ class GarbageCollector:
                 if any([await self._lives(owner, key.namespace) for owner in others]):
                     await self._strip(definition, row, uid)
                 else:
+                    asked = requests.deletion(requests.GARBAGE_COLLECTOR, definition, row, policy)
+                    await self._backend.admission.deleting(asked, row)
                     await remove(self._backend, definition, row, policy)
             except (Changed, Missing):
                 continue

@@ -19,6 +19,7 @@ class Remains:
 
     objects: Counter[str] = field(default_factory=Counter)
     finalizers: Counter[str] = field(default_factory=Counter)
+    refused: bool = False
 
     def add(self, definition: ResourceDefinition, row: Row) -> None:
         """Count an object that did not go."""

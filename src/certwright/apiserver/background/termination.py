@@ -12,20 +12,23 @@ from typing import Any
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
+from certwright.apiserver.background import requests
 from certwright.apiserver.background.gc import one_per_bucket
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import is_terminating
 from certwright.apiserver.background.remains import Remains
 from certwright.apiserver.crds import crd_controllers, crd_status
 from certwright.apiserver.definitions import ResourceDefinition
-from certwright.apiserver.verbs.deletes import CRD_CLEANUP, every_row, remove
+from certwright.apiserver.verbs.deletes import BACKGROUND, CRD_CLEANUP, every_row, remove
 from certwright.apiserver.verbs.shaping import is_released
 from certwright.kit.tasks import TaskSet
+from certwright.resources.errors import ApiError
 from certwright.store.contract import Changed, Key, Missing, Row, StoreError
 
 _log = logging.getLogger(__name__)
 _TOGETHER = 64
 _FINALIZER = "kubernetes"
+_PAUSE_S = 5  # after a webhook has refused a deletion, or could not be asked
 
 
 class Termination:
@@ -89,7 +92,11 @@ class Termination:
                     )
                     await self._backend.clock.sleep(1)
                     continue
-                await moved.wait()
+                if remains.refused:
+                    # Nothing here will tell when the webhook thinks better of it.
+                    await self._backend.clock.sleep(_PAUSE_S)
+                else:
+                    await moved.wait()
         finally:
             del self._underway[key]
 
@@ -101,7 +108,9 @@ class Termination:
             rows = await every_row(self._backend, resource, namespace)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
-                for held in await asyncio.gather(*(self._left_over(resource, row) for row in some)):
+                for held in await asyncio.gather(
+                    *(self._left_over(resource, row, remains, asks=bool(namespace)) for row in some)
+                ):
                     if held is not None:
                         remains.add(resource, held)
         return remains
@@ -120,10 +129,24 @@ class Termination:
             return [resource for resource in one_per_bucket(self._backend) if resource.namespaced]
         return list(self._backend.registry.crd_kinds(key.name)[:1])
 
-    async def _left_over(self, resource: ResourceDefinition, row: Row) -> Row | None:
+    async def _left_over(
+        self, resource: ResourceDefinition, row: Row, remains: Remains, *, asks: bool
+    ) -> Row | None:
+        """Delete one object; what is left of it. `asks`: through admission, as what lies in a namespace.
+
+        The objects of a definition that goes are deleted without, as in Kubernetes.
+        """
         current = await self._backend.store.latest(row.key)
         if current is None:
             return None
+        if asks and b'"deletionTimestamp"' not in current.meta:
+            request = requests.deletion(requests.NAMESPACES, resource, current, BACKGROUND)
+            try:
+                await self._backend.admission.deleting(request, current)
+            except ApiError as error:
+                _log.warning("%s cannot be deleted and is tried again: %s", row.key, error)
+                remains.refused = True
+                return current
         last, gone = await remove(self._backend, resource, current)
         return None if gone else last
 

@@ -68,6 +68,14 @@ def make_registry(clock: Clock) -> Registry:
     return registry
 
 
+_CREATED_BY_PUT = frozenset(
+    {
+        "clusterrolebindings", "clusterroles", "endpoints", "events", "leases", "limitranges", "rolebindings",
+        "roles", "services",
+    }
+)  # fmt: skip
+
+
 def _kind(api_version: str, kind: str, plural: str, **more: Any) -> ResourceDefinition:
     """A built-in kind, stored as Go's types would decode it."""
     group, _, version = api_version.rpartition("/")
@@ -75,6 +83,7 @@ def _kind(api_version: str, kind: str, plural: str, **more: Any) -> ResourceDefi
     settings: dict[str, Any] = {
         "namespaced": True,
         "unconditional_update": True,
+        "create_on_update": plural in _CREATED_BY_PUT,
         "schema": schema,
         "strategic": MergeKeys(schema),
         **more,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from certwright.apiserver.kinds.quantities import canonical
 from certwright.apiserver.schemas.schema_errors import Path
 
 ReadScalar = Callable[[Any, Path, str], Any]
@@ -131,15 +132,14 @@ def _micro_time(value: Any, _: Path, __: str) -> Any:
     return _moment(value, _MICROS, _MICRO_LAYOUT).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
-_QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkKMGTPE]i?)?", re.ASCII)
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def _quantity(value: Any, _: Path, __: str) -> Any:
-    text = value if type(value) is str else str(value)
-    if kind_of(value) not in ("string", "number") or not _QUANTITY.fullmatch(text):
+    found = canonical(str(value).strip()) if kind_of(value) in ("string", "number") else None
+    if found is None:
         raise Unreadable(_QUANTITY_TEXT)
-    return text
+    return found
 
 
 def _int_or_string(value: Any, path: Path, struct: str) -> Any:

@@ -289,11 +289,12 @@ async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
     inside = f"namespaces/{namespace}/" if namespace else ""
     path = f"/apis/{API_VERSION}/{inside}{default.plural}"
     target = f"{path}/{quote(meta['name'])}"
+    agent = {"user-agent": "kube-apiserver"}
     there = await handle(Request("GET", target, user=user))
     if there.status == 404:
-        answer = await handle(Request("POST", path, body=encode_json(default.obj), user=user))
+        answer = await handle(Request("POST", path, agent, encode_json(default.obj), user))
     elif there.status == 200 and (changed := _completed(decode_json(there.body), default.obj)):
-        answer = await handle(Request("PUT", target, body=encode_json(changed), user=user))
+        answer = await handle(Request("PUT", target, agent, encode_json(changed), user))
     else:
         answer = there
     if answer.status >= 400:

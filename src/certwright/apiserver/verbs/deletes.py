@@ -283,9 +283,10 @@ async def remove(
         return await backend.delete(definition, row, objects.last_words(row)), True
     # A definition is marked by a way of its own, and by this one only when it is deleted again.
     again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
-    if "deletionTimestamp" in meta and finalizers == before and not again:
-        return row, False
     obj = objects.to_object(definition, row)
+    unchanged = "deletionTimestamp" in meta and finalizers == before and not again
+    if unchanged and objects.is_as_kept(definition, row, obj):
+        return row, False
     obj["metadata"].pop("finalizers", None)
     if finalizers:
         obj["metadata"]["finalizers"] = finalizers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import apply, managed
 from certwright.apiserver.representations.negotiation import content_type, unsupported
+from certwright.apiserver.users.auth import Action
 from certwright.apiserver.verbs import bodies, forms, options
 from certwright.apiserver.verbs.creates import create_object, unstored
 from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
@@ -38,6 +39,7 @@ from certwright.apiserver.verbs.shaping import (
     check_preconditions,
     check_type,
     is_released,
+    other_uid,
     read_fields,
     refuse_body,
     refuse_patch,
@@ -245,7 +247,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
         row = await backend.store.latest(key)
         if row is None:
             try:
-                return await _create_applied(backend, call, wish)
+                return await _create_absent(backend, call, wish)
             except AlreadyExists:
                 continue
         old = objects.to_object(definition, row)
@@ -283,13 +285,28 @@ def _changed(backend: Backend, call: Call, wish: Wish, old: Json, row: Row) -> J
     return shape_update(call, new, old, refuse, track, is_read=True)
 
 
-async def _create_applied(backend: Backend, call: Call, wish: Wish) -> Response:
-    """Create what is applied and is not there yet. Raises `NotFound` where the wish is for one that is."""
-    if wish.applied is None or call.route.subresource:
-        raise not_found(call.definition, call.route.name)
-    new = apply.apply(backend, call, wish.applied, None)
-    check_new(call, new)
-    row = await create_object(backend, call, new, [])
+async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
+    """Create what is applied, or put where its kind allows that, and is not there yet.
+
+    Raises `NotFound` where the wish is for an object that is, and `Forbidden` for who may not create.
+    """
+    definition, route = call.definition, call.route
+    by_put = call.verb == "update" and definition.create_on_update
+    if route.subresource or (wish.applied is None and not by_put):
+        raise not_found(definition, route.name)
+    if wish.applied is not None:
+        new = apply.apply(backend, call, wish.applied, None)
+        check_new(call, new)
+        inner = call
+    else:
+        new = wish.change({})
+        if uid := new["metadata"].get("uid"):
+            raise other_uid(call, uid, "")
+        new["metadata"].pop("resourceVersion", None)
+        inner = replace(call, verb="create")
+    action = Action("create", route.group, route.plural, "", route.namespace, route.name)
+    backend.authorizer.require(call.user, action)
+    row = await create_object(backend, inner, new, [])
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
@@ -299,7 +316,7 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
     managed.keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    if objects.same(new, old):
+    if objects.same(new, old) and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # What is not committed yet must not be shown: then it is written once more, and waited for.
         if committed is not None and committed.revision == row.revision:
