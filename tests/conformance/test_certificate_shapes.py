@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 
 from certwright.pki.certificates import read_chain
 from certwright.resources import conditions
@@ -128,11 +129,22 @@ SHAPES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
 """What is asked for, and what OpenSSL's text has of it (patterns)."""
 
 
-@pytest.fixture(params=SUITES[::3])
-async def suite(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
+# One world for all rows of a suite: to make one takes longer than a row.
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES[::3])
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
     """A CA, and a self-signed ClusterIssuer."""
     async with open_suite(str(request.param)) as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def suite(opened: Suite) -> AsyncIterator[Suite]:
+    """The suite, with nothing left of the test before."""
+    yield opened
+    await opened.clean()
 
 
 @pytest.fixture
@@ -143,6 +155,7 @@ async def ca() -> AsyncIterator[Suite]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@shared
 async def test_a_certificate_of_this_shape_is_issued(shape: str, suite: Suite) -> None:
     spec, patterns = SHAPES[shape]
     await suite.issue(**spec)
@@ -150,6 +163,9 @@ async def test_a_certificate_of_this_shape_is_issued(shape: str, suite: Suite) -
     text = await openssl.text_of(leaf.pem)
     for pattern in patterns:
         assert re.search(pattern, text, re.S), text
+    data = (await suite.world.secret("web")).data
+    of_certificate, of_key = await openssl.public_keys(data["tls.crt"], data["tls.key"])
+    assert of_certificate == of_key
     assert len(await requests(suite)) == 1
 
 
@@ -164,24 +180,26 @@ def test_each_usage_has_a_text() -> None:
 
 
 @pytest.mark.parametrize("usage", KEY_USAGES)
-async def test_a_certificate_with_this_usage_alone_is_issued(usage: str, ca: Suite) -> None:
+@shared
+async def test_a_certificate_with_this_usage_alone_is_issued(usage: str, suite: Suite) -> None:
     # RFC 5280 §4.2.1.3: these two have a meaning only beside key agreement.
     pair = ("key agreement",) if usage in ("encipher only", "decipher only") else ()
     wanted = {usage, *pair}
-    await ca.issue(usages=(usage, *pair), is_ca=usage == "cert sign", common_name="web")
-    assert await ca.world.is_ready("web"), (await ca.world.certificate("web")).status.conditions
-    chain = read_chain((await ca.world.secret("web")).data["tls.crt"])
+    await suite.issue(usages=(usage, *pair), is_ca=usage == "cert sign", common_name="web")
+    assert await suite.world.is_ready("web"), (await suite.world.certificate("web")).status.conditions
+    chain = read_chain((await suite.world.secret("web")).data["tls.crt"])
     text = await openssl.text_of(chain[0].pem)
     lines = re.findall(r"Key Usage: (?:critical)?\s+([^\n]+)", text)
     found = {part.strip() for line in lines for part in line.split(",")}
     assert found == {TEXTS[name] for name in wanted}
-    assert len(await requests(ca)) == 1
+    assert len(await requests(suite)) == 1
 
 
-async def test_all_usages_together_are_issued(ca: Suite) -> None:
-    await ca.issue(usages=KEY_USAGES, is_ca=True, common_name="web")
-    assert await ca.world.is_ready("web")
-    text = await openssl.text_of((await ca.world.secret("web")).data["tls.crt"])
+@shared
+async def test_all_usages_together_are_issued(suite: Suite) -> None:
+    await suite.issue(usages=KEY_USAGES, is_ca=True, common_name="web")
+    assert await suite.world.is_ready("web")
+    text = await openssl.text_of((await suite.world.secret("web")).data["tls.crt"])
     assert all(name in text for name in TEXTS.values())
 
 
@@ -197,6 +215,7 @@ async def test_all_usages_together_are_issued(ca: Suite) -> None:
         ("Ed25519", "PureEd25519", "ED25519"),
     ],
 )
+@shared
 async def test_the_signature_is_made_as_the_spec_says(
     key: str, algorithm: str, text: str, suite: Suite
 ) -> None:

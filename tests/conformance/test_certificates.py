@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 from cryptography.x509.oid import NameOID
 
 from certwright.pki.certificates import CertificateFacts
@@ -86,11 +87,22 @@ ROWS: Final[dict[tuple[int, str], dict[str, Any]]] = {
 rows, 30 and 31, are stories with tests of their own."""
 
 
-@pytest.fixture(params=SUITES)
-async def suite(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
+# One world for all rows of a suite: to make one takes longer than a row.
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES)
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
     """Each of our issuers."""
     async with open_suite(str(request.param)) as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def suite(opened: Suite) -> AsyncIterator[Suite]:
+    """The suite, with nothing left of the test before."""
+    yield opened
+    await opened.clean()
 
 
 def test_every_row_of_the_suite_is_here() -> None:
@@ -99,6 +111,7 @@ def test_every_row_of_the_suite_is_here() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}")
+@shared
 async def test_a_certificate_of_this_shape_is_issued(row: tuple[int, str], suite: Suite) -> None:
     await suite.issue(**ROWS[row])
     leaf = await validate(suite)
@@ -120,6 +133,7 @@ def check_literal_subject(leaf: CertificateFacts) -> None:
     ]
 
 
+@shared
 async def test_the_same_key_is_issued_again_with_rotation_policy_never(suite: Suite) -> None:
     spec = {"private_key": PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")}
     await suite.issue(**spec)
@@ -136,6 +150,7 @@ async def test_the_same_key_is_issued_again_with_rotation_policy_never(suite: Su
     assert second["tls.crt"] != first["tls.crt"]
 
 
+@shared
 async def test_a_further_dns_name_is_issued_anew(suite: Suite) -> None:
     await suite.issue()
     patch = {"spec": {"dnsNames": [DOMAIN, "api.example.com"]}}

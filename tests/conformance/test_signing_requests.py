@@ -7,12 +7,12 @@ Source: cert-manager `test/e2e/suite/conformance/certificatesigningrequests`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
@@ -88,19 +88,22 @@ ROWS: Final = {
 }
 
 
-@asynccontextmanager
-async def signing_suite(name: str) -> AsyncIterator[Suite]:
-    """The suite of that name, with the signers switched on."""
-    async with open_suite(name) as suite:
-        await suite.world.start_controllers(enabled=ENABLED)
-        yield suite
+# One world for all rows of a suite: to make one takes longer than a row.
+shared = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture(params=SUITES)
-async def suite(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES)
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
     """Each of our signers."""
-    async with signing_suite(str(request.param)) as made:
+    async with open_suite(str(request.param), enabled=ENABLED) as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def suite(opened: Suite) -> AsyncIterator[Suite]:
+    """The suite, with nothing left of the test before."""
+    yield opened
+    await opened.clean()
 
 
 def signer_name(reference: IssuerReference) -> str:
@@ -111,6 +114,7 @@ def signer_name(reference: IssuerReference) -> str:
 
 
 @pytest.mark.parametrize("name", ROWS)
+@shared
 async def test_a_certificate_of_this_shape_is_signed(name: str, suite: Suite) -> None:
     row, world = ROWS[name], suite.world
     key = generate(KeyPlan.of(row.key))
