@@ -47,10 +47,8 @@ class Budget:
 
 def _exceeds(name: str, cost: int, limit: int) -> str:
     factor = cost / limit
-    if factor > 100:
-        shown = "more than 100x"
-    else:
-        shown = f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
+    # A factor of 1.0 would tell nothing.
+    shown = f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x" if factor <= 100 else "more than 100x"
     return (
         f"{name} exceeds budget by factor of {shown} (try simplifying the rule, or adding maxItems, "
         "maxProperties, and maxLength where arrays, maps, and strings are declared)"

@@ -19,7 +19,7 @@ from certwright.apiserver.schemas.schema_walk import EMBEDDED
 from certwright.resources.errors import FieldError, invalid, not_supported, required
 
 if TYPE_CHECKING:
-    from certwright.apiserver.schemas.cel import Checker
+    from certwright.apiserver.schemas.cel_checker import Checker
     from certwright.apiserver.schemas.cel_sizes import Sized
 
 Schema = Mapping[str, Any]

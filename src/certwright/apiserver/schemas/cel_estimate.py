@@ -118,7 +118,7 @@ class _Estimate:
 
     def _name(self, part: ast.Name) -> Range:
         variable = self._variable(part)
-        # The field of `self` may be a name of its own, see `cel.Checker`.
+        # The field of `self` may be a name of its own, see `cel_checker.Checker`.
         path = tuple(part.name.split(".")) if part.name.startswith(("self.", "oldSelf.")) else (part.name,)
         self._paths[part.key] = variable.path if variable is not None else path
         return exactly(len(path))

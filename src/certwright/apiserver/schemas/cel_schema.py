@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from certwright.apiserver.schemas import cel
+from certwright.apiserver.schemas import cel, cel_checker
 from certwright.apiserver.schemas.schema_walk import EMBEDDED
 from certwright.kit.durations import parse_duration
 
@@ -90,16 +90,16 @@ _FORMATTED = {"byte": "bytes", "duration": "duration", "date": "timestamp", "dat
 _PLAIN = {"boolean": "bool", "integer": "int", "number": "double"}
 
 
-def checker(schema: Schema, *, root: bool) -> cel.Checker | None:
+def checker(schema: Schema, *, root: bool) -> cel_checker.Checker | None:
     """Checks rules on values of `schema`; None where rules see nothing of them."""
-    types = cel.Types()
+    types = cel_checker.Types()
     kind = _kind(types, schema, root=root)
     if kind is None:
         return None
     return types.checker(kind, dict(_parts(types, as_root(schema) if root else schema, "")))
 
 
-def _parts(types: cel.Types, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _parts(types: cel_checker.Types, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     """Lists of lists and the like in the fields of objects."""
     if schema.get("type") != "object":
         return
@@ -122,7 +122,7 @@ def _is_nested(schema: Schema) -> bool:
     return inner.get("type") == "array" or isinstance(inner.get("additionalProperties"), Mapping)
 
 
-def _kind(types: cel.Types, schema: Schema, *, root: bool = False) -> str | None:
+def _kind(types: cel_checker.Types, schema: Schema, *, root: bool = False) -> str | None:
     if schema.get(INT_OR_STRING):
         return "dyn"
     if root or schema.get(EMBEDDED):
@@ -137,13 +137,13 @@ def _kind(types: cel.Types, schema: Schema, *, root: bool = False) -> str | None
     return _PLAIN.get(kind or "")
 
 
-def _list_kind(types: cel.Types, schema: Schema) -> str | None:
+def _list_kind(types: cel_checker.Types, schema: Schema) -> str | None:
     items = schema.get("items")
     inner = _kind(types, items) if isinstance(items, Mapping) else None
     return f"list({inner})" if inner else None
 
 
-def _object_kind(types: cel.Types, schema: Schema) -> str | None:
+def _object_kind(types: cel_checker.Types, schema: Schema) -> str | None:
     extra = schema.get("additionalProperties")
     if isinstance(extra, Mapping):
         inner = _kind(types, extra)
@@ -158,9 +158,9 @@ def _object_kind(types: cel.Types, schema: Schema) -> str | None:
             if kind.startswith("map("):
                 maps[shown] = _element(kind[4:-1])
             elif kind.startswith("list("):
-                fields.append(cel.Field(shown, _element(kind[5:-1]), repeated=True))
+                fields.append(cel_checker.Field(shown, _element(kind[5:-1]), repeated=True))
             else:
-                fields.append(cel.Field(shown, kind))
+                fields.append(cel_checker.Field(shown, kind))
     return types.message(fields, maps)
 
 
