@@ -50,6 +50,17 @@ def to_object(definition: ResourceDefinition, row: Row) -> Json:
     return found
 
 
+def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
+    """Whether an object that has not changed would be written as it is stored: it is not where its definition
+    has brought it into another form when it was read, and then Kubernetes writes it once more."""
+    if definition.body_out is None:
+        return True
+    kept = body_of(obj)
+    if definition.body_in is not None:
+        kept = definition.body_in(kept)
+    return kept == row.body or bool(decode_json(b"{%b}" % kept) == decode_json(b"{%b}" % row.body))
+
+
 _HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
