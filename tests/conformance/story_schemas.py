@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, collection, crd
 from conformance.peers import Caller
-from conformance.servers import until_gone, until_served
+from conformance.servers import until, until_gone, until_served
 from conformance.stories import story
 
 _PRESERVE: Json = {"x-kubernetes-preserve-unknown-fields": True}
@@ -220,3 +220,70 @@ async def more_words_of_schemas_are_obeyed(c: Caller) -> None:
 
 def _shape(name: str) -> Json:
     return {"apiVersion": "schemas.dev/v1", "kind": "Shape", "metadata": {"name": name}}
+
+
+_LOOSE = an_object(
+    spec=an_object(
+        word=STRING,
+        number=INTEGER,
+        list=_list(an_object(name=STRING, text=STRING)),
+        keyed=_list(
+            {**an_object(name=STRING, text=STRING), "required": ["name"]},
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+        map={"type": "object", "additionalProperties": STRING},
+        extra=STRING,
+    )
+)
+_STRICT = an_object(
+    spec=an_object(
+        word={**STRING, "maxLength": 3, "pattern": "^[a-z]+$"},
+        number={**INTEGER, "maximum": 5},
+        list=_list(an_object(name=STRING, text={**STRING, "maxLength": 3}), maxItems=3),
+        keyed=_list(
+            {**an_object(name=STRING, text={**STRING, "maxLength": 3}), "required": ["name", "text"]},
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+        map={"type": "object", "additionalProperties": {**STRING, "enum": ["a", "b"]}},
+        more={**STRING, "default": "new"},
+    )
+)
+
+
+@story
+async def what_was_wrong_before_may_stay(c: Caller) -> None:
+    definition = crd("ratchets", _LOOSE, kind="Ratchet", group="ratchets.dev")
+    async with defined(c, definition) as path:
+        body: Json = {"apiVersion": "ratchets.dev/v1", "kind": "Ratchet", "metadata": {"name": "a"}}
+        spec: Json = {
+            "word": "TOO LONG",
+            "number": 9,
+            "list": [{"name": "a", "text": "too long"}, {"name": "b", "text": "ok"}],
+            "keyed": [{"name": "a", "text": "too long"}, {"name": "b"}],
+            "map": {"x": "z", "y": "a"},
+            "extra": "goes",
+        }
+        await c.post(path, {**body, "spec": spec})
+        stricter = crd("ratchets", _STRICT, kind="Ratchet", group="ratchets.dev")
+        await c.patch(f"{CRDS}/ratchets.ratchets.dev", {"spec": stricter["spec"]}, quiet=True)
+        await until(c, f"{path}/a", lambda found: "extra" not in found["spec"])
+        await c.get(f"{path}/a")
+        for change in (
+            {"number": 9},
+            {"number": 8},
+            {"number": 4},
+            {"word": "ALSO TOO LONG"},
+            {"word": None},
+            {"list": [{"name": "a", "text": "too long"}]},
+            {"list": [{"name": "b", "text": "ok"}, {"name": "a", "text": "too long"}]},
+            {"keyed": [{"name": "b"}, {"name": "a", "text": "too long"}]},
+            {"keyed": [{"name": "b"}, {"name": "a", "text": "much too long"}]},
+            {"keyed": [{"name": "c"}, {"name": "a", "text": "too long"}]},
+            {"map": {"x": "z", "y": "b"}},
+            {"map": {"x": "q"}},
+            {"map": {"q": "z"}},
+            {"extra": "again"},
+        ):
+            await c.patch(f"{path}/a?dryRun=All", {"spec": change})
+        await c.patch(f"{path}/a", {"metadata": {"labels": {"a": "b"}}})
+        await c.post(f"{path}?dryRun=All", {**body, "metadata": {"name": "b"}, "spec": spec})

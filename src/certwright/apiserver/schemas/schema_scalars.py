@@ -119,7 +119,7 @@ def enum_check(schema: Schema) -> list[Check]:
 
 def string_checks(schema: Schema) -> list[Check]:
     """Length, pattern and format."""
-    checks = [*_length_checks(schema), *_pattern_check(schema)]
+    checks = _first_only([*_length_checks(schema), *_pattern_check(schema)])
     name = str(schema.get("format", ""))
     accepts = check_for(name)
     if accepts is not None:
@@ -131,6 +131,21 @@ def string_checks(schema: Schema) -> list[Check]:
 
         checks.append(check_format)
     return checks
+
+
+def _first_only(checks: list[Check]) -> list[Check]:
+    """Of what is wrong with a text only the first is told, as in Kubernetes."""
+    if len(checks) < 2:
+        return checks
+
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        before = len(errors)
+        for one in checks:
+            one(value, path, errors)
+            if len(errors) > before:
+                return
+
+    return [check]
 
 
 def _length_checks(schema: Schema) -> list[Check]:
