@@ -95,7 +95,7 @@ STORIES = [
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request()),
         "CertificateRequest web-1 waits for approval; if nothing approves it by itself, "
-        "`cmctl approve web-1` does",
+        "`certwright approve web-1` does",
         id="approval",
     ),
     pytest.param(

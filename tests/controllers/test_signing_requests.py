@@ -173,6 +173,13 @@ async def test_without_being_asked_nothing_is_signed() -> None:
         assert await told(world) == []
 
 
+async def test_in_one_namespace_nothing_is_signed_for_the_cluster() -> None:
+    async with make_world(enabled=BOTH, namespace="default") as world:
+        await world.create(ISSUERS, make_issuer("root"))
+        request = await ask(world, "issuers.cert-manager.io/default.root")
+        assert request.status.certificate == b""
+
+
 async def test_a_request_waits_for_its_issuer(world: World) -> None:
     await ask(world, "issuers.cert-manager.io/default.late")
     assert ("Warning", "IssuerNotFound", 1) in await told(world)

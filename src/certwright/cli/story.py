@@ -141,7 +141,7 @@ def _under_way(around: Around) -> Story:
     if not is_true(request, "Approved"):
         return Story(
             f"{name} waits for approval",
-            f"if nothing approves it by itself, `cmctl approve {name_of(request)}` does",
+            f"if nothing approves it by itself, `certwright approve {name_of(request)}` does",
         )
     ready = condition(request, "Ready")
     if not ready:
