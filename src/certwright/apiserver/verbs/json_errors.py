@@ -72,6 +72,10 @@ class _Scanner:
         self._at += 1
         return mark
 
+    def _take_within(self) -> str:
+        """The next character of a number or word: Go tries a blank at the end."""
+        return self._take() or " "
+
     def _value(self) -> None:
         """A scalar, or the beginning of a list or object up to its first value."""
         while True:
@@ -126,12 +130,12 @@ class _Scanner:
 
     def _word(self, word: str) -> None:
         for expected in word[1:]:
-            if (mark := self._take()) != expected:
+            if (mark := self._take_within()) != expected:
                 raise self._unexpected(mark, f"in literal {word} (expecting '{expected}')")
 
     def _number(self, mark: str) -> None:
         if mark == "-":
-            mark = self._take()
+            mark = self._take_within()
             if mark not in tuple("0123456789"):
                 raise self._unexpected(mark, "in numeric literal")
         if mark != "0":
@@ -152,7 +156,7 @@ class _Scanner:
 
     def _some_digits(self, where: str) -> None:
         if not self._digits():
-            raise self._unexpected(self._take(), where)
+            raise self._unexpected(self._take_within(), where)
 
     def _string(self) -> None:
         while True:
@@ -166,10 +170,10 @@ class _Scanner:
             self._escape()
 
     def _escape(self) -> None:
-        mark = self._take()
+        mark = self._take_within()
         if mark == "u":
             for _ in range(4):
-                if (digit := self._take()) not in _HEX:
+                if (digit := self._take_within()) not in _HEX:
                     raise self._unexpected(digit, "in \\u hexadecimal character escape")
         elif mark not in _ESCAPES:
             raise self._unexpected(mark, "in string escape code")

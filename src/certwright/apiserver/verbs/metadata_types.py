@@ -186,7 +186,8 @@ def cannot_unmarshal(value: Any, where: str) -> str:
     """Go's words for a value of another type than what is at `where`, such as `Go value of type string`."""
     shown = _JSON_TYPES.get(type(value), "null")
     if shown == "number" and where.endswith(" int64"):
-        shown = f"number {value}"
+        # What is too large for an integer was a float on the way here.
+        shown = f"number {value}" if abs(value) < 2**63 else f"number {float(value):.0f}"
     return f"json: cannot unmarshal {shown} into {where}"
 
 
