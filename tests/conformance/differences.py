@@ -183,8 +183,9 @@ DIFFERENCES: tuple[Difference, ...] = (
 )
 
 GAPS: dict[str, int] = {
+    # Owners of fields in a version that only a webhook can make are not brought up to date.
+    "versions_are_converted_by_a_webhook": 7,
     "managed_fields_are_sent": 13,
-    "types_must_fit_the_path": 4,
 }
 """Stories in which answers still differ without being meant to, and how many: the numbers may only fall."""
 
