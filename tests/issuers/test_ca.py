@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.issuers.ca import CA
 from certwright.issuers.contract import Checked, Failed, Pending, Signed
@@ -17,6 +19,7 @@ from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from conformance.check_issuer import Setup
 from issuers.authority import Authority, new_root
 
+START = datetime(2025, 12, 1, tzinfo=UTC)
 MakeSetup = Callable[[dict[str, bytes] | None], Setup]
 
 
@@ -185,3 +188,32 @@ async def test_a_bad_request_fails_with_the_reason_signing_error(
     assert isinstance(outcome, Failed)
     assert outcome.reason == "SigningError"
     assert outcome.message.startswith("Error signing certificate: not a certificate signing request")
+
+
+async def test_a_ca_below_one_that_allows_none_is_signed_with_a_warning(ca_setup: MakeSetup) -> None:
+    setup = ca_setup(root_with_path_length(0))
+    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
+    assert isinstance(outcome, Signed)
+    (remark,) = outcome.warnings
+    assert remark.reason == "BadConfig"
+    assert "path length 0" in remark.message
+    leaf = await setup.sign(setup.request())
+    assert isinstance(leaf, Signed)
+    assert leaf.warnings == ()
+
+
+async def test_a_ca_below_one_that_allows_some_is_signed_without_a_word(ca_setup: MakeSetup) -> None:
+    setup = ca_setup(root_with_path_length(1))
+    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
+    assert isinstance(outcome, Signed)
+    assert outcome.warnings == ()
+
+
+def root_with_path_length(length: int) -> dict[str, bytes]:
+    """The Secret of a root that bounds how many CAs stand below it, as other programs make them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Bounded")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, START, START + timedelta(days=900))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=length), critical=True)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return {"tls.crt": pem, "tls.key": encode_private_key(key)}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.issuers.contract import (
@@ -20,6 +21,7 @@ from certwright.issuers.contract import (
     IssuerView,
     Outcome,
     Pending,
+    Remark,
     Signed,
     SigningRequest,
     Tools,
@@ -42,6 +44,12 @@ _MISSING = "SecretMissing"
 _INVALID_DATA = "SecretInvalidData"
 _SIGNING_ERROR = "SigningError"
 
+_TOO_LOW = Remark(
+    "BadConfig",
+    "The CA certificate allows no CA below it (path length 0, RFC 5280 §4.2.1.9): clients will refuse "
+    "whatever is signed with the certificate that was asked for.",
+)
+
 # A parsed pair is some 10 kB.
 _KEPT_PAIRS = 256
 
@@ -56,6 +64,8 @@ class SigningPair:
     """PEM of the CA certificates that follow a leaf in `tls.crt`; empty where the CA is a root."""
     ca_pem: bytes
     """PEM of the topmost certificate that is known."""
+    path_length: int | None
+    """How many CAs may stand below this one; None: any number (RFC 5280 §4.2.1.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,7 @@ class CA:
             leaf = await tools.workshop.run(work) if slow else work()
         except (PkiError, ValueError) as error:
             return Failed(_SIGNING_ERROR, f"Error signing certificate: {error}")
-        return Signed(leaf + pair.served, pair.ca_pem)
+        return Signed(leaf + pair.served, pair.ca_pem, warnings=_remarks(pair, request))
 
     def _usable(
         self, issuer: IssuerView, data: Mapping[str, bytes] | None, now: datetime
@@ -201,7 +211,20 @@ def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
 def _pair_of(certificates: tuple[CertificateFacts, ...], key: PrivateKey) -> SigningPair:
     top = certificates[-1]
     served = certificates[:-1] if chain.is_root(top) else certificates
-    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem)
+    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem, _path_length(certificates[0]))
+
+
+def _path_length(certificate: CertificateFacts) -> int | None:
+    try:
+        found = certificate.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return None
+    return found.value.path_length
+
+
+def _remarks(pair: SigningPair, request: CertificateRequestSpec) -> tuple[Remark, ...]:
+    # cert-manager signs it too; the user hears of it before some client does.
+    return (_TOO_LOW,) if request.is_ca and pair.path_length == 0 else ()
 
 
 def _sign(pair: SigningPair, request: CertificateRequestSpec, addresses: Addresses, now: datetime) -> bytes:
