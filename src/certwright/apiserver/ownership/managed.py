@@ -18,8 +18,9 @@ import msgspec
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
+from certwright.apiserver.ownership.fields_check import check_typed
 from certwright.apiserver.ownership.fields_set import FieldsError, difference, read, reconciled, union
-from certwright.apiserver.ownership.fields_type import OBJECT_META, Type, type_of
+from certwright.apiserver.ownership.fields_type import ATOMIC, OBJECT_META, Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
 from certwright.apiserver.ownership.versions import Change, type_in_version
 from certwright.apiserver.verbs.options import check_manager
@@ -139,6 +140,9 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
         return
     manager, meta = manager_of(call), new["metadata"]
     try:
+        if call.definition.status_subresource and "status" in new:
+            # It is not kept; but what does not have the form of its type has no owners at all.
+            check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
         found = compare(call.definition, None, new)
         base = _sent(meta.get(MANAGED)) or []
         change = change_of(backend, call, blank(call.definition), new)
