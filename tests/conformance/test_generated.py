@@ -193,6 +193,8 @@ class Requests(Pair):
         where, spec = write
         # Where an unknown field stands, the reference stops to look for what else is wrong: by chance.
         spec = {key: value for key, value in spec.items() if key != "unknown"}
+        # Empty members of applied metadata stay in its etcd, unseen, and the next write of nothing writes.
+        meta = {key: value for key, value in meta.items() if value}
         bodies = [self.new(where, name, spec, meta), self.new(where, name, spec, meta)]
         if pinned and (last := self.last(where, name)):
             for body, seen in zip(bodies, last, strict=True):
