@@ -469,7 +469,8 @@ async def names_of_definitions_meet(c: Caller) -> None:
         await c.post(CRDS, third)
         await _until(c, _name(third), "NamesAccepted", "False")
         await c.get(_name(third))
-        await c.patch(_name(third), {"spec": {"names": {"kind": "Qux", "listKind": "QuxList", "singular": "qux"}}})
+        names = {"kind": "Qux", "listKind": "QuxList", "singular": "qux"}
+        await c.patch(_name(third), {"spec": {"names": names}})
         await _until(c, _name(third), "Established", "True")
         await c.get(_name(third))
     await _until(c, _name(other), "Established", "True")
