@@ -13,6 +13,7 @@ from certwright.controllers import approval
 from certwright.controllers.issuers import view_of
 from certwright.controllers.signing import IssuerState, Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
+from certwright.kit.exchange import Request
 from certwright.kit.workshop import Inline
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
@@ -34,7 +35,7 @@ from certwright.resources.table import (
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from controllers.things import external, mark
 from issuers.authority import new_root
-from support.world import START, World, make_world
+from support.world import ADMIN, START, World, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
 KEY_NAME = "cert-manager.io/private-key-secret-name"
@@ -464,6 +465,24 @@ async def test_a_certificate_deleted_while_it_is_issued_takes_everything_with_it
     await world.settle()
     with pytest.raises(errors.NotFound):
         await world.secret("web")
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Background"])
+async def test_a_deleted_certificate_takes_its_requests_with_it_and_leaves_its_secret(
+    policy: str, scene: Scene
+) -> None:
+    world = scene.world
+    await scene.issue()
+    before = await world.secret("web")
+    path = f"/apis/cert-manager.io/v1/namespaces/default/certificates/web?propagationPolicy={policy}"
+    response = await world.server.handle(Request("DELETE", path, user=ADMIN))
+    assert response.status in (200, 202)
+    await world.settle()
+    await world.advance(timedelta(minutes=5))
+    with pytest.raises(errors.NotFound):
+        await world.certificate("web")
+    assert await scene.requests() == []
+    assert await world.secret("web") == before
 
 
 # --- chains -----------------------------------------------------------------------------------------------
