@@ -15,18 +15,22 @@ from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Object, controller_of
+from certwright.resources.meta import Object, ObjectMeta, controller_of
+from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,
     CERTIFICATES,
+    CHALLENGES,
     CLUSTER_ISSUERS,
     ISSUERS,
+    ORDERS,
     SECRETS,
 )
 
@@ -34,6 +38,7 @@ _BY_OWNER = "owner"
 _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
 _BY_CA = "ca"
+_BY_URL = "url"
 
 
 class Caches:
@@ -69,6 +74,13 @@ class Caches:
             client, SECRETS, clock, namespace=namespace, indexers={_BY_OWNER: _owner_of_next_key}
         )
 
+        acme = {_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer}
+        self.orders: Informer[Order] = Informer(
+            client, ORDERS, clock, namespace=namespace, indexers={**acme, _BY_URL: _url_of_order}
+        )
+        self.challenges: Informer[Challenge] = Informer(
+            client, CHALLENGES, clock, namespace=namespace, indexers=acme
+        )
         self.signing_requests: Informer[CertificateSigningRequest] | None = None
         if signing_requests and not namespace:
             self.signing_requests = Informer(
@@ -102,6 +114,22 @@ class Caches:
         informer = self.signing_requests
         return informer.cache.by_index(_BY_ISSUER, issuer) if informer is not None else []
 
+    def orders_for(self, issuer: str) -> list[Order]:
+        """The Orders that are not final and go to that issuer (see `issuer_value`)."""
+        return self.orders.cache.by_index(_BY_ISSUER, issuer)
+
+    def orders_at(self, url: str) -> list[Order]:
+        """The Order that has this URL at its server."""
+        return self.orders.cache.by_index(_BY_URL, url)
+
+    def challenges_for(self, issuer: str) -> list[Challenge]:
+        """The Challenges that are not final and go to that issuer (see `issuer_value`)."""
+        return self.challenges.cache.by_index(_BY_ISSUER, issuer)
+
+    def challenges_of(self, order: ObjectMeta) -> list[Challenge]:
+        """The Challenges that an Order owns."""
+        return self.challenges.cache.by_index(_BY_OWNER, order.uid)
+
     def next_keys_of(self, owner: str) -> list[Secret]:
         """The next-key Secrets that a Certificate of that name owns."""
         return self.secrets.cache.by_index(_BY_OWNER, owner)
@@ -125,6 +153,7 @@ class Caches:
 
     def _all(self) -> list[Informer[Any]]:
         found: list[Informer[Any]] = [self.certificates, self.requests, self.secrets, self.issuers]
+        found += [self.orders, self.challenges]
         return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
 
@@ -195,3 +224,18 @@ def _awaited_issuer(request: CertificateRequest) -> Iterable[str]:
 def _awaited_signer(request: CertificateSigningRequest) -> Iterable[str]:
     signer = signer_of(request.spec.signer_name) if is_open(request) else None
     return () if signer is None else (issuer_value(*signer),)
+
+
+def _owner_uid(obj: Object) -> Iterable[str]:
+    owner = controller_of(obj.metadata)
+    return () if owner is None else (owner.uid,)
+
+
+def _open_issuer(obj: Order | Challenge) -> Iterable[str]:
+    if obj.status.is_final:
+        return ()
+    return (issuer_of(obj.spec.issuer_ref, obj.metadata.namespace),)
+
+
+def _url_of_order(order: Order) -> Iterable[str]:
+    return (order.status.url,) if order.status.url else ()

@@ -17,7 +17,7 @@ from certwright.controllers.signing import ISSUED_EVENT, Answer, Signing, Told
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
-from certwright.issuers.contract import SigningRequest, Tools
+from certwright.issuers.contract import AcmeTools, SigningRequest, Tools
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
 from certwright.resources.core import Secret
@@ -51,8 +51,10 @@ class RequestReconciler:
         status: StatusWriter[CertificateRequest],
         recorder: Recorder,
         workshop: Workshop,
+        acme: Callable[[str], AcmeTools] | None = None,
         now: Callable[[], datetime],
     ) -> None:
+        self._acme = acme
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._signing = signing
         self._approves = approves
@@ -97,10 +99,12 @@ class RequestReconciler:
     async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
         reader = SecretReader(self._secrets, self.dependents, key)
         namespace = request.metadata.namespace
+        secrets_in = self._secrets_of(request.spec.issuer_ref, namespace)
         tools = Tools(
-            get_secret=reader.within(self._secrets_of(request.spec.issuer_ref, namespace)),
+            get_secret=reader.within(secrets_in),
             workshop=self._workshop,
             now=self._now,
+            acme=self._acme(secrets_in) if self._acme is not None else None,
         )
         signing = SigningRequest(request, get_secret=reader.within(namespace))
         answer = await self._signing.answer(request, tools, signing, is_stored=is_stored)

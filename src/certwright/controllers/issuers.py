@@ -18,7 +18,7 @@ from certwright.controllers.dependents import Dependents
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
-from certwright.issuers.contract import Checked, IssuerView, Tools
+from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
@@ -44,7 +44,14 @@ def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
         generation=meta.generation,
         resource_version=meta.resource_version,
         spec=issuer.spec,
+        account=issuer.status.acme,
+        ready_at=_ready_at(issuer),
     )
+
+
+def _ready_at(issuer: Issuer | ClusterIssuer) -> int | None:
+    ready = conditions.find(issuer.status.conditions, reasons.READY)
+    return ready.observed_generation if ready is not None and ready.status == "True" else None
 
 
 def is_ready(issuer: Issuer | ClusterIssuer) -> bool:
@@ -80,7 +87,8 @@ class SecretReader:
 
 
 class IssuerReconciler(Generic[T]):
-    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie."""
+    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie, and
+    `acme` gives what ACME issuers use for Secrets there."""
 
     def __init__(
         self,
@@ -92,9 +100,11 @@ class IssuerReconciler(Generic[T]):
         status: StatusWriter[T],
         recorder: Recorder,
         workshop: Workshop,
+        acme: Callable[[str], AcmeTools] | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
+        self._acme = acme
         self._kind = kind
         self._informer = informer
         self._secrets = secrets
@@ -120,7 +130,12 @@ class IssuerReconciler(Generic[T]):
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
         namespace = self._secrets_in(issuer)
         reader = SecretReader(self._secrets, self.dependents, key)
-        tools = Tools(get_secret=reader.within(namespace), workshop=self._workshop, now=self._now)
+        tools = Tools(
+            get_secret=reader.within(namespace),
+            workshop=self._workshop,
+            now=self._now,
+            acme=self._acme(namespace) if self._acme is not None else None,
+        )
         kind = kind_of(issuer.spec)
         if not kind:
             return Checked(
@@ -143,9 +158,9 @@ class IssuerReconciler(Generic[T]):
             observed_generation=issuer.metadata.generation,
         )
         held = conditions.with_condition(issuer.status.conditions, after, self._now())
-        changed = msgspec.structs.replace(
-            issuer, status=msgspec.structs.replace(issuer.status, conditions=held)
-        )
+        account = checked.account or issuer.status.acme
+        status = msgspec.structs.replace(issuer.status, conditions=held, acme=account)
+        changed = msgspec.structs.replace(issuer, status=status)
         written = await self._status.commit(self._kind, issuer, changed)
         # Only at a change, not at every look: an issuer that is checked often would fill the list of events.
         if before is not None and (before.status, before.reason, before.message) == (

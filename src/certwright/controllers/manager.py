@@ -14,6 +14,7 @@ from typing import TypeVar
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers import table
+from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
 from certwright.controllers.certificate_requests import RequestReconciler
@@ -37,24 +38,29 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
 from certwright.engine.recorder import Recorder
+from certwright.issuers.contract import IssuerView
 from certwright.kit.clock import Clock
 from certwright.kit.ids import random_suffix
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Object, ObjectKey
+from certwright.resources.meta import Object, ObjectKey, controller_of
+from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import Signer
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 
 T = TypeVar("T", bound=Object)
 
 COMPONENT = "cert-manager"
 """Who the Events are from."""
+USER_AGENT = "certwright"
+"""Who ACME servers hear from."""
 
 # Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
 # them together can put into one commit.
@@ -81,6 +87,7 @@ class Controllers:
         backoff_minimum: timedelta = timedelta(hours=1),
         backoff_maximum: timedelta = timedelta(hours=32),
         certificate_owner_references: bool = False,
+        acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
         suffix: Callable[[int], str] = random_suffix,
     ) -> None:
@@ -95,11 +102,23 @@ class Controllers:
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
         self._controllers: list[Controller] = []
+        self._acme = Acme(
+            client=client,
+            caches=self._caches,
+            clock=clock,
+            recorder=self._recorder,
+            options=acme or AcmeOptions(),
+            find_issuer=self._find_issuer_of,
+            secrets_of=self._secrets_of,
+            distrust=self._look_at_issuer,
+            user_agent=USER_AGENT,
+        )
         backoff = Backoff(minimum=backoff_minimum, maximum=backoff_maximum)
         self._build_certificates(backoff, suffix, owner_references=certificate_owner_references)
         self._build_requests()
         self._build_signing_requests()
         self._build_issuers()
+        self._build_acme()
 
     def start(self) -> None:
         """Begin: the local copies first, the work as soon as they are complete."""
@@ -129,7 +148,7 @@ class Controllers:
     @property
     def idle(self) -> bool:
         """Whether nothing is ready to be done; what waits for its time does not count."""
-        return self.synced and all(controller.idle for controller in self._controllers)
+        return self.synced and self._acme.idle and all(one.idle for one in self._controllers)
 
     async def flush(self) -> None:
         """Return when the Events recorded so far have been written."""
@@ -138,6 +157,7 @@ class Controllers:
     async def close(self) -> None:
         """Stop. What is under way is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
+        await self._acme.close()
         await self._recorder.close()
 
     async def _work(self) -> None:
@@ -245,9 +265,18 @@ class Controllers:
             status=StatusWriter(self._client, caches.requests),
             recorder=self._recorder,
             workshop=self._workshop,
+            acme=self._acme.tools,
             now=self._clock.now,
         )
         add = self._controller("certificaterequests", reconciler.reconcile).queue.add
+
+        def order_changed(old: Order | None, new: Order | None) -> None:
+            for order in (old, new):
+                owner = controller_of(order.metadata) if order is not None else None
+                if order is not None and owner is not None and owner.kind == CERTIFICATE_REQUESTS.kind:
+                    add(ObjectKey(order.metadata.namespace, owner.name))
+
+        caches.orders.add_handler(order_changed)
 
         caches.requests.add_handler(lambda old, new: add(_key(old, new)))
         self._wake_with_issuer(add, caches.requests_for)
@@ -302,6 +331,7 @@ class Controllers:
                 status=StatusWriter(self._client, caches.issuers),
                 recorder=self._recorder,
                 workshop=self._workshop,
+                acme=self._acme.tools,
                 now=self._clock.now,
             )
             add = self._controller("issuers", namespaced.reconcile).queue.add
@@ -319,21 +349,54 @@ class Controllers:
             status=StatusWriter(self._client, informer),
             recorder=self._recorder,
             workshop=self._workshop,
+            acme=self._acme.tools,
             now=self._clock.now,
         )
         add = self._controller("clusterissuers", reconciler.reconcile).queue.add
         informer.add_handler(lambda old, new: add(_key(old, new)))
         self._caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
 
+    def _build_acme(self) -> None:
+        caches = self._caches
+        if table.ORDERS in self._enabled:
+            orders = self._acme.orders()
+            add_order = self._controller("orders", orders.reconcile).queue.add
+            caches.orders.add_handler(lambda old, new: add_order(_key(old, new)))
+            self._wake_with_issuer(add_order, caches.orders_for)
+            caches.secrets.add_handler(_waking(add_order, self._acme.dependents.of))
+
+            def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
+                for challenge in (old, new):
+                    owner = controller_of(challenge.metadata) if challenge is not None else None
+                    if challenge is not None and owner is not None:
+                        add_order(ObjectKey(challenge.metadata.namespace, owner.name))
+
+            caches.challenges.add_handler(challenge_changed)
+        if table.CHALLENGES in self._enabled:
+            queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
+            challenges = self._acme.challenges(queue.add)
+            self._controllers.append(
+                Controller("challenges", challenges.reconcile, queue, workers=self._workers)
+            )
+            caches.challenges.add_handler(lambda old, new: queue.add(_key(old, new)))
+            self._wake_with_issuer(queue.add, caches.challenges_for)
+            caches.secrets.add_handler(_waking(queue.add, self._acme.dependents.of))
+
+    def _look_at_issuer(self, issuer: IssuerView) -> None:
+        name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"
+        for controller in self._controllers:
+            if controller.name == name:
+                controller.queue.add(ObjectKey(issuer.namespace, issuer.name))
+
     def _secrets_of(self, reference: IssuerReference, namespace: str) -> str:
         is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
         return self._cluster_resource_namespace if is_cluster else namespace
 
     def _find_issuer(self, request: CertificateRequest) -> IssuerState | None:
-        reference = request.spec.issuer_ref
-        return self._find_signer(
-            Signer(reference.kind_or_default, request.metadata.namespace, reference.name)
-        )
+        return self._find_issuer_of(request.spec.issuer_ref, request.metadata.namespace)
+
+    def _find_issuer_of(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
+        return self._find_signer(Signer(reference.kind_or_default, namespace, reference.name))
 
     def _find_signer(self, signer: Signer) -> IssuerState | None:
         issuer: Issuer | ClusterIssuer | None

@@ -160,7 +160,10 @@ class Signing:
                 failed = self._refused(request, reasons.FAILED, message)
                 return Answer(failed, (Told("Warning", reason, message),))
             case Pending(reason, message, _, retry_after):
-                answer = self._pending(request, reason, message)
+                told = (
+                    outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None
+                )
+                answer = self._pending(request, reason, message) if told else Answer(request)
                 again_at = self._now() + retry_after if retry_after else None
                 return Answer(answer.request, answer.events, again_at)
 

@@ -35,6 +35,8 @@ APPROVER: Final = "certificaterequests-approver"
 SIGNERS: Final = "certificaterequests-issuer-"
 CSR_SIGNERS: Final = "certificatesigningrequests-issuer-"
 """Both followed by the kind of issuer in small letters."""
+ORDERS: Final = "orders"
+CHALLENGES: Final = "challenges"
 
 _STEPS = "controllers.certificates"
 
@@ -55,8 +57,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{SIGNERS}acme", "controllers.signing"),
     Row(f"{SIGNERS}vault", "controllers.signing"),
     Row(f"{SIGNERS}venafi", "controllers.signing"),
-    Row("orders"),
-    Row("challenges"),
+    Row(ORDERS, "controllers.acme.orders"),
+    Row(CHALLENGES, "controllers.acme.challenges"),
     Row("ingress-shim"),
     Row("gateway-shim", default=False),
     *(

@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from certwright.kit.workshop import Workshop
-from certwright.resources.issuer import IssuerSpec
+from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
+from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
+
+if TYPE_CHECKING:
+    # Loaded only where an ACME server is talked to: see `issuers/acme.py`.
+    from certwright.acme.protocol.client import Registry
 
 GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
 """The data of the Secret of that name, from the namespace where this issuer's Secrets lie; None: no such
@@ -27,7 +32,8 @@ Secret."""
 class IssuerView:
     """An Issuer or ClusterIssuer as its implementation sees it.
 
-    `resource_version` and `uid` identify this state of it, for caches of parsed keys.
+    `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is what was
+    written down of its ACME account, `ready_at` the generation at which it was last found able to sign.
     """
 
     kind: str
@@ -37,6 +43,26 @@ class IssuerView:
     generation: int
     resource_version: str
     spec: IssuerSpec
+    account: IssuerACMEStatus | None = None
+    ready_at: int | None = None
+
+
+CreateSecret = Callable[[str, Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]
+"""Makes a Secret of that name where this issuer's Secrets lie, and returns its data; where there is one by
+now, that one's."""
+
+EnsureOrder = Callable[[CertificateRequest, OrderSpec], Awaitable[Order]]
+"""The Order of that request: made where there is none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeTools:
+    """What the ACME issuer may use besides. `registry` gives the clients of this process; it is a function
+    because it loads what speaks HTTP."""
+
+    registry: Callable[[], Registry]
+    create_secret: CreateSecret
+    ensure_order: EnsureOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +72,7 @@ class Tools:
     get_secret: GetSecret
     workshop: Workshop
     now: Callable[[], datetime]
+    acme: AcmeTools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +85,8 @@ class Checked:
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
+    account: IssuerACMEStatus | None = None
+    """What is to be written down of the ACME account; None leaves what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +117,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not yet. `secrets` names Secrets whose appearance or change may help."""
+    """Not yet. `secrets` names Secrets whose appearance or change may help. `is_told` False: all goes as it
+    should, and is shown elsewhere (by an Order); not worth a write."""
 
     reason: str
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
+    is_told: bool = field(default=True, kw_only=True)
 
 
 Outcome = Signed | Failed | Pending

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from certwright.issuers.acme import ACME
 from certwright.issuers.ca import CA
 from certwright.issuers.contract import Checked, Issuer, IssuerView, Outcome, Pending, SigningRequest, Tools
 from certwright.issuers.selfsigned import SelfSigned
@@ -48,7 +49,7 @@ class NotSupported:
 
 
 ISSUERS: Mapping[str, Issuer] = {
-    "acme": NotSupported("acme"),
+    "acme": ACME(),
     "ca": CA(),
     "vault": NotSupported("vault"),
     "selfSigned": SelfSigned(),

@@ -6,7 +6,7 @@ Source: cert-manager `pkg/apis/acme/v1/types_challenge.go`; field texts are ours
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import field
 
@@ -14,9 +14,7 @@ from certwright.resources.docs import doc
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectMeta, Struct
 from certwright.resources.reasons import FINAL_STATES, STATES
-from certwright.resources.solver import Solver
-
-CHALLENGE_TYPES: Final = ("HTTP-01", "DNS-01")
+from certwright.resources.solver import CHALLENGE_TYPES, Solver
 
 
 class ChallengeSpec(Struct, frozen=True, kw_only=True):
@@ -28,7 +26,7 @@ class ChallengeSpec(Struct, frozen=True, kw_only=True):
     )
     dns_name: Annotated[str, doc("The name or address to be proven, without the `*.` of a wildcard.")]
     wildcard: Annotated[bool, doc("Whether it is proven for the wildcard name.")] = False
-    type: Annotated[str, doc("HTTP-01 or DNS-01.", enum=CHALLENGE_TYPES)]
+    type: Annotated[str, doc("HTTP-01, DNS-01 or TLS-ALPN-01.", enum=CHALLENGE_TYPES)]
     token: Annotated[str, doc("Token of the challenge.")]
     key: Annotated[
         str, doc("What is to be shown: the key authorization (HTTP-01) or the digest of it (DNS-01).")

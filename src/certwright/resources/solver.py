@@ -1,4 +1,4 @@
-"""How an ACME challenge is answered: HTTP-01 and DNS-01 solvers, and the DNS providers.
+"""How an ACME challenge is answered: by HTTP, DNS, TLS or a program; and the DNS providers.
 
 Source: cert-manager `pkg/apis/acme/v1/types_issuer.go`; field texts are ours.
 """
@@ -23,6 +23,7 @@ AZURE_ENVIRONMENTS: Final = (
 )
 AZURE_ZONE_TYPES: Final = ("AzurePublicZone", "AzurePrivateZone")
 CNAME_STRATEGIES: Final = ("None", "Follow")
+CHALLENGE_TYPES: Final = ("HTTP-01", "DNS-01", "TLS-ALPN-01")
 TSIG_ALGORITHMS: Final = ("HMACMD5", "HMACSHA1", "HMACSHA256", "HMACSHA512")
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -103,13 +104,42 @@ class HTTP01Gateway(Struct, frozen=True, kw_only=True):
     pod_template: Annotated[SolverPodTemplate | None, doc("Changes to the solver's pod.")] = None
 
 
+class HTTP01WebRoot(Struct, frozen=True, kw_only=True):
+    """HTTP-01 by a web server that serves files. Not in cert-manager."""
+
+    path: Annotated[str, doc("Directory that the web server serves at `/`.", minLength=1)]
+
+
 class HTTP01Solver(Struct, frozen=True, kw_only=True):
-    """Answers HTTP-01 challenges: the token is served at a well-known path on port 80."""
+    """Answers HTTP-01 challenges: the token is served at a well-known path on port 80.
+
+    Outside a Kubernetes cluster `ingress` and `gatewayHTTPRoute` both mean the listener of certwright itself.
+    """
 
     ingress: Annotated[HTTP01Ingress | None, doc("By a pod behind an Ingress.")] = None
     gateway_http_route: Annotated[HTTP01Gateway | None, doc("By a pod behind a Gateway.")] = field(
         default=None, name="gatewayHTTPRoute"
     )
+    webroot: Annotated[
+        HTTP01WebRoot | None, doc("By files that a web server of yours serves. Not in cert-manager.")
+    ] = None
+
+
+class TLSALPN01Solver(Struct, frozen=True, kw_only=True):
+    """Answers TLS-ALPN-01 challenges (RFC 8737) by certwright's own listener. Not in cert-manager."""
+
+
+class ExecSolver(Struct, frozen=True, kw_only=True):
+    """Answers challenges by a program of yours. Not in cert-manager."""
+
+    command: Annotated[
+        tuple[str, ...],
+        doc("The program and its first arguments; `present` or `cleanup` is added.", minItems=1),
+    ]
+    type: Annotated[
+        str,
+        doc("Type of the challenges: DNS-01 (the default), HTTP-01 or TLS-ALPN-01.", enum=CHALLENGE_TYPES),
+    ] = ""
 
 
 class AkamaiDNS(Struct, frozen=True, kw_only=True):
@@ -279,7 +309,7 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
 
 
 class Solver(Struct, frozen=True, kw_only=True):
-    """Answers challenges for the names that it is for. Exactly one of http01 and dns01."""
+    """Answers challenges for the names that it is for. Exactly one of http01, dns01, tlsALPN01 and exec."""
 
     selector: Annotated[
         Selector | None, doc("Which certificates and names the solver is for; all when it is left out.")
@@ -290,3 +320,18 @@ class Solver(Struct, frozen=True, kw_only=True):
     ] = None
     http01: Annotated[HTTP01Solver | None, doc("By HTTP.")] = None
     dns01: Annotated[DNS01Solver | None, doc("By DNS.")] = None
+    tls_alpn01: Annotated[TLSALPN01Solver | None, doc("By TLS. Not in cert-manager.")] = field(
+        default=None, name="tlsALPN01"
+    )
+    exec: Annotated[ExecSolver | None, doc("By a program of yours. Not in cert-manager.")] = None
+
+    @property
+    def challenge_type(self) -> str:
+        """The type of challenge that it answers, as in `spec.type` of a Challenge; empty for none."""
+        if self.http01 is not None:
+            return "HTTP-01"
+        if self.dns01 is not None:
+            return "DNS-01"
+        if self.tls_alpn01 is not None:
+            return "TLS-ALPN-01"
+        return (self.exec.type or "DNS-01") if self.exec is not None else ""

@@ -51,9 +51,11 @@ _PROVIDERS: Final = {
 def validate_solver(solver: Solver, path: str) -> list[FieldError]:
     """Everything that is wrong with the solver at `path`."""
     errors: list[FieldError] = []
-    if (solver.http01 is None) == (solver.dns01 is None):
-        make = required if solver.http01 is None else forbidden
-        errors.append(make(path, "give exactly one of http01 and dns01"))
+    ways = (solver.http01, solver.dns01, solver.tls_alpn01, solver.exec)
+    count = sum(way is not None for way in ways)
+    if count != 1:
+        make = required if count == 0 else forbidden
+        errors.append(make(path, "give exactly one of http01, dns01, tlsALPN01 and exec"))
     wait = f"{path}.waitInsteadOfSelfCheck"
     errors += checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
     if solver.selector is not None:
@@ -67,12 +69,14 @@ def validate_solver(solver: Solver, path: str) -> list[FieldError]:
 
 def _http01(solver: HTTP01Solver, path: str) -> list[FieldError]:
     ingress, gateway = solver.ingress, solver.gateway_http_route
-    if (ingress is None) == (gateway is None):
-        make = required if ingress is None else forbidden
-        return [make(path, "give exactly one of ingress and gatewayHTTPRoute")]
+    count = sum(way is not None for way in (ingress, gateway, solver.webroot))
+    if count != 1:
+        make = required if count == 0 else forbidden
+        return [make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")]
     if ingress is not None:
         return _ingress(ingress, f"{path}.ingress")
-    assert gateway is not None
+    if gateway is None:
+        return []
     here = f"{path}.gatewayHTTPRoute"
     return _service_type(gateway.service_type, here) + check_labels(gateway.labels, f"{here}.labels")
 

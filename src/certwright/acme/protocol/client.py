@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
 from certwright.acme.protocol.directory import Directory, fetch_directory
+from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response
@@ -56,6 +57,8 @@ class AcmeClient:
         self.directory_url = directory_url
         self.key = key
         self.kid = ""
+        self.is_lost = False
+        """Whether the server has said that it does not know the account (any more)."""
         self.calls: Counter[Action] = Counter()
         self._transport = transport
         self._now = now
@@ -84,6 +87,9 @@ class AcmeClient:
         session = Session(await self.directory(), self.key, self.kid, self._nonces)
         try:
             return await self.drive(flow(session, *args, **kwargs))
+        except AccountTrouble as error:
+            self.is_lost = self.is_lost or error.problem.name == "accountDoesNotExist"
+            raise
         finally:
             self.kid, self.key = session.kid or self.kid, session.key
 

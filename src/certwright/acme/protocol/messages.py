@@ -26,6 +26,7 @@ class Action(StrEnum):
     KEY_CHANGE = "keyChange"
     NEW_ORDER = "newOrder"
     ORDER = "order"
+    ORDERS = "orders"
     AUTHORIZATION = "authorization"
     CHALLENGE = "challenge"
     FINALIZE = "finalize"

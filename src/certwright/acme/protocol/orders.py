@@ -13,6 +13,8 @@ from certwright.acme.protocol.jws import b64url
 from certwright.acme.protocol.messages import Action, Flow, Response
 from certwright.acme.protocol.problem import Identifier, Problem, problem_of
 
+_MOST_PAGES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -56,6 +58,21 @@ def fetch_order(session: Session, url: str) -> Flow[Order]:
     """The order as it is now."""
     response = yield from post(session, Action.ORDER, url)
     return _read(url, response)
+
+
+def list_orders(session: Session) -> Flow[tuple[str, ...]]:
+    """The URLs of the account's orders, where the server tells them (§7.1.2.1; many do not: then none). At
+    most the first pages: what is looked for is new, and servers list pending orders."""
+    response = yield from post(session, Action.ACCOUNT, session.kid)
+    url = reading.text(reading.read_object(response, "an account"), "orders")
+    found: list[str] = []
+    for _ in range(_MOST_PAGES):
+        if not url:
+            break
+        response = yield from post(session, Action.ORDERS, url)
+        found += reading.texts(reading.read_object(response, "a list of orders"), "orders")
+        url = next(iter(response.links("next")), "")
+    return tuple(found)
 
 
 def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:

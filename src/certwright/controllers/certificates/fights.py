@@ -23,7 +23,6 @@ from certwright.controllers.certificates.ownership import Part, others_that_set
 from certwright.controllers.certificates.rules import Backoff, Rule, Verdict
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.resources import conditions, names, reasons
-from certwright.resources.meta import ObjectKey
 
 _BROKEN: tuple[Rule, ...] = (
     rules.secret_does_not_exist,
@@ -94,7 +93,7 @@ class Fights:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        self._histories: dict[ObjectKey, _History] = {}
+        self._histories: dict[str, _History] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Begin a wait, or end one that has become needless."""
@@ -133,13 +132,13 @@ class Fights:
         draft.tell("Warning", reason, message)
 
     def _history_of(self, snapshot: Snapshot) -> _History:
-        key = snapshot.certificate.metadata.key
-        if key not in self._histories and len(self._histories) >= _REMEMBERED:
+        uid = snapshot.certificate.metadata.uid
+        if uid not in self._histories and len(self._histories) >= _REMEMBERED:
             old = snapshot.now - _QUIET
             self._histories = {
                 k: h for k, h in self._histories.items() if h.last is not None and h.last > old
             }
-        return self._histories.setdefault(key, _History())
+        return self._histories.setdefault(uid, _History())
 
 
 def _waits_for_deletions(snapshot: Snapshot) -> bool:

@@ -32,11 +32,11 @@ from certwright.kit.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.core import Secret
-from certwright.resources.errors import Forbidden, Invalid
-from certwright.resources.meta import ObjectKey
+from certwright.resources.errors import ApiError, Forbidden, Invalid
 
 CONFLICT: Final = "SecretConflict"
-_OUR_REASONS = frozenset({CONFLICT, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
+REFUSED: Final = "SecretRefused"
+_OUR_REASONS = frozenset({CONFLICT, REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
 
 # A Secret that lacks one of these is to be issued again, or is not ours.
 _MUST_HOLD: tuple[Rule, ...] = (
@@ -90,8 +90,8 @@ class Upkeep:
 
     def __init__(self, *, owns_secrets: bool = False) -> None:
         self._owns_secrets = owns_secrets
-        self._sound: Lru[ObjectKey, _Judged] = Lru(_REMEMBERED)
-        self._repairs: dict[ObjectKey, _Repairs] = {}
+        self._sound: Lru[str, _Judged] = Lru(_REMEMBERED)
+        self._repairs: dict[str, _Repairs] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Say what keeps the Secret from being as wanted; a failed issuance is the greater trouble, and its
@@ -99,7 +99,7 @@ class Upkeep:
         held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
         if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
             return
-        if held is not None and held.reason == CONFLICT:
+        if held is not None and held.reason in (CONFLICT, REFUSED):
             self._remember(Verdict(held.reason, held.message), snapshot)
         problem = self._problem(snapshot)
         if problem is None:
@@ -115,13 +115,13 @@ class Upkeep:
         secret = snapshot.secret
         if snapshot.is_issuing or secret is None:
             return False
-        key, judged = snapshot.certificate.metadata.key, _judged(snapshot, secret)
-        if self._sound.get(key) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
+        uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
+        if self._sound.get(uid) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
             return False
         content = await self._content(snapshot, secret, judged.ca_pem, hands)
         if not (differing := differences(secret, content)):
-            self._sound.put(key, judged)
-            if (found := self._repairs.get(key)) is not None:
+            self._sound.put(uid, judged)
+            if (found := self._repairs.get(uid)) is not None:
                 found.is_sound = True
             return False
         repairs = self._repairs_of(snapshot)
@@ -130,39 +130,42 @@ class Upkeep:
             return _take_note(repairs, snapshot, secret, differing)
         try:
             await hands.apply_secret(snapshot.certificate, secret, content)
-        except (Invalid, Forbidden):
+        except (Invalid, Forbidden) as refused:
+            self._count(repairs, snapshot, at_least=_FREE_REPAIRS)
+            repairs.problem = Verdict(REFUSED, _refusal(snapshot, refused))
+        else:
             self._count(repairs, snapshot)
-            raise
-        self._count(repairs, snapshot)
+            if repairs.problem is not None and repairs.problem.reason == REFUSED:
+                repairs.problem = None
         return True
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the next try may be made, or the trouble is over."""
-        repairs = self._repairs.get(snapshot.certificate.metadata.key)
+        repairs = self._repairs.get(snapshot.certificate.metadata.uid)
         if repairs is None or repairs.problem is None or repairs.next_at <= snapshot.now:
             return None
         return repairs.next_at
 
     def _problem(self, snapshot: Snapshot) -> Verdict | None:
-        spec, key = snapshot.certificate.spec, snapshot.certificate.metadata.key
+        spec, uid = snapshot.certificate.spec, snapshot.certificate.metadata.uid
         if spec.keystores is not None and rules.first(_MUST_HOLD, snapshot) is None:
             for blocked in keystores.wanted(spec, snapshot.passwords).missing.values():
                 return Verdict(blocked.reason, blocked.message)
-        repairs = self._repairs.get(key)
+        repairs = self._repairs.get(uid)
         if repairs is None or repairs.problem is None:
             return None
         if snapshot.now < repairs.next_at or not repairs.is_sound:
             return repairs.problem
         # The time for another try has come, and none is needed.
-        del self._repairs[key]
+        del self._repairs[uid]
         return None
 
     def _remember(self, problem: Verdict, snapshot: Snapshot) -> None:
         """After a restart, go on with a conflict that only the status knows of."""
-        if snapshot.certificate.metadata.key not in self._repairs:
+        if snapshot.certificate.metadata.uid not in self._repairs:
             repairs = self._repairs_of(snapshot)
             repairs.count, repairs.problem = _FREE_REPAIRS, problem
-            self._repairs[snapshot.certificate.metadata.key] = repairs
+            self._repairs[snapshot.certificate.metadata.uid] = repairs
 
     async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
         certificate, held = snapshot.certificate, target.held_pair(secret)
@@ -180,19 +183,19 @@ class Upkeep:
     def _repairs_of(self, snapshot: Snapshot) -> _Repairs:
         meta, status = snapshot.certificate.metadata, snapshot.certificate.status
         of = (meta.generation, status.revision or 0)
-        found = self._repairs.get(meta.key)
+        found = self._repairs.get(meta.uid)
         if found is None or found.of != of or snapshot.now - found.last > _QUIET:
             found = _Repairs(of, snapshot.now)
         return found
 
-    def _count(self, repairs: _Repairs, snapshot: Snapshot) -> None:
+    def _count(self, repairs: _Repairs, snapshot: Snapshot, *, at_least: int = 0) -> None:
         if len(self._repairs) >= _REMEMBERED:
             # Most of them were single repairs, and of Certificates that may be gone.
             old = snapshot.now - _QUIET
-            self._repairs = {key: one for key, one in self._repairs.items() if one.last > old}
-        repairs.count += 1
+            self._repairs = {uid: one for uid, one in self._repairs.items() if one.last > old}
+        repairs.count = max(repairs.count + 1, at_least)
         repairs.last = snapshot.now
-        self._repairs[snapshot.certificate.metadata.key] = repairs
+        self._repairs[snapshot.certificate.metadata.uid] = repairs
 
 
 def differences(secret: Secret, content: Content) -> Parts:
@@ -255,8 +258,15 @@ def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
     )
 
 
+def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
+    name = snapshot.certificate.spec.secret_name
+    return f'Secret "{name}" cannot be brought to what this Certificate wants: {refused.message}'
+
+
 def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
     """Have `decide` say in another round who changes what; whether that is news."""
+    if repairs.problem is not None and repairs.problem.reason == REFUSED:
+        return False
     who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "somebody"
     what = ", ".join(sorted(str(part) for part in differing))
     problem = Verdict(

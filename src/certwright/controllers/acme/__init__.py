@@ -1,0 +1,13 @@
+"""Orders and Challenges: what an ACME certificate waits for, as objects that can be read.
+
+| module | wakes on | writes | next |
+|---|---|---|---|
+| orders | Order, its Challenges, its issuer, time | Challenges; Order.status | signing |
+| challenges | Challenge, a check that has ended, a free slot, time | Challenge.status | orders |
+
+May import:   engine, issuers, acme, client, resources, pki, kit
+Never holds:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
+Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
+              naming; challenges, slots (who may be proven now), checks (is the proof seen?), solving (the
+              solver of a spec), clients (of this process)
+"""

@@ -1,0 +1,411 @@
+"""Prove one name: show the proof, see it ourselves, tell the CA, wait for its verdict, take the proof away.
+
+Wakes on:  Challenge; a look that has ended; a slot that has become free; its issuer; Secrets of its solver
+Reads:     Challenge, issuer
+Writes:    Challenge.status: presented, processing, reason, state; the finalizer
+Next:      orders
+
+What lasts less than a second is not written down in between: a name that is proven at once costs one write.
+
+Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmechallenges/sync.go`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from certwright.client.informer import Informer
+from certwright.client.rest import Client
+from certwright.controllers.acme.checks import Checks
+from certwright.controllers.acme.orders import Wait, Way
+from certwright.controllers.acme.slots import Slots, Wanted
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Result
+from certwright.engine.recorder import Recorder
+from certwright.kit.backoff import doubled
+from certwright.kit.durations import parse_duration
+from certwright.resources import names
+from certwright.resources.challenge import Challenge
+from certwright.resources.errors import NotFound
+from certwright.resources.meta import ObjectKey, controller_of
+from certwright.resources.table import CHALLENGES
+
+if TYPE_CHECKING:
+    # Loaded with the first Challenge: see `_started`.
+    from certwright.acme.protocol.authorizations import Authorization
+    from certwright.acme.protocol.errors import AcmeError
+    from certwright.acme.solvers.contract import NotYet, Ready, Task
+    from certwright.controllers.acme.solving import Means
+
+VALID = "Successfully authorized domain"
+_FIRST_LOOK = timedelta(seconds=0.25)
+_FIRST_POLL = timedelta(seconds=0.1)
+_LONGEST_POLL = timedelta(seconds=10)
+_LONGEST_WAIT = timedelta(minutes=5)
+# A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
+_ASK_THE_SERVER = timedelta(hours=6)
+# From the third look at the server on, the waiting is worth being told.
+_POLLS_UNTOLD = 3
+
+_log = logging.getLogger(__name__)
+
+FindWay = Callable[[Challenge], Awaitable[Way | Wait]]
+FindMeans = Callable[[Challenge], Awaitable["Means"]]
+"""Raises `SolverError` where the challenge cannot be answered."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What has been done for one challenge in this process; after a restart it is done again."""
+
+    uid: str
+    task: Task
+    means: Means = field(repr=False)
+    presented_at: datetime | None = None
+    looks: int = 0
+    look_at: datetime | None = None
+    is_seen: bool = False
+    is_accepted: bool = False
+    polls: int = 0
+    poll_at: datetime | None = None
+    asked_at: datetime | None = None
+
+
+class ChallengeReconciler:
+    """At once, `most` challenges are with the CA and `looks` are looked for. `check_period` is the longest
+    wait between two looks at a name that is young.
+    """
+
+    def __init__(
+        self,
+        *,
+        challenges: Informer[Challenge],
+        find_way: FindWay,
+        find_means: FindMeans,
+        wake: Callable[[ObjectKey], None],
+        status: StatusWriter[Challenge],
+        client: Client,
+        recorder: Recorder,
+        now: Callable[[], datetime],
+        most: int = 60,
+        looks: int = 200,
+        check_period: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self._challenges = challenges
+        self._find_way = find_way
+        self._find_means = find_means
+        self._status = status
+        self._client = client
+        self._recorder = recorder
+        self._now = now
+        self._check_period = check_period
+        self._work: dict[ObjectKey, _Work] = {}
+        self._failures: dict[ObjectKey, int] = {}
+
+        def granted(key: Hashable) -> None:
+            assert isinstance(key, ObjectKey)
+            wake(key)
+
+        self.slots = Slots(most, granted)
+        self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(looks, wake)
+
+    async def close(self) -> None:
+        """End all looks."""
+        await self.checks.close()
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One step. Raises what writes to the API raise."""
+        challenge = self._challenges.cache.get(key)
+        work = self._work.get(key)
+        if work is not None and (challenge is None or challenge.metadata.uid != work.uid):
+            await self._drop(key, work)
+        if challenge is None:
+            return Result()
+        if challenge.metadata.deletion_timestamp is not None:
+            return await self._end(challenge)
+        if challenge.status.is_final:
+            return await self._tidy(challenge)
+        way = await self._find_way(challenge)
+        if isinstance(way, Wait):
+            self._release(key)
+            return await self._wait(challenge, way.why, way.until)
+        return await self._go(challenge, way)
+
+    async def _go(self, challenge: Challenge, way: Way) -> Result:
+        from certwright.acme.protocol.errors import AcmeError  # see `_started`
+        from certwright.acme.solvers.contract import SolverError
+
+        key = challenge.metadata.key
+        try:
+            result = await self._advance(challenge, await self._started(challenge), way)
+        except SolverError as error:
+            self._release(key)
+            if (work := self._work.get(key)) is not None and work.presented_at is None:
+                # Another Secret, or another listener, may help: look for the means again.
+                del self._work[key]
+            told = f"Error presenting challenge: {error}"
+            if challenge.status.reason != told:
+                self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", told)
+            return await self._wait(challenge, told, self._later(key))
+        except AcmeError as error:
+            return await self._take(challenge, error)
+        self._failures.pop(key, None)
+        return result
+
+    async def _started(self, challenge: Challenge) -> _Work:
+        """What is known of the challenge; in the beginning nothing is, also after a restart."""
+        from certwright.controllers.acme import solving
+
+        key = challenge.metadata.key
+        work = self._work.get(key)
+        if work is None:
+            means = await self._find_means(challenge)
+            work = _Work(challenge.metadata.uid, solving.task_of(challenge), means)
+            self._work[key] = work
+        return work
+
+    async def _advance(self, challenge: Challenge, work: _Work, way: Way) -> Result:
+        if work.asked_at is None and (challenge.status.processing or challenge.status.presented):
+            # The process before this one may have gone on further than was written down.
+            found = await self._ask(challenge, work, way)
+            if found.status != "pending":
+                return await self._verdict(challenge, work, found)
+        if work.presented_at is None:
+            await work.means.solver.present(work.task)
+            work.presented_at = challenge.status.presented_at or self._now()
+        if not work.is_seen and (waiting := await self._look(challenge, work, way)) is not None:
+            return waiting
+        if not self.slots.take(_wanted(challenge)):
+            return Result()
+        if not work.is_accepted:
+            return await self._accept(challenge, work, way)
+        if work.poll_at is not None and self._now() < work.poll_at:
+            return Result(wake_at=work.poll_at)
+        found = await self._ask(challenge, work, way)
+        if found.status == "pending" or found.status == "processing":
+            return await self._poll_again(challenge, work, found.retry_after)
+        return await self._verdict(challenge, work, found)
+
+    async def _look(self, challenge: Challenge, work: _Work, way: Way) -> Result | None:
+        """None once the proof is seen, or is not to be looked for any longer."""
+        from certwright.acme.solvers.contract import Ready
+
+        key = challenge.metadata.key
+        patience = challenge.spec.solver.wait_instead_of_self_check
+        if patience is not None or work.means.check is None:
+            return await self._be_patient(challenge, work, patience or "0s")
+        result = self.checks.take(key)
+        if isinstance(result, Ready):
+            work.is_seen = True
+            return None
+        if result is not None:
+            return await self._look_later(challenge, work, way, result)
+        if work.look_at is not None and self._now() < work.look_at:
+            return Result(wake_at=work.look_at)
+        check, task = work.means.check, work.task
+        self.checks.start(key, lambda: check.check(task), attempt=work.looks)
+        return Result()
+
+    async def _be_patient(self, challenge: Challenge, work: _Work, patience: str) -> Result | None:
+        assert work.presented_at is not None
+        until = work.presented_at + parse_duration(patience)
+        if self._now() >= until:
+            work.is_seen = True
+            return None
+        reason = f"Waiting until {until:%Y-%m-%dT%H:%M:%SZ} before the CA is told (waitInsteadOfSelfCheck)"
+        return await self._wait(challenge, reason, until)
+
+    async def _look_later(self, challenge: Challenge, work: _Work, way: Way, found: NotYet) -> Result:
+        work.looks += 1
+        assert work.presented_at is not None
+        age = self._now() - work.presented_at
+        # A name that is not seen after an hour will not be seen in the next ten seconds either.
+        period = max(self._check_period, min(age / 30, _LONGEST_WAIT))
+        delay = max(doubled(_FIRST_LOOK, work.looks, cap=period), found.not_before)
+        work.look_at = self._now() + delay
+        asked = work.asked_at or work.presented_at
+        if self._now() - asked > _ASK_THE_SERVER:
+            seen = await self._ask(challenge, work, way)
+            if seen.status != "pending":
+                return await self._verdict(challenge, work, seen)
+        reason = f"Waiting for {challenge.spec.type} challenge propagation: {found.reason}"
+        return await self._wait(challenge, reason, work.look_at)
+
+    async def _accept(self, challenge: Challenge, work: _Work, way: Way) -> Result:
+        from certwright.acme.protocol import authorizations
+        from certwright.acme.protocol.errors import Refused
+        from certwright.acme.protocol.problem import Reaction
+
+        retry_after: datetime | None = None
+        try:
+            await way.client.run(authorizations.accept_challenge, challenge.spec.url)
+        except Refused as error:
+            if error.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
+                raise
+            # Told before a crash, or proven by another challenge meanwhile: the authorization says which.
+            found = await self._ask(challenge, work, way)
+            if found.status != "pending":
+                return await self._verdict(challenge, work, found)
+            raise
+        work.is_accepted = True
+        return await self._poll_again(challenge, work, retry_after)
+
+    async def _poll_again(self, challenge: Challenge, work: _Work, retry_after: datetime | None) -> Result:
+        work.polls += 1
+        delay = doubled(_FIRST_POLL, work.polls, cap=_LONGEST_POLL)
+        work.poll_at = max(self._now() + delay, retry_after or self._now())
+        if work.polls < _POLLS_UNTOLD:
+            return Result(wake_at=work.poll_at)
+        reason = "Waiting for the CA's verdict"
+        return await self._wait(challenge, reason, work.poll_at, processing=True)
+
+    async def _ask(self, challenge: Challenge, work: _Work, way: Way) -> Authorization:
+        from certwright.acme.protocol import authorizations
+
+        work.asked_at = self._now()
+        url = challenge.spec.authorization_url
+        return await way.client.run(authorizations.fetch_authorization, url)
+
+    async def _verdict(self, challenge: Challenge, work: _Work, found: Authorization) -> Result:
+        """The CA has spoken. The proof is taken away first: a final state means that nothing is left."""
+        state = found.status if found.status in ("valid", "invalid", "expired") else "errored"
+        if state == "valid":
+            reason = VALID
+        elif found.error is not None:
+            reason = f"Error accepting authorization: {found.error.sentence}"
+        else:
+            reason = f"the authorization is {found.status}"
+        shown = not await self._clean_up(challenge, work)
+        await self._write(challenge, state=state, reason=reason, processing=False, presented=shown)
+        self._release(challenge.metadata.key)
+        if state != "valid":
+            self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", reason)
+        if shown:
+            return Result(wake_at=self._later(challenge.metadata.key))
+        self._work.pop(challenge.metadata.key, None)
+        return Result()
+
+    async def _take(self, challenge: Challenge, error: AcmeError) -> Result:
+        from certwright.acme.protocol.errors import Refused
+        from certwright.acme.protocol.problem import Reaction
+
+        key = challenge.metadata.key
+        self._release(key)
+        waits = not isinstance(error, Refused) or error.reaction in (Reaction.WAIT, Reaction.ACCOUNT)
+        if not waits:
+            work = self._work.get(key)
+            shown = work is not None and not await self._clean_up(challenge, work)
+            await self._write(
+                challenge, state="errored", reason=str(error), processing=False, presented=shown
+            )
+            self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", str(error))
+            return Result(wake_at=self._later(key) if shown else None)
+        until = self._later(key)
+        if isinstance(error, Refused) and error.retry_after is not None:
+            until = max(error.retry_after, self._now() + timedelta(seconds=1))
+        return await self._wait(challenge, str(error), until)
+
+    async def _tidy(self, challenge: Challenge) -> Result:
+        """A final challenge whose proof is still shown."""
+        key = challenge.metadata.key
+        self._release(key)
+        if not challenge.status.presented:
+            self._work.pop(key, None)
+            return Result()
+        if not await self._clean_up(challenge, self._work.get(key)):
+            return Result(wake_at=self._later(key))
+        await self._write(challenge, presented=False, processing=False)
+        self._work.pop(key, None)
+        return Result()
+
+    async def _end(self, challenge: Challenge) -> Result:
+        """The Challenge is being deleted, and our finalizer holds it until the proof is away."""
+        key, meta = challenge.metadata.key, challenge.metadata
+        self._release(key)
+        ours = {names.ACME_FINALIZER, names.ACME_FINALIZER_LEGACY}
+        if not ours & set(meta.finalizers):
+            return Result()
+        work = self._work.get(key)
+        if (challenge.status.presented or not challenge.status.is_final) and not await self._clean_up(
+            challenge, work
+        ):
+            return Result(wake_at=self._later(key))
+        left = [one for one in meta.finalizers if one not in ours]
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
+        try:
+            self._challenges.put(await self._client.patch(CHALLENGES, meta.name, meta.namespace, patch))
+        except NotFound:
+            pass
+        self._work.pop(key, None)
+        return Result()
+
+    async def _clean_up(self, challenge: Challenge, work: _Work | None) -> bool:
+        """Take the proof away; whether that has been done. What goes wrong is told, and tried again."""
+        from certwright.acme.solvers.contract import SolverError
+
+        try:
+            work = work or await self._started(challenge)
+            await work.means.solver.clean_up(work.task)
+        except SolverError as error:
+            self._recorder.event(
+                CHALLENGES, challenge, "Warning", "CleanUpError", f"Error cleaning up challenge: {error}"
+            )
+            return False
+        return True
+
+    async def _drop(self, key: ObjectKey, work: _Work) -> None:
+        """Gone without our having been asked: what only this process shows is taken away."""
+        from certwright.acme.solvers.contract import SolverError
+
+        self._work.pop(key, None)
+        self._release(key)
+        try:
+            await work.means.solver.clean_up(work.task)
+        except SolverError as error:
+            _log.warning("%s: the proof could not be taken away: %s", key, error)
+
+    def _release(self, key: ObjectKey) -> None:
+        self.slots.release(key)
+        self.checks.forget(key)
+
+    def _later(self, key: ObjectKey) -> datetime:
+        count = self._failures.get(key, 0) + 1
+        self._failures[key] = count
+        return self._now() + doubled(timedelta(seconds=1), count, cap=_LONGEST_WAIT)
+
+    async def _wait(
+        self, challenge: Challenge, reason: str, until: datetime | None, *, processing: bool = False
+    ) -> Result:
+        work = self._work.get(challenge.metadata.key)
+        shown_at = work.presented_at if work is not None else None
+        at = shown_at.replace(microsecond=0) if shown_at is not None else challenge.status.presented_at
+        shown = shown_at is not None or challenge.status.presented
+        await self._write(challenge, reason=reason, processing=processing, presented=shown, presented_at=at)
+        return Result(wake_at=until)
+
+    async def _write(self, challenge: Challenge, **changes: Any) -> None:
+        changed = msgspec.structs.replace(challenge.status, **changes)
+        try:
+            await self._status.commit(
+                CHALLENGES, challenge, msgspec.structs.replace(challenge, status=changed)
+            )
+        except NotFound:
+            return
+
+
+def _wanted(challenge: Challenge) -> Wanted:
+    meta, spec = challenge.metadata, challenge.spec
+    reference = spec.issuer_ref
+    owner = controller_of(meta)
+    return Wanted(
+        key=meta.key,
+        issuer=f"{reference.kind_or_default}/{meta.namespace}/{reference.name}",
+        order=owner.uid if owner is not None else meta.uid,
+        subject=(spec.dns_name, spec.type),
+    )

@@ -1,0 +1,112 @@
+"""Looking whether proofs are seen: many at once, and dead names never before live ones.
+
+A look at a name that does not answer takes its whole timeout. So looks are no part of a reconcile, they have
+workers of their own; and who has been looked at less often goes first: a name that has never been looked at
+waits for nobody who failed before, and of those the newest and the oldest take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look(Generic[K, T]):
+    key: K
+    look: Callable[[], Awaitable[T]]
+
+
+class Checks(Generic[K, T]):
+    """At most `most` looks at once. `done` is called with the key when a look has ended; its result waits in
+    `take`."""
+
+    def __init__(self, most: int, done: Callable[[K], None]) -> None:
+        self._most = most
+        self._done = done
+        self._queues: dict[int, deque[_Look[K, T]]] = {}
+        self._pending: set[K] = set()
+        self._results: dict[K, T] = {}
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._newest = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is looking."""
+        return not self._running and not self._pending
+
+    def is_looking(self, key: K) -> bool:
+        """Whether a look for the key is under way or waits."""
+        return key in self._pending or key in self._running
+
+    def start(self, key: K, look: Callable[[], Awaitable[T]], *, attempt: int) -> None:
+        """Have a look, unless one for this key is under way. `attempt` counts from 0."""
+        if self.is_looking(key):
+            return
+        self._results.pop(key, None)
+        self._pending.add(key)
+        self._queues.setdefault(attempt, deque()).append(_Look(key, look))
+        self._fill()
+
+    def take(self, key: K) -> T | None:
+        """The result of a look that has ended, once."""
+        return self._results.pop(key, None)
+
+    def forget(self, key: K) -> None:
+        """Nobody wants to know any more."""
+        self._pending.discard(key)
+        self._results.pop(key, None)
+        if (task := self._running.pop(key, None)) is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End all looks."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._running.clear()
+        self._pending.clear()
+        self._queues.clear()
+
+    def _fill(self) -> None:
+        while len(self._running) < self._most and (look := self._next()) is not None:
+            self._pending.discard(look.key)
+            task = asyncio.get_running_loop().create_task(self._run(look), name=f"look for {look.key}")
+            self._running[look.key] = task
+
+    def _next(self) -> _Look[K, T] | None:
+        while self._queues:
+            attempt = min(self._queues)
+            queue = self._queues[attempt]
+            self._newest = not self._newest
+            look = queue.pop() if self._newest else queue.popleft()
+            if not queue:
+                del self._queues[attempt]
+            # One that was forgotten while it waited is still in the queue.
+            if look.key in self._pending:
+                return look
+        return None
+
+    async def _run(self, look: _Look[K, T]) -> None:
+        try:
+            self._results[look.key] = await look.look()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            # A check must not raise; one that does must not end looking for good.
+            _log.exception("looking for %s failed", look.key)
+        finally:
+            if self._running.get(look.key) is asyncio.current_task():
+                del self._running[look.key]
+                self._done(look.key)
+                self._fill()

@@ -1,0 +1,50 @@
+"""The ACME clients of this process, made when the first is needed.
+
+What speaks HTTP to an ACME server costs 25 MB: a process without ACME issuers never loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from certwright.acme.protocol.client import Observer, Registry
+    from certwright.acme.protocol.transport import TlsOptions, Transport
+
+
+class AcmeClients:
+    """`observe` hears of every request. `timeout_s` is for one of them."""
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        now: Callable[[], datetime],
+        observe: Observer | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._user_agent = user_agent
+        self._now = now
+        self._observe = observe
+        self._timeout_s = timeout_s
+        self._registry: Registry | None = None
+
+    def registry(self) -> Registry:
+        """The clients, by server, key and trust."""
+        if self._registry is None:
+            from certwright.acme.protocol.client import Registry  # see the module's text
+
+            self._registry = Registry(self._transport, now=self._now, observe=self._observe)
+        return self._registry
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._registry is not None:
+            await self._registry.close()
+
+    def _transport(self, tls: TlsOptions) -> Transport:
+        from certwright.acme.protocol.transport import HttpTransport  # see the module's text
+
+        return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)

@@ -1,0 +1,41 @@
+"""Names of Orders and Challenges: the same for the same content, so that nothing is made twice.
+
+Source: cert-manager `pkg/api/util/names.go` (`ComputeName`), `pkg/controller/acmeorders/util.go`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from certwright.resources.challenge import ChallengeSpec
+from certwright.resources.order import OrderSpec
+
+_OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
+_STEM = 52
+
+
+def fnv32(data: bytes) -> int:
+    """FNV-1, 32 bits (Go's `hash/fnv.New32`)."""
+    value = _OFFSET
+    for byte in data:
+        value = (value * _PRIME) & _MASK ^ byte
+    return value
+
+
+def order_name(request_name: str, spec: OrderSpec) -> str:
+    """The name of the Order for a CertificateRequest: its beginning, and a number made of the spec."""
+    return _name(request_name, _json(spec))
+
+
+def challenge_name(order: str, spec: ChallengeSpec) -> str:
+    """The name of a Challenge of that Order."""
+    return _name(order, _json(spec))
+
+
+def _name(prefix: str, content: bytes) -> str:
+    # A name must not end in a mark; cert-manager cuts so as well.
+    return f"{prefix[:_STEM].rstrip('-.')}-{fnv32(content)}"
+
+
+def _json(spec: OrderSpec | ChallengeSpec) -> bytes:
+    return msgspec.json.encode(spec)

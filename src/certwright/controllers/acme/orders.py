@@ -1,0 +1,331 @@
+"""Bring one Order to its end: placed, proven, finalised, downloaded.
+
+Wakes on:  Order; its Challenges; its issuer; Secrets of the issuer; the moment the server has named
+Reads:     Order, its Challenges, issuer
+Writes:    Challenges; Order.status: url, authorizations, state, reason, certificate
+Next:      challenges, signing
+
+"An order whose state is final is never spoken of to the server again": the design's promise, kept in
+`reconcile`. What the server wants waited for is a wait of the Order, not its failure.
+
+Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmeorders/sync.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from certwright.client.informer import Informer
+from certwright.client.rest import Client
+from certwright.controllers.acme.needed import NoSolver, needed_challenges
+from certwright.engine.commit import StatusWriter
+from certwright.engine.loop import Result
+from certwright.engine.recorder import Recorder
+from certwright.issuers.contract import IssuerView
+from certwright.kit.backoff import doubled
+from certwright.pki.csr import CsrFacts
+from certwright.pki.errors import PkiError
+from certwright.resources.challenge import Challenge
+from certwright.resources.errors import AlreadyExists, NotFound
+from certwright.resources.issuer import ACMEIssuer
+from certwright.resources.meta import ObjectKey
+from certwright.resources.order import Order, OrderStatus
+from certwright.resources.table import CHALLENGES, ORDERS
+
+if TYPE_CHECKING:
+    # What speaks to ACME servers is loaded with the first Order: see `_server`.
+    from certwright.acme.protocol.client import AcmeClient
+    from certwright.acme.protocol.errors import AcmeError
+    from certwright.acme.protocol.orders import Order as ServerOrder
+
+COMPLETE = "Order completed successfully"
+_SHORTEST_WAIT = timedelta(seconds=1)
+_LONGEST_WAIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now. `until` None: until something changes. `why` is a sentence."""
+
+    why: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What an Order goes by: its issuer, and the client of the issuer's account."""
+
+    issuer: IssuerView
+    spec: ACMEIssuer
+    client: AcmeClient
+
+
+FindWay = Callable[[Order], Awaitable[Way | Wait]]
+"""The way of an Order; a `Wait` where its issuer is missing or not ready."""
+
+Admit = Callable[[Order, Way], Wait | None]
+"""Whether the CA's limits allow a new order now; a `Wait` until they do."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is only remembered: lost in a restart, and found out again."""
+
+    failures: int = 0
+    polls: int = 0
+    maybe_placed: bool = False
+
+
+class OrderReconciler:
+    """`challenges_of` gives the Challenges that an Order owns, `is_known` whether an Order with that
+    URL at the server is there.
+    `began_at` is when this process began: what is older may have been placed by the one before."""
+
+    def __init__(
+        self,
+        *,
+        orders: Informer[Order],
+        challenges: Informer[Challenge],
+        challenges_of: Callable[[Order], Iterable[Challenge]],
+        is_known: Callable[[str], bool],
+        find_way: FindWay,
+        admit: Admit,
+        distrust: Callable[[IssuerView], None],
+        status: StatusWriter[Order],
+        client: Client,
+        recorder: Recorder,
+        now: Callable[[], datetime],
+        began_at: datetime,
+    ) -> None:
+        self._orders = orders
+        self._challenges = challenges
+        self._challenges_of = challenges_of
+        self._is_known = is_known
+        self._find_way = find_way
+        self._admit = admit
+        self._distrust = distrust
+        self._status = status
+        self._client = client
+        self._recorder = recorder
+        self._now = now
+        self._began_at = began_at
+        self._memories: dict[str, _Memory] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
+        order = self._orders.cache.get(key)
+        if order is None or order.metadata.deletion_timestamp is not None:
+            return Result()
+        if order.status.is_final:
+            self._memories.pop(order.metadata.uid, None)
+            return await self._tidy(order)
+        way = await self._find_way(order)
+        if isinstance(way, Wait):
+            return await self._wait(order, way)
+        return await self._go(order, way)
+
+    async def _tidy(self, order: Order) -> Result:
+        """After success the Challenges have told all they had to; after a failure they stay to be read."""
+        if order.status.state == "valid":
+            for challenge in self._challenges_of(order):
+                if challenge.metadata.deletion_timestamp is None:
+                    await self._delete(challenge)
+        return Result()
+
+    async def _go(self, order: Order, way: Way) -> Result:
+        from certwright.acme.protocol.errors import AcmeError  # see `Way`
+
+        memory = self._memories.setdefault(order.metadata.uid, _Memory())
+        try:
+            result = await self._advance(order, way, memory)
+        except AcmeError as error:
+            return await self._take(error, self._orders.cache.get(order.metadata.key) or order, way, memory)
+        except PkiError as error:
+            return await self._fail(order, "errored", f"spec.request cannot be used: {error}")
+        memory.failures = 0
+        return result
+
+    async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
+        if not order.status.url:
+            if (wait := self._admit(order, way)) is not None:
+                return await self._wait(order, wait)
+            order = await self._place(order, way, memory)
+        elif any(not one.identifier for one in order.status.authorizations):
+            order = await self._describe(order, order.status, way)
+        try:
+            challenges = await self._ensure_challenges(order, way)
+        except NoSolver as error:
+            self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
+            return await self._wait(order, Wait(str(error)))
+        if any(one.status.is_final and one.status.state != "valid" for one in challenges):
+            return await self._failed_proof(order, way, challenges)
+        if any(one.status.state != "valid" for one in challenges):
+            return await self._say_what_it_waits_for(order, challenges)
+        return await self._finish(order, way, memory)
+
+    async def _place(self, order: Order, way: Way, memory: _Memory) -> Order:
+        from certwright.acme.protocol.errors import Unreachable
+        from certwright.controllers.acme import ordering
+
+        born = order.metadata.creation_timestamp
+        found: ServerOrder | None = None
+        if memory.maybe_placed or born is None or born < self._began_at:
+            found = await ordering.find_lost(way.client, order.spec, self._is_known)
+        if found is None:
+            # Whether the server has heard of it is known only once it has answered.
+            memory.maybe_placed = True
+            try:
+                found = await ordering.place(way.client, order.spec, self._now())
+            except Unreachable:
+                raise
+            except Exception:
+                memory.maybe_placed = False
+                raise
+        memory.maybe_placed = False
+        return await self._describe(order, ordering.placed(order.status, found), way)
+
+    async def _describe(self, order: Order, status: OrderStatus, way: Way) -> Order:
+        """Write down what there is to prove, "to save subsequent calls to the ACME server". Whatever happens,
+        the order's URL is written: the order must not be made twice."""
+        from certwright.acme.protocol.errors import AcmeError
+        from certwright.controllers.acme import ordering
+
+        urls = [one.url for one in status.authorizations]
+        try:
+            described = await ordering.fetch_authorizations(way.client, urls)
+        except AcmeError:
+            await self._write(order, status)
+            raise
+        return await self._write(order, msgspec.structs.replace(status, authorizations=described))
+
+    async def _ensure_challenges(self, order: Order, way: Way) -> list[Challenge]:
+        from certwright.controllers.acme import ordering
+
+        held = {one.metadata.name: one for one in self._challenges_of(order)}
+        found = []
+        for wanted in needed_challenges(
+            order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client, kind, token)
+        ):
+            there = held.pop(wanted.metadata.name, None)
+            found.append(there if there is not None else await self._create(wanted))
+        for leftover in held.values():
+            # Of a solver that the issuer has no longer; a failed one is to be read.
+            if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
+                await self._delete(leftover)
+        return found
+
+    async def _finish(self, order: Order, way: Way, memory: _Memory) -> Result:
+        from certwright.controllers.acme import ordering
+
+        csr = ordering.csr_of(order.spec)
+        if memory.polls:
+            there = await ordering.look(way.client, order.status.url)
+        else:
+            there = await ordering.finalize(way.client, order, csr)
+        if there.status == "ready" and memory.polls:
+            there = await ordering.finalize(way.client, order, csr)
+        if there.status == "valid" and there.certificate:
+            return await self._store(order, way, there, csr)
+        if there.status == "invalid":
+            return await self._fail(order, "invalid", _words(there))
+        # `processing`, or a state of tomorrow.
+        until = max(self._now() + ordering.poll_delay(memory.polls), there.retry_after or self._now())
+        memory.polls += 1
+        return Result(wake_at=until)
+
+    async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
+        from certwright.controllers.acme import ordering
+
+        found = await ordering.download(way.client, there.certificate, way.spec.preferred_chain)
+        wrong = ordering.wrong_certificate(found.chain[0], csr, self._now())
+        if wrong:
+            return await self._fail(order, "errored", wrong)
+        status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
+        written = await self._write(order, status)
+        self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
+        return Result()
+
+    async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
+        """The Challenges say why; the server whether it is the end of the order."""
+        from certwright.controllers.acme import ordering
+
+        failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
+        why = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in failed)
+        there = await ordering.look(way.client, order.status.url)
+        state = there.status if there.status in ("invalid", "expired") else "invalid"
+        return await self._fail(order, state, why or _words(there))
+
+    async def _say_what_it_waits_for(self, order: Order, challenges: list[Challenge]) -> Result:
+        waits = [one for one in challenges if one.status.state != "valid" and one.status.reason]
+        reason = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in waits[:3])
+        if len(waits) > 3:
+            reason += f"; and {len(waits) - 3} more"
+        if reason != order.status.reason:
+            await self._write(order, msgspec.structs.replace(order.status, reason=reason))
+        return Result()
+
+    async def _take(self, error: AcmeError, order: Order, way: Way, memory: _Memory) -> Result:
+        """What becomes of the Order by an error: the kind of error decides."""
+        from certwright.acme.protocol.errors import Refused
+        from certwright.acme.protocol.problem import Reaction
+
+        reaction = error.reaction if isinstance(error, Refused) else Reaction.WAIT
+        if isinstance(error, Refused) and (
+            reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and not order.status.url)
+        ):
+            # Whether it is the account is found out by whoever looks after the issuer.
+            first = not way.client.is_lost and memory.failures == 0
+            way.client.is_lost = True
+            if first or reaction is Reaction.ACCOUNT:
+                self._distrust(way.issuer)
+                reaction = Reaction.WAIT
+        if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
+            return await self._fail(order, "errored", str(error))
+        memory.failures += 1
+        delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
+        until = self._now() + delay
+        if isinstance(error, Refused) and error.retry_after is not None:
+            until = max(error.retry_after, self._now() + _SHORTEST_WAIT)
+        return await self._wait(order, Wait(str(error), until))
+
+    async def _wait(self, order: Order, wait: Wait) -> Result:
+        if wait.why != order.status.reason:
+            await self._write(order, msgspec.structs.replace(order.status, reason=wait.why))
+        return Result(wake_at=wait.until)
+
+    async def _fail(self, order: Order, state: str, reason: str) -> Result:
+        status = msgspec.structs.replace(
+            order.status, state=state, reason=reason, failure_time=self._now().replace(microsecond=0)
+        )
+        written = await self._write(order, status)
+        self._recorder.event(ORDERS, written, "Warning", "OrderFailed", reason)
+        return Result()
+
+    async def _write(self, order: Order, status: OrderStatus) -> Order:
+        changed = msgspec.structs.replace(order, status=status)
+        return await self._status.commit(ORDERS, order, changed)
+
+    async def _create(self, challenge: Challenge) -> Challenge:
+        meta = challenge.metadata
+        try:
+            made = await self._client.create(CHALLENGES, challenge)
+        except AlreadyExists:
+            made = await self._client.get(CHALLENGES, meta.name, meta.namespace)
+        self._challenges.put(made)
+        return made
+
+    async def _delete(self, challenge: Challenge) -> None:
+        meta = challenge.metadata
+        try:
+            await self._client.delete(CHALLENGES, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            return
+
+
+def _words(there: ServerOrder) -> str:
+    return there.error.sentence if there.error is not None else f"the server calls the order {there.status}"

@@ -1,0 +1,108 @@
+"""Who may be proven now: at most so many at once, and never two of one name and type together.
+
+A challenge holds a slot while the CA is looking at it, and no longer: one that merely waits until its record
+is seen holds none. Those that wait are taken in turns by issuer, then by order, so that a big order delays
+nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A challenge that wants a slot. `subject` is what must not be proven twice at the same time."""
+
+    key: Hashable
+    issuer: str
+    order: str
+    subject: tuple[str, str]
+
+
+class Slots:
+    """`most` in all, `most_per_issuer` of one issuer. `granted` is called with the key of one that gets its
+    turn after it had to wait."""
+
+    def __init__(self, most: int, granted: Callable[[Hashable], None], *, most_per_issuer: int = 0) -> None:
+        self._most = most
+        self._most_per_issuer = most_per_issuer or most
+        self._granted = granted
+        self._holders: dict[Hashable, Wanted] = {}
+        self._subjects: dict[tuple[str, str], Hashable] = {}
+        self._per_issuer: dict[str, int] = {}
+        self._wanted: dict[Hashable, Wanted] = {}
+        # issuer → order → those that wait; the next to be asked stands first in each.
+        self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, Wanted]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._holders)
+
+    def take(self, wanted: Wanted) -> bool:
+        """Whether it has a slot now. One that has none waits for its turn until it is told, or gives up."""
+        if wanted.key in self._holders:
+            return True
+        queue = self._waiting.setdefault(wanted.issuer, OrderedDict()).setdefault(wanted.order, OrderedDict())
+        queue.setdefault(wanted.key, wanted)
+        self._wanted[wanted.key] = wanted
+        self._hand_out(told=wanted.key)
+        return wanted.key in self._holders
+
+    def release(self, key: Hashable) -> None:
+        """It needs no slot (any more), nor waits for one. Idempotent."""
+        held = self._holders.pop(key, None)
+        if held is None:
+            self._forget(key)
+        else:
+            self._subjects.pop(held.subject, None)
+            left = self._per_issuer[held.issuer] - 1
+            self._per_issuer[held.issuer] = left
+            if not left:
+                del self._per_issuer[held.issuer]
+        self._hand_out(told=None)
+
+    def _hand_out(self, *, told: Hashable) -> None:
+        while len(self._holders) < self._most:
+            found = self._next()
+            if found is None:
+                return
+            self._holders[found.key] = found
+            self._subjects[found.subject] = found.key
+            self._per_issuer[found.issuer] = self._per_issuer.get(found.issuer, 0) + 1
+            # Whoever has just asked sees it in the answer.
+            if found.key != told:
+                self._granted(found.key)
+
+    def _next(self) -> Wanted | None:
+        """The next that may, taken out of the queue; its order and its issuer go to the end of theirs."""
+        for issuer, orders in self._waiting.items():
+            if self._per_issuer.get(issuer, 0) >= self._most_per_issuer:
+                continue
+            for order, queue in orders.items():
+                found = next((one for one in queue.values() if one.subject not in self._subjects), None)
+                if found is None:
+                    continue
+                del queue[found.key], self._wanted[found.key]
+                orders.move_to_end(order)
+                self._waiting.move_to_end(issuer)
+                self._drop_empty(found)
+                return found
+        return None
+
+    def _forget(self, key: Hashable) -> None:
+        wanted = self._wanted.pop(key, None)
+        if wanted is None:
+            return
+        orders = self._waiting[wanted.issuer]
+        del orders[wanted.order][key]
+        self._drop_empty(wanted)
+
+    def _drop_empty(self, wanted: Wanted) -> None:
+        orders = self._waiting[wanted.issuer]
+        if not orders[wanted.order]:
+            del orders[wanted.order]
+        if not orders:
+            del self._waiting[wanted.issuer]

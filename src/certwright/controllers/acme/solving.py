@@ -1,0 +1,200 @@
+"""The solver, and the check, that a Challenge's spec asks for: values of Secrets are looked up here.
+
+Loaded with the first Challenge only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from certwright.acme.solvers.contract import Check, Solver, SolverError, Task
+from certwright.acme.solvers.dns01.check import DnsCheck
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.webhook import Webhook
+from certwright.acme.solvers.http01 import Responder, WebRoot
+from certwright.acme.solvers.http01_check import HttpCheck
+from certwright.acme.solvers.names import NameServers, parse_server
+from certwright.acme.solvers.program import Program
+from certwright.acme.solvers.tlsalpn01 import Listener, TlsCheck
+from certwright.issuers.contract import GetSecret
+from certwright.resources.challenge import Challenge
+from certwright.resources.solver import RFC2136DNS, DNS01Solver, HTTP01Solver
+from certwright.resources.solver import Solver as SolverSpec
+
+CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What solvers share in this process. `responder` and `listener` are None where nothing listens;
+    `http_names` and `dns_names` are name servers, empty: the system's."""
+
+    responder: Responder | None = None
+    listener: Listener | None = None
+    call_webhook: CallWebhook | None = None
+    http_check_port: int = 80
+    tls_check_port: int = 443
+    http_names: tuple[str, ...] = ()
+    dns_names: tuple[str, ...] = ()
+    dns_recursive_only: bool = False
+    dns_authority_port: int = 53
+    ambient_credentials: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How one challenge is answered and looked for; `check` None: it is not looked for."""
+
+    solver: Solver
+    check: Check | None = field(repr=False)
+
+
+_TYPES = {"HTTP-01": "http-01", "DNS-01": "dns-01", "TLS-ALPN-01": "tls-alpn-01"}
+
+
+def task_of(challenge: Challenge) -> Task:
+    """The challenge as solvers see it."""
+    spec = challenge.spec
+    return Task(
+        type=_TYPES.get(spec.type, spec.type.lower()),
+        identifier=spec.dns_name,
+        wildcard=spec.wildcard,
+        token=spec.token,
+        key=spec.key,
+        uid=challenge.metadata.uid,
+    )
+
+
+async def means_of(
+    challenge: Challenge, surroundings: Surroundings, get_secret: GetSecret, secrets_in: str
+) -> Means:
+    """The solver and the check of a Challenge. Raises `SolverError` with a sentence where there is none:
+    nothing listens, a Secret is missing, a value makes no sense."""
+    spec = challenge.spec.solver
+    if spec.http01 is not None:
+        return Means(_http01(spec.http01, surroundings), _check_http(surroundings))
+    if spec.tls_alpn01 is not None:
+        return Means(_tls_alpn01(surroundings), _check_tls(surroundings))
+    if spec.dns01 is not None:
+        names = _names(spec.dns01.nameservers or surroundings.dns_names, surroundings)
+        solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in)
+        only = surroundings.dns_recursive_only or bool(spec.dns01.nameservers)
+        return Means(solver, DnsCheck(names, recursive_only=only))
+    return await _exec(challenge, spec, surroundings)
+
+
+def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
+    if spec.webroot is not None:
+        return WebRoot(Path(spec.webroot.path))
+    if surroundings.responder is None:
+        raise SolverError(
+            "nothing of certwright listens for HTTP-01; start it with --http01-listen :80, or use "
+            "http01.webroot, dns01 or exec"
+        )
+    return surroundings.responder
+
+
+def _tls_alpn01(surroundings: Surroundings) -> Solver:
+    if surroundings.listener is None:
+        raise SolverError(
+            "nothing of certwright listens for TLS-ALPN-01; start it with --tlsalpn01-listen :443"
+        )
+    return surroundings.listener
+
+
+def _check_http(surroundings: Surroundings) -> Check:
+    names = _names(surroundings.http_names, surroundings) if surroundings.http_names else None
+    return HttpCheck(port=surroundings.http_check_port, names=names)
+
+
+def _check_tls(surroundings: Surroundings) -> Check:
+    names = _names(surroundings.http_names, surroundings) if surroundings.http_names else None
+    return TlsCheck(port=surroundings.tls_check_port, names=names)
+
+
+def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
+    try:
+        return NameServers(servers, authority_port=surroundings.dns_authority_port)
+    except ValueError as error:
+        raise SolverError(str(error)) from error
+
+
+async def _exec(challenge: Challenge, spec: SolverSpec, surroundings: Surroundings) -> Means:
+    if spec.exec is None:
+        raise SolverError("the challenge names no solver that this version knows")
+    match challenge.spec.type:
+        case "HTTP-01":
+            check = _check_http(surroundings)
+        case "TLS-ALPN-01":
+            check = _check_tls(surroundings)
+        case _:
+            names = _names(surroundings.dns_names, surroundings)
+            check = DnsCheck(names, recursive_only=surroundings.dns_recursive_only)
+    return Means(Program(spec.exec.command), check)
+
+
+async def _dns01(
+    spec: DNS01Solver,
+    names: NameServers,
+    surroundings: Surroundings,
+    get_secret: GetSecret,
+    secrets_in: str,
+) -> Solver:
+    follow = spec.cname_strategy == "Follow"
+    if spec.rfc2136 is not None:
+        key = await _tsig_key(spec.rfc2136, get_secret)
+        server = _server(spec.rfc2136.nameserver)
+        return Rfc2136(server, names, key=key, tcp=spec.rfc2136.protocol.upper() == "TCP", follow=follow)
+    if spec.webhook is not None:
+        call, webhook = surroundings.call_webhook, spec.webhook
+        if call is None:
+            raise SolverError("no webhooks can be called from here")
+
+        async def ask(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await call(webhook.group_name, webhook.solver_name, payload)
+
+        return Webhook(
+            ask,
+            names,
+            namespace=secrets_in,
+            config=webhook.config,
+            ambient=surroundings.ambient_credentials,
+            follow=follow,
+        )
+    provider = next((name for name in _LATER if getattr(spec, name) is not None), "")
+    named = _LATER.get(provider, "of that kind")
+    raise SolverError(f"this version has no DNS provider {named} yet; it has rfc2136, webhook and exec")
+
+
+_LATER = {
+    "akamai": "akamai",
+    "cloud_dns": "cloudDNS",
+    "cloudflare": "cloudflare",
+    "route53": "route53",
+    "azure_dns": "azureDNS",
+    "digitalocean": "digitalocean",
+    "acme_dns": "acmeDNS",
+}
+
+
+def _server(text: str) -> tuple[str, int]:
+    try:
+        return parse_server(text)
+    except ValueError as error:
+        raise SolverError(f"rfc2136.nameserver: {error}") from error
+
+
+async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
+    reference = spec.tsig_secret_secret_ref
+    if reference is None or not spec.tsig_key_name:
+        return None
+    data = await get_secret(reference.name)
+    secret = (data or {}).get(reference.key, b"")
+    if not secret:
+        what = "does not exist" if data is None else f'has no entry "{reference.key}"'
+        raise SolverError(f'Secret "{reference.name}" with the TSIG key {what}')
+    return TsigKey(spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5")

@@ -1,0 +1,264 @@
+"""Builds the controllers of Orders and Challenges, and what ACME issuers use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from certwright.client.rest import Client
+from certwright.client.transport import whole_body
+from certwright.controllers.acme.challenges import ChallengeReconciler
+from certwright.controllers.acme.clients import AcmeClients
+from certwright.controllers.acme.naming import order_name
+from certwright.controllers.acme.orders import OrderReconciler, Wait, Way
+from certwright.controllers.caches import Caches
+from certwright.controllers.dependents import Dependents
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.signing import IssuerState
+from certwright.engine.commit import StatusWriter
+from certwright.engine.recorder import Recorder
+from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
+from certwright.kit.clock import Clock
+from certwright.resources import names
+from certwright.resources.challenge import Challenge
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.errors import AlreadyExists, ApiError, Unreachable
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
+from certwright.resources.order import Order, OrderSpec
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
+
+if TYPE_CHECKING:
+    # Loaded with the first Challenge.
+    from certwright.acme.solvers.http01 import Responder
+    from certwright.acme.solvers.tlsalpn01 import Listener
+    from certwright.controllers.acme.solving import Means
+
+_WEBHOOK_VERSION = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeOptions:
+    """What ACME can be told; names and meanings as cert-manager's flags where it has them.
+
+    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    """
+
+    max_concurrent_challenges: int = 60
+    http01_check_port: int = 80
+    tlsalpn01_check_port: int = 443
+    http01_nameservers: tuple[str, ...] = ()
+    dns01_nameservers: tuple[str, ...] = ()
+    dns01_recursive_only: bool = False
+    dns01_check_period: timedelta = timedelta(seconds=10)
+    dns01_authority_port: int = 53
+    responder: Responder | None = None
+    listener: Listener | None = None
+
+
+FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
+SecretsOf = Callable[[IssuerReference, str], str]
+
+
+class Acme:
+    """What ACME issuers use, and the two reconcilers. `find_issuer` gives the issuer that a reference in a
+    namespace means, `secrets_of` where its Secrets lie; `distrust` has an issuer looked at again."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        caches: Caches,
+        clock: Clock,
+        recorder: Recorder,
+        options: AcmeOptions,
+        find_issuer: FindIssuer,
+        secrets_of: SecretsOf,
+        distrust: Callable[[IssuerView], None],
+        user_agent: str,
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._recorder = recorder
+        self._options = options
+        self._find_issuer = find_issuer
+        self._secrets_of = secrets_of
+        self._distrust = distrust
+        self._clients = AcmeClients(user_agent=user_agent, now=clock.now)
+        self._challenges: ChallengeReconciler | None = None
+
+    async def close(self) -> None:
+        """Let go of connections, and stop looking for proofs."""
+        if self._challenges is not None:
+            await self._challenges.close()
+        await self._clients.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks for a proof."""
+        return self._challenges is None or self._challenges.checks.idle
+
+    def tools(self, secrets_in: str) -> AcmeTools:
+        """What the ACME issuer is handed; its Secrets lie in the namespace `secrets_in`."""
+        return AcmeTools(
+            registry=self._clients.registry,
+            create_secret=self._creating(secrets_in),
+            ensure_order=self._ensure_order,
+        )
+
+    def orders(self) -> OrderReconciler:
+        """The reconciler of Orders."""
+        caches = self._caches
+        return OrderReconciler(
+            orders=caches.orders,
+            challenges=caches.challenges,
+            challenges_of=lambda order: caches.challenges_of(order.metadata),
+            is_known=lambda url: bool(caches.orders_at(url)),
+            find_way=self._way_of_order,
+            admit=lambda _order, _way: None,
+            distrust=self._distrust,
+            status=StatusWriter(self._client, caches.orders),
+            client=self._client,
+            recorder=self._recorder,
+            now=self._clock.now,
+            began_at=self._clock.now(),
+        )
+
+    def challenges(self, wake: Callable[[ObjectKey], None]) -> ChallengeReconciler:
+        """The reconciler of Challenges; `wake` queues one."""
+        self._challenges = ChallengeReconciler(
+            challenges=self._caches.challenges,
+            find_way=self._way_of_challenge,
+            find_means=self._means_of,
+            wake=wake,
+            status=StatusWriter(self._client, self._caches.challenges),
+            client=self._client,
+            recorder=self._recorder,
+            now=self._clock.now,
+            most=self._options.max_concurrent_challenges,
+            check_period=self._options.dns01_check_period,
+        )
+        return self._challenges
+
+    async def _way_of_order(self, order: Order) -> Way | Wait:
+        return await self._way(order.spec.issuer_ref, order.metadata)
+
+    async def _way_of_challenge(self, challenge: Challenge) -> Way | Wait:
+        return await self._way(challenge.spec.issuer_ref, challenge.metadata)
+
+    async def _way(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+        # Here, not above: it loads what speaks to ACME servers.
+        from certwright.issuers import acme_account
+
+        found = self._find_issuer(reference, meta.namespace)
+        told = f'{reference.kind_or_default} "{reference.name}"'
+        if found is None:
+            return Wait(f"{told} does not exist")
+        spec = found.view.spec.acme
+        if spec is None:
+            return Wait(f"{told} is not an ACME issuer")
+        if not found.ready:
+            return Wait(f"{told} is not ready: {found.message}" if found.message else f"{told} is not ready")
+        namespace = self._secrets_of(reference, meta.namespace)
+        get_secret = self._reader(meta.key).within(namespace)
+        try:
+            client = await acme_account.client_for(found.view, spec, get_secret, self.tools(namespace))
+        except acme_account.Trouble as trouble:
+            return Wait(str(trouble))
+        if client.is_lost:
+            return Wait(f"the account of {told} is being looked after")
+        return Way(found.view, spec, client)
+
+    async def _means_of(self, challenge: Challenge) -> Means:
+        from certwright.controllers.acme import solving  # see `_way`
+
+        options = self._options
+        surroundings = solving.Surroundings(
+            responder=options.responder,
+            listener=options.listener,
+            call_webhook=self._call_webhook,
+            http_check_port=options.http01_check_port,
+            tls_check_port=options.tlsalpn01_check_port,
+            http_names=options.http01_nameservers,
+            dns_names=options.dns01_nameservers,
+            dns_recursive_only=options.dns01_recursive_only,
+            dns_authority_port=options.dns01_authority_port,
+        )
+        namespace = self._secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
+        get_secret = self._reader(challenge.metadata.key).within(namespace)
+        return await solving.means_of(challenge, surroundings, get_secret, namespace)
+
+    async def _call_webhook(self, group: str, solver: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        from certwright.acme.solvers.contract import SolverError  # see `_way`
+
+        path = f"/apis/{group}/{_WEBHOOK_VERSION}/{solver}"
+        try:
+            headers = {"content-type": "application/json"}
+            answer = await self._client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
+            found = json.loads(await whole_body(answer))
+        except (ApiError, Unreachable, ValueError) as error:
+            raise SolverError(f"the webhook at {path} cannot be called: {error}") from error
+        return found if isinstance(found, dict) else {}
+
+    def _reader(self, whose: ObjectKey) -> SecretReader:
+        return SecretReader(self._caches.secrets, self.dependents, whose)
+
+    def _creating(self, namespace: str) -> CreateSecret:
+        async def create_secret(name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
+            labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: "cert-manager"}
+            meta = SecretMeta(name=name, namespace=namespace, labels=labels)
+            try:
+                made = await self._client.create(SECRETS, Secret(metadata=meta, type="Opaque", data=data))
+            except AlreadyExists:
+                made = await self._client.get(SECRETS, name, namespace)
+            self._caches.secrets.put(made)
+            return made.data
+
+        return create_secret
+
+    async def _ensure_order(self, request: CertificateRequest, spec: OrderSpec) -> Order:
+        meta = request.metadata
+        name = order_name(meta.name, spec)
+        caches = self._caches
+        found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
+        if found is not None and not _is_owned(found, meta.uid):
+            # Of a request of the same name that has been deleted: its Order goes too, some day.
+            name = f"{name}-{meta.uid[:8]}"
+            found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
+        if found is not None:
+            return found
+        owner = OwnerReference(
+            api_version=CERTIFICATE_REQUESTS.api_version,
+            kind=CERTIFICATE_REQUESTS.kind,
+            name=meta.name,
+            uid=meta.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+        wanted = Order(
+            metadata=ObjectMeta(
+                name=name,
+                namespace=meta.namespace,
+                labels=meta.labels,
+                annotations=meta.annotations,
+                owner_references=(owner,),
+            ),
+            spec=spec,
+        )
+        try:
+            made = await self._client.create(ORDERS, wanted)
+        except AlreadyExists:
+            made = await self._client.get(ORDERS, name, meta.namespace)
+        caches.orders.put(made)
+        return made
+
+
+def _is_owned(order: Order, uid: str) -> bool:
+    owner = controller_of(order.metadata)
+    return owner is not None and owner.uid == uid

@@ -1,0 +1,143 @@
+"""The `acme` issuer: an account at an ACME server (RFC 8555). Signing means to order, and to wait.
+
+What speaks to the server is loaded when there is such an issuer, not before: it costs 25 MB.
+
+Source: cert-manager `pkg/issuer/acme/setup.go` and `pkg/controller/certificaterequests/acme/acme.go` (reasons
+and messages).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from certwright.issuers.contract import (
+    Checked,
+    Failed,
+    IssuerView,
+    Outcome,
+    Pending,
+    Signed,
+    SigningRequest,
+    Tools,
+)
+from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources import reasons
+from certwright.resources.issuer import ACMEIssuer
+from certwright.resources.order import Order, OrderSpec
+from certwright.resources.request import CertificateRequest
+
+_OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
+
+
+@dataclass(frozen=True, slots=True)
+class ACME:
+    """Registers the account, and orders certificates with it."""
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+        """Whether there is an account that can order."""
+        spec = issuer.spec.acme
+        assert spec is not None
+        if (wrong := _wrong_url(spec)) is not None:
+            return wrong
+        if tools.acme is None:
+            return Checked(
+                ready=False, reason="InvalidConfig", message="ACME is switched off in this process"
+            )
+        # Here, not above: see the module's text.
+        from certwright.issuers import acme_account
+
+        return await acme_account.check(issuer, spec, tools, tools.acme)
+
+    async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
+        """Make the Order where there is none, and report what has become of it."""
+        request, spec = signing.request, issuer.spec.acme
+        assert spec is not None
+        try:
+            csr = read_csr(request.spec.request)
+        except PkiError as error:
+            return Failed("RequestParsingError", f"Failed to decode CSR in spec: {error}")
+        if (wrong := _not_orderable(csr)) is not None:
+            return wrong
+        if tools.acme is None:
+            return Pending("OrderPending", "ACME is switched off in this process")
+        order = await tools.acme.ensure_order(request, _order_spec(request, csr, spec))
+        return _outcome(order, csr)
+
+
+def _wrong_url(spec: ACMEIssuer) -> Checked | None:
+    try:
+        parts = urlsplit(spec.server)
+        host, scheme = parts.hostname or "", parts.scheme
+    except ValueError:
+        host = scheme = ""
+    if scheme not in ("https", "http") or not host:
+        text = (
+            f'Failed to parse existing ACME server URI "{spec.server}": write https://… in spec.acme.server'
+        )
+        return Checked(ready=False, reason="InvalidURL", message=text)
+    if host in _OLD_SERVERS:
+        text = (
+            f"Your ACME server URL is set to a v1 endpoint ({spec.server}). You should update the "
+            "spec.acme.server field to https://acme-v02.api.letsencrypt.org/directory"
+        )
+        return Checked(ready=False, reason="InvalidConfig", message=text)
+    return None
+
+
+def _not_orderable(csr: CsrFacts) -> Failed | None:
+    names = (*csr.dns_names, *csr.ip_addresses)
+    if csr.common_name and csr.common_name not in names:
+        return Failed(
+            "InvalidOrder",
+            "The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. "
+            "If a commonName is set, ACME requires that the value is also present in the list of dnsNames or "
+            f'ipAddresses: "{csr.common_name}" does not exist in [{" ".join(csr.dns_names)}] or '
+            f"[{' '.join(csr.ip_addresses)}]",
+        )
+    if not names:
+        return Failed("InvalidOrder", "ACME proves DNS names and IP addresses; the request has neither")
+    if csr.email_addresses or csr.uris:
+        others = ", ".join((*csr.email_addresses, *csr.uris))
+        return Failed("InvalidOrder", f"ACME proves DNS names and IP addresses only, not {others}")
+    return None
+
+
+def _order_spec(request: CertificateRequest, csr: CsrFacts, spec: ACMEIssuer) -> OrderSpec:
+    return OrderSpec(
+        request=request.spec.request,
+        issuer_ref=request.spec.issuer_ref,
+        common_name=csr.common_name,
+        dns_names=csr.dns_names,
+        ip_addresses=csr.ip_addresses,
+        duration=request.spec.duration if spec.enable_duration_feature else None,
+        profile=spec.profile,
+    )
+
+
+def _outcome(order: Order, csr: CsrFacts) -> Outcome:
+    status, name = order.status, order.metadata.name
+    if status.state == "valid" and status.certificate:
+        return _signed(order, csr)
+    if status.state in reasons.FINAL_STATES and status.state != "valid":
+        why = f": {status.reason}" if status.reason else ""
+        text = (
+            f'Failed to wait for order resource "{name}" to become ready: order is in "{status.state}" state'
+        )
+        return Failed("OrderFailed", text + why)
+    text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
+    if not status.reason:
+        return Pending("OrderPending", text, is_told=False)
+    return Pending("OrderPending", f"{text}: {status.reason}")
+
+
+def _signed(order: Order, csr: CsrFacts) -> Outcome:
+    try:
+        leaf: CertificateFacts = read_certificate(order.status.certificate)
+    except PkiError as error:
+        return Failed("OrderFailed", f"the order holds something that is not a certificate: {error}")
+    if leaf.public_key_der != csr.public_key_der:
+        return Failed("OrderFailed", "the order holds a certificate for another key")
+    return Signed(order.status.certificate)

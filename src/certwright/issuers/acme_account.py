@@ -1,0 +1,256 @@
+"""The account behind an `acme` issuer: its key, and what the server knows of it.
+
+Source: RFC 8555 §7.3; cert-manager `pkg/issuer/acme/setup.go` (reasons and messages).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certwright.acme.protocol import account
+from certwright.acme.protocol.account import Account, ExternalAccount
+from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
+from certwright.acme.protocol.jws import AccountKey, read_mac_key
+from certwright.acme.protocol.problem import Reaction
+from certwright.acme.protocol.transport import TlsOptions
+from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
+from certwright.pki import keys
+from certwright.pki.errors import BadKey
+from certwright.resources.issuer import ACMEIssuer, IssuerACMEStatus
+from certwright.resources.names import TLS_PRIVATE_KEY_KEY
+
+REGISTERED = "ACMEAccountRegistered"
+_NOT_REGISTERED = "ErrRegisterACMEAccount"
+_NOT_VERIFIED = "ErrVerifyACMEAccount"
+_NOT_UPDATED = "ErrUpdateACMEAccount"
+_READY = "The ACME account was registered with the ACME server"
+_REGISTER = "Failed to register ACME account: "
+_VERIFY = "Failed to verify ACME account: "
+_UPDATE = "Failed to update ACME account: "
+_SOON = timedelta(seconds=30)
+_LATER = timedelta(hours=1)
+
+
+class Trouble(Exception):
+    """The account cannot be used; the text is one sentence with the fix. `retry_after` None: not before
+    something has changed."""
+
+    def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+async def client_for(
+    issuer: IssuerView, spec: ACMEIssuer, get_secret: GetSecret, acme: AcmeTools
+) -> AcmeClient:
+    """The client of a registered account, for ordering. Raises `Trouble`."""
+    key = _read_key(spec, await get_secret(spec.private_key_secret_ref.name))
+    if key is None:
+        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
+    client = _client(spec, key, acme)
+    if not client.kid and issuer.account is not None:
+        client.kid = issuer.account.uri
+    if not client.kid:
+        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}it has not been registered yet")
+    return client
+
+
+async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:
+    """Register the account where that has not been done, and tell the server another address.
+
+    Nothing is asked of the server where the issuer is ready and neither key, address nor server has changed.
+    """
+    secrets = [spec.private_key_secret_ref.name]
+    if spec.external_account_binding is not None:
+        secrets.append(spec.external_account_binding.key_secret_ref.name)
+    try:
+        status = await _checked(issuer, spec, tools, acme)
+    except Trouble as trouble:
+        return Checked(
+            ready=False,
+            reason=trouble.reason,
+            message=str(trouble),
+            secrets=tuple(secrets),
+            retry_after=trouble.retry_after,
+        )
+    return Checked(ready=True, reason=REGISTERED, message=_READY, secrets=tuple(secrets), account=status)
+
+
+async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> IssuerACMEStatus:
+    key = await _key(spec, tools, acme)
+    client = _client(spec, key, acme)
+    digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
+    known = issuer.account
+    if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
+        client.kid = client.kid or known.uri
+        return known
+    made = await _register(client, spec, tools.get_secret)
+    contact = _contact(spec)
+    if set(made.contact) != set(contact) and (contact or known is not None):
+        await _tell_contact(client, contact)
+    return IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
+
+
+def _is_as_before(issuer: IssuerView, known: IssuerACMEStatus, spec: ACMEIssuer, digest: str) -> bool:
+    return (
+        issuer.ready_at == issuer.generation
+        and urlsplit(known.uri).netloc == urlsplit(spec.server).netloc
+        and known.last_registered_email == spec.email
+        and known.last_private_key_hash == digest
+    )
+
+
+async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
+    name = spec.private_key_secret_ref.name
+    found = _read_key(spec, await tools.get_secret(name))
+    if found is not None:
+        return found
+    if spec.disable_account_key_generation:
+        raise Trouble(
+            _NOT_VERIFIED,
+            f"{_VERIFY}the ACME issuer config has 'disableAccountKeyGeneration' set to true, but the secret "
+            f"was not found: {_missing_key(spec)}",
+        )
+    plan = keys.KeyPlan.of("RSA", 2048)
+    made = await tools.workshop.run(lambda: keys.generate(plan))
+    pem = keys.encode_private_key(made, "PKCS1")
+    # Durable before it is registered: an account whose key is lost is lost. Somebody may have been faster.
+    held = await acme.create_secret(name, {_entry(spec): pem})
+    found = _read_key(spec, held)
+    if found is None:
+        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
+    return found
+
+
+def _entry(spec: ACMEIssuer) -> str:
+    return spec.private_key_secret_ref.key or TLS_PRIVATE_KEY_KEY
+
+
+def _missing_key(spec: ACMEIssuer) -> str:
+    return f'Secret "{spec.private_key_secret_ref.name}" holds no account key under "{_entry(spec)}"'
+
+
+def _read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey | None:
+    """None where there is no such Secret."""
+    if data is None:
+        return None
+    pem = data.get(_entry(spec))
+    if not pem:
+        raise Trouble(
+            _NOT_VERIFIED,
+            f"{_VERIFY}{_missing_key(spec)}; put the key there, or delete the Secret to have a new one made",
+        )
+    try:
+        return AccountKey.from_pem(pem)
+    except BadKey as error:
+        name = spec.private_key_secret_ref.name
+        raise Trouble(_NOT_VERIFIED, f'{_VERIFY}the account key in Secret "{name}": {error}') from error
+
+
+def key_hash(data: Mapping[str, bytes] | None, spec: ACMEIssuer) -> str:
+    """cert-manager's `lastPrivateKeyHash`: base64 of the SHA-256 of the key's DER (PKCS#1 for RSA)."""
+    pem = (data or {}).get(_entry(spec), b"")
+    if not pem:
+        return ""
+    key = keys.load_private_key(pem)
+    is_rsa = isinstance(key, rsa.RSAPrivateKey)
+    form = serialization.PrivateFormat.TraditionalOpenSSL if is_rsa else serialization.PrivateFormat.PKCS8
+    der = key.private_bytes(serialization.Encoding.DER, form, serialization.NoEncryption())
+    return base64.b64encode(hashlib.sha256(der).digest()).decode()
+
+
+def _client(spec: ACMEIssuer, key: AccountKey, acme: AcmeTools) -> AcmeClient:
+    tls = TlsOptions(spec.ca_bundle, skip_verify=spec.skip_tls_verify)
+    try:
+        return acme.registry().get(spec.server, key, tls)
+    except ValueError as error:
+        raise Trouble("InvalidConfig", f"spec.acme.caBundle: {error}") from error
+
+
+def _contact(spec: ACMEIssuer) -> list[str]:
+    return [f"mailto:{spec.email.lower()}"] if spec.email else []
+
+
+async def _register(client: AcmeClient, spec: ACMEIssuer, get_secret: GetSecret) -> Account:
+    try:
+        directory = await client.directory(fresh=client.is_lost)
+        external = await _external(spec, get_secret)
+        if directory.external_account_required and external is None:
+            raise Trouble(
+                _NOT_REGISTERED,
+                f"{_REGISTER}the server demands an external account binding; set "
+                "spec.acme.externalAccountBinding to what your CA gave you",
+            )
+        made = await client.run(account.register, _contact(spec), external=external)
+    except AcmeError as error:
+        raise _trouble(error, _NOT_REGISTERED, _REGISTER) from error
+    if not made.is_usable:
+        name = spec.private_key_secret_ref.name
+        raise Trouble(
+            _NOT_VERIFIED,
+            f'{_VERIFY}the account {made.url} is {made.status}; delete Secret "{name}" (or name another one '
+            "in spec.acme.privateKeySecretRef) to have a new account made",
+        )
+    client.is_lost = False
+    return made
+
+
+async def _tell_contact(client: AcmeClient, contact: list[str]) -> None:
+    try:
+        await client.run(account.update_contact, contact)
+    except AcmeError as error:
+        raise _trouble(error, _NOT_UPDATED, _UPDATE) from error
+
+
+async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount | None:
+    binding = spec.external_account_binding
+    if binding is None:
+        return None
+    reference = binding.key_secret_ref
+    data = await get_secret(reference.name)
+    text = (data or {}).get(reference.key, b"")
+    if not text:
+        what = "does not exist" if data is None else f'has no entry "{reference.key}"'
+        raise Trouble(
+            _NOT_REGISTERED,
+            f'{_REGISTER}Secret "{reference.name}" of spec.acme.externalAccountBinding {what}',
+        )
+    try:
+        return ExternalAccount(binding.key_id, read_mac_key(text))
+    except BadKey as error:
+        where = f'entry "{reference.key}" of Secret "{reference.name}"'
+        raise Trouble(_NOT_REGISTERED, f"{_REGISTER}{where}: {error}") from error
+
+
+def _trouble(error: AcmeError, reason: str, prefix: str) -> Trouble:
+    """Whether, and when, to try again is in the kind of error."""
+    if isinstance(error, Untrusted):
+        return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
+    if isinstance(error, Unreachable):
+        return Trouble(reason, f"{prefix}{error}", retry_after=_SOON)
+    if not isinstance(error, Refused):
+        return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
+    told = f"{prefix}{error}{_HINTS.get(error.problem.name, '')}"
+    if error.reaction is not Reaction.WAIT:
+        # The same again would be refused again: somebody has to change the issuer or a Secret.
+        return Trouble(reason, told)
+    return Trouble(reason, told, retry_after=_SOON)
+
+
+_HINTS = {
+    "invalidContact": "; correct spec.acme.email",
+    "unsupportedContact": "; correct spec.acme.email",
+    "externalAccountRequired": "; set spec.acme.externalAccountBinding to what your CA gave you",
+    "unauthorized": "; check the key ID and the key of spec.acme.externalAccountBinding with your CA",
+    "badSignatureAlgorithm": "; use an RSA or P-256 account key",
+    "userActionRequired": "; do what the CA's page asks for",
+}

@@ -1,0 +1,159 @@
+"""A certwright with ACME issuers in one process, on the wall clock: an ACME server has a clock of its own.
+
+The API server and the controllers are the real ones, and so is the ACME server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from certwright.acme.solvers.http01 import Responder
+from certwright.acme.solvers.tlsalpn01 import Listener
+from certwright.apiserver.server import ApiServer
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.manager import Controllers
+from certwright.kit.clock import SystemClock
+from certwright.kit.workshop import Threads
+from certwright.resources import codec, conditions
+from certwright.resources.certificate import Certificate
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
+from certwright.store.memory import MemoryStore
+from support.bind import Bind
+from support.pebble import Pebble
+from support.world import ADMIN, CONTROLLER, Recording, T
+
+_WITHIN_S = 20.0
+
+
+@dataclass(slots=True)
+class AcmeWorld:
+    """The parts, and the few verbs that tests are written in."""
+
+    pebble: Pebble
+    client: Client
+    recording: Recording
+    options: AcmeOptions
+    controllers: Controllers | None = None
+
+    async def start_controllers(self) -> Controllers:
+        """Start them (again), with empty caches."""
+        await self.stop_controllers()
+        client = Client(
+            LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers"
+        )
+        self.controllers = Controllers(client, SystemClock(), Threads(), acme=self.options)
+        self.controllers.start()
+        await self.controllers.wait_synced()
+        return self.controllers
+
+    async def stop_controllers(self) -> None:
+        """Stop them as a crash would."""
+        if self.controllers is not None:
+            await self.controllers.close()
+            self.controllers = None
+
+    async def issuer(self, name: str = "acme", **acme: Any) -> None:
+        """Make a ClusterIssuer at the Pebble; HTTP-01 by our listener unless `solvers` says otherwise."""
+        spec = {
+            "server": self.pebble.directory,
+            "caBundle": _base64(self.pebble.ca_bundle),
+            "email": "admin@example.org",
+            "privateKeySecretRef": {"name": f"{name}-account"},
+            "solvers": [{"http01": {"ingress": {}}}],
+            **acme,
+        }
+        await self.create(CLUSTER_ISSUERS, {"metadata": {"name": name}, "spec": {"acme": spec}})
+
+    async def certificate(self, name: str, *dns_names: str, issuer: str = "acme", **spec: Any) -> None:
+        """Make a Certificate."""
+        wanted = {
+            "secretName": name,
+            "dnsNames": list(dns_names),
+            "issuerRef": {"name": issuer, "kind": "ClusterIssuer"},
+            "privateKey": {"algorithm": "ECDSA"},
+            **spec,
+        }
+        meta = {"name": name, "namespace": "default"}
+        await self.create(CERTIFICATES, {"metadata": meta, "spec": wanted})
+
+    async def create(self, kind: Kind[T], obj: dict[str, Any]) -> T:
+        """Create an object as the administrator."""
+        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+        return await self.client.create(kind, codec.from_dict(kind, whole))
+
+    async def until(
+        self, kind: Kind[T], name: str, true_of: Callable[[T], bool], *, within_s: float = _WITHIN_S
+    ) -> T:
+        """The object as soon as it is as wanted. Raises `AssertionError` with what it is like otherwise."""
+        namespace = "default" if kind.namespaced else ""
+        last: T | None = None
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    last = await self.client.get(kind, name, namespace)
+                    if true_of(last):
+                        return last
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{kind.kind} {name} is not as wanted after {within_s} s: {last}") from None
+
+    async def ready(self, name: str, *, within_s: float = _WITHIN_S) -> Certificate:
+        """The Certificate as soon as it is Ready."""
+        return await self.until(
+            CERTIFICATES, name, lambda c: conditions.is_true(c.status.conditions, "Ready"), within_s=within_s
+        )
+
+    @property
+    def object_writes(self) -> list[str]:
+        """What the controllers have written, events left out."""
+        return [f"{write.method} {write.path}" for write in self.recording.object_writes()]
+
+
+def _base64(data: bytes) -> str:
+    import base64
+
+    return base64.b64encode(data).decode()
+
+
+@asynccontextmanager
+async def acme_world(pebble: Pebble, *, bind: Bind | None = None, **options: Any) -> AsyncIterator[AcmeWorld]:
+    """A world whose listeners are where the Pebble looks; with `bind` names are resolved there."""
+    responder, listener = Responder(), Listener()
+    await responder.listen("127.0.0.1", pebble.http_port)
+    await listener.listen("127.0.0.1", pebble.tls_port)
+    server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None, bookmark_every_s=None)
+    await server.start(custom_resource_definitions())
+    names = (bind.address,) if bind is not None else (pebble.names.address,)
+    made = AcmeOptions(
+        **{
+            "http01_check_port": pebble.http_port,
+            "tlsalpn01_check_port": pebble.tls_port,
+            "http01_nameservers": names,
+            "dns01_nameservers": names,
+            "dns01_recursive_only": bind is None,
+            "dns01_authority_port": bind.port if bind is not None else 53,
+            "responder": responder,
+            "listener": listener,
+            **options,
+        }
+    )
+    recording = Recording(server.handle)
+    world = AcmeWorld(
+        pebble, Client(LocalTransport(recording.handle, ADMIN), user_agent="test"), recording, made
+    )
+    try:
+        await world.start_controllers()
+        yield world
+    finally:
+        await world.stop_controllers()
+        await server.close()
+        await responder.close()
+        await listener.close()
