@@ -246,19 +246,33 @@ async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOpt
     definition = call.definition
     await backend.admission.deleting(call, row)
     if options.dry_run:
-        return _as_if_deleted(backend, definition, row)
+        return _as_if_deleted(backend, definition, row, options.policy)
     return await remove(backend, definition, row, options.policy)
 
 
-def _as_if_deleted(backend: Backend, definition: ResourceDefinition, row: Row) -> tuple[Row, bool]:
+def _as_if_deleted(
+    backend: Backend, definition: ResourceDefinition, row: Row, policy: str
+) -> tuple[Row, bool]:
     """What a dry run answers."""
     meta = objects.to_metadata(row)
-    if not _holders(definition, meta) or "deletionTimestamp" in meta:
-        return row, not _holders(definition, meta)
+    before = meta.get("finalizers", [])
+    finalizers = meta["finalizers"] = _finalizers(before, policy)
+    if not _holders(definition, meta):
+        return row, True
+    if "deletionTimestamp" in meta and finalizers == before:
+        return row, False
     obj = objects.to_object(definition, row)
-    _mark(backend, definition, obj)
+    _put_finalizers(obj, finalizers)
+    if "deletionTimestamp" not in meta:
+        _mark(backend, definition, obj)
     encoded = objects.columns(obj)(row.revision)
     return Row(row.key, row.revision, *encoded), False
+
+
+def _put_finalizers(obj: Json, finalizers: list[str]) -> None:
+    obj["metadata"].pop("finalizers", None)
+    if finalizers:
+        obj["metadata"]["finalizers"] = finalizers
 
 
 def _holders(definition: ResourceDefinition, meta: Json) -> bool:
@@ -287,9 +301,7 @@ async def remove(
     unchanged = "deletionTimestamp" in meta and finalizers == before and not again
     if unchanged and objects.is_as_kept(definition, row, obj):
         return row, False
-    obj["metadata"].pop("finalizers", None)
-    if finalizers:
-        obj["metadata"]["finalizers"] = finalizers
+    _put_finalizers(obj, finalizers)
     if again:
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
     if "deletionTimestamp" not in meta:
