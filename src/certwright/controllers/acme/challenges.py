@@ -23,8 +23,8 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.checks import Checks
-from certwright.controllers.acme.orders import Wait, Way
 from certwright.controllers.acme.slots import Slots, Wanted
+from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder

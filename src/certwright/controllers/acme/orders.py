@@ -23,6 +23,7 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.needed import NoSolver, needed_challenges
+from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
@@ -32,37 +33,18 @@ from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import AlreadyExists, NotFound
-from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.meta import ObjectKey
 from certwright.resources.order import Order, OrderStatus
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
     # What speaks to ACME servers is loaded with the first Order: see `_server`.
-    from certwright.acme.protocol.client import AcmeClient
     from certwright.acme.protocol.errors import AcmeError
     from certwright.acme.protocol.orders import Order as ServerOrder
 
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Not now. `until` None: until something changes. `why` is a sentence."""
-
-    why: str
-    until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What an Order goes by: its issuer, and the client of the issuer's account."""
-
-    issuer: IssuerView
-    spec: ACMEIssuer
-    client: AcmeClient
 
 
 FindWay = Callable[[Order], Awaitable[Way | Wait]]

@@ -13,7 +13,8 @@ from certwright.client.transport import whole_body
 from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.naming import order_name
-from certwright.controllers.acme.orders import OrderReconciler, Wait, Way
+from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.issuers import SecretReader
