@@ -1,0 +1,31 @@
+"""What an Order or a Challenge goes by: its issuer and the account there, or why there is none yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from certwright.issuers.contract import IssuerView
+from certwright.resources.issuer import ACMEIssuer
+
+if TYPE_CHECKING:
+    # What speaks to ACME servers is loaded with the first Order.
+    from certwright.acme.protocol.client import AcmeClient
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now. `until` None: until something changes. `why` is a sentence."""
+
+    why: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What an Order goes by: its issuer, and the client of the issuer's account."""
+
+    issuer: IssuerView
+    spec: ACMEIssuer
+    client: AcmeClient
