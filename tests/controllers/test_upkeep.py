@@ -9,15 +9,17 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from certwright.kit.exchange import Request, Response
 from certwright.pki import jks
-from certwright.resources import conditions
-from certwright.resources.certificate import Keystores, PKCS12Keystore, SecretTemplate
+from certwright.resources import conditions, errors
+from certwright.resources.certificate import JKSKeystore, Keystores, PKCS12Keystore, SecretTemplate
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.table import SECRETS
-from controllers.scene import Scene
-from support.world import World, make_world
+from certwright.resources.table import CERTIFICATES, SECRETS
+from controllers.scene import Scene, make_certificate
+from controllers.test_crash import Unreliable
+from support.world import CONTROLLER, World, make_world
 
 REF = {"name": "password", "key": "pw"}
 PASSWORD_REF = SecretKeySelector(name="password", key="pw")
@@ -267,3 +269,72 @@ async def test_secrets_of_equal_form_share_what_they_say_of_their_writers(scene:
     one, two = [(await scene.world.secret(name)).metadata.managed_fields[0] for name in ("one", "two")]
     assert one.fields_v1 is two.fields_v1
     assert msgspec.json.decode(one.fields_v1)["f:type"] == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_an_unreliable_api_server_delays_the_repair_but_changes_nothing(
+    scene: Scene, seed: int
+) -> None:
+    await scene.issue()
+    whole = scene.world.recording.handler
+    scene.world.recording.handler = Unreliable(whole, seed).handle
+    spec = {
+        "secretTemplate": {"labels": {"app": "shop"}},
+        "additionalOutputFormats": [{"type": "DER"}],
+        "keystores": {"jks": {"create": True, "password": "one"}},
+    }
+    await scene.change_spec("web", **spec)
+    await scene.world.advance(timedelta(minutes=30))
+    scene.world.recording.handler = whole
+    secret = await scene.world.secret("web")
+    assert secret.metadata.labels["app"] == "shop"
+    assert {"key.der", "keystore.jks", "truststore.jks"} < set(secret.data)
+    await check_sound(scene)
+
+
+async def test_a_server_that_is_gone_for_a_minute_is_no_conflict(scene: Scene) -> None:
+    await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}))
+    whole = scene.world.recording.handler
+
+    async def gone(request: Request) -> Response:
+        if request.user == CONTROLLER and request.method != "GET":
+            raise errors.Unreachable("gone")
+        return await whole(request)
+
+    scene.world.recording.handler = gone
+    await touch(scene.world, {"metadata": {"labels": {"app": "theirs"}}})
+    await scene.world.advance(timedelta(minutes=1))
+    scene.world.recording.handler = whole
+    await scene.world.advance(timedelta(minutes=1))
+    assert (await scene.world.secret("web")).metadata.labels["app"] == "shop"
+    await check_sound(scene)
+
+
+async def test_a_repair_that_is_refused_is_said_and_tried_ever_more_slowly(scene: Scene) -> None:
+    await scene.issue()
+    await touch(scene.world, {"immutable": True})
+    before = scene.world.recording.requests
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
+    await scene.world.advance(timedelta(hours=2))
+    assert scene.world.recording.requests - before < 40
+    held = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert held is not None
+    assert (held.status, held.reason) == ("False", "SecretRefused")
+    assert "immutable" in held.message
+    assert await scene.world.is_ready("web")
+    await scene.change_spec("web", additionalOutputFormats=None)
+    await scene.world.advance(timedelta(hours=1))
+    await check_sound(scene)
+
+
+async def test_many_certificates_that_are_ready_cost_no_write_after_a_restart(scene: Scene) -> None:
+    jks_spec = Keystores(jks=JKSKeystore(create=True, password="one"))
+    for number in range(60):
+        keystores = jks_spec if number % 2 else None
+        made = make_certificate(f"c{number}", "ca", keystores=keystores)
+        await scene.world.create(CERTIFICATES, made)
+    await scene.world.settle()
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    await scene.world.advance(timedelta(days=2))
+    assert scene.world.recording.writes == []
