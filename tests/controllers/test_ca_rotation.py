@@ -13,9 +13,10 @@ from certwright.pki.certificates import CertificateFacts, read_certificate, read
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
-from certwright.resources.table import CERTIFICATES, SECRETS
-from controllers.scene import Scene, make_certificate
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from controllers.scene import Scene, make_certificate, make_cluster_issuer
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -266,6 +267,34 @@ async def test_a_new_ca_is_one_write_for_each_secret_and_none_after_that(manual:
     await manual.world.start_controllers()
     await manual.world.advance(10 * DAY)
     assert manual.world.recording.writes == []
+
+
+async def test_the_ca_of_a_cluster_issuer_is_followed_into_all_namespaces(manual: Scene) -> None:
+    world = manual.world
+    first, second = make_ca(START, 100 * DAY), make_ca(START, 3650 * DAY)
+    meta = SecretMeta(name="everywhere", namespace="kube-system")
+    await world.create(SECRETS, Secret(metadata=meta, data=first.data))
+    spec = IssuerSpec(ca=CAIssuer(secret_name="everywhere"))
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("everywhere", spec))
+    await manual.issue("far", issuer="everywhere", kind="ClusterIssuer")
+    await manual.issue("near")
+    near = await world.secret("near")
+    await world.client.patch(SECRETS, "everywhere", "kube-system", {"data": second.data})
+    await world.settle()
+    assert (await world.secret("far")).data["ca.crt"] == first.pem + second.pem
+    assert await world.secret("near") == near
+
+
+async def test_an_issuer_that_names_another_secret_has_a_new_ca(manual: Scene) -> None:
+    await manual.issue()
+    old = (await manual.world.secret("web")).data["ca.crt"]
+    new = make_ca(START, 3650 * DAY)
+    meta = SecretMeta(name="other", namespace="default")
+    await manual.world.create(SECRETS, Secret(metadata=meta, data=new.data))
+    other = {"spec": {"ca": {"secretName": "other"}}}
+    await manual.world.client.patch(ISSUERS, "ca", "default", other)
+    await manual.world.settle()
+    assert (await manual.world.secret("web")).data["ca.crt"] == old + new.pem
 
 
 async def test_what_is_no_new_ca_writes_nothing(scene: Scene) -> None:

@@ -53,7 +53,8 @@ class ControllerMetrics:
     def take(self) -> Callable[[], bytes]:
         """Hold the present state, and return a function that writes it down in Prometheus' text format.
 
-        The first part takes a millisecond; the second, some 5 µs per certificate, may be done in a thread.
+        With 50,000 certificates the first takes a millisecond. The second, some 7 µs per certificate, may be
+        done in a thread.
         """
         certificates = list(self._caches.certificates.cache.values())
         issuers = list(self._caches.issuers.cache.values())
