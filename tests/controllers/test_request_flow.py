@@ -322,7 +322,22 @@ async def test_a_denial_counts_though_an_external_issuer_says_nothing_of_it(worl
     assert [c.type for c in request.status.conditions] == ["Denied"]
     issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
     assert issuing is not None
-    assert (issuing.status, issuing.reason) == ("False", "Denied")
+    assert (issuing.status, issuing.reason) == ("False", "test")
+
+
+async def test_an_issuer_that_signs_in_spite_of_a_denial_is_not_followed(world: World) -> None:
+    await world.start_controllers(enabled=BY_HAND)
+    await external(world)
+    request = await world.get(CERTIFICATE_REQUESTS, "web-1")
+    pem = new_root("Elsewhere").sign(request.spec.request, now=world.clock.now())
+    denied = {"type": "Denied", "status": "True", "reason": "NotHere", "message": "no"}
+    issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
+    await set_conditions(world, denied, issued, certificate=msgspec.to_builtins(pem))
+    issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
+    assert issuing is not None
+    assert (issuing.status, issuing.reason) == ("False", "NotHere")
+    with pytest.raises(errors.NotFound):
+        await world.secret("web")
 
 
 # --- self-signed by hand ----------------------------------------------------------------------------------

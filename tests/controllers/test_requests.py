@@ -43,7 +43,7 @@ async def test_without_an_approver_a_request_waits_for_somebody() -> None:
         assert await world.is_ready("web")
 
 
-async def test_a_denied_request_is_a_failure_with_its_reason() -> None:
+async def test_a_denied_request_is_a_failure_with_the_approvers_reason() -> None:
     async with make_world(enabled=BY_HAND) as world:
         scene = Scene(world)
         await world.create(ISSUERS, make_issuer("root"))
@@ -52,7 +52,7 @@ async def test_a_denied_request_is_a_failure_with_its_reason() -> None:
         certificate = await world.certificate("web")
         assert condition(certificate, "Issuing") == (
             "False",
-            "Denied",
+            "test",
             "The certificate request has failed to complete and will be retried: it is Denied",
         )
         request = (await scene.requests())[0]

@@ -185,7 +185,7 @@ async def test_a_request_waits_for_its_issuer(world: World) -> None:
     assert ("Warning", "IssuerNotFound", 1) in await told(world)
     await world.create(ISSUERS, make_ca_issuer("late", "late"))
     await world.settle()
-    assert ("Normal", "IssuerNotReady", 1) in await told(world)
+    assert ("Warning", "IssuerNotReady", 1) in await told(world)
     await add_secret(world, "late", new_root("Late").secret())
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=Late"
@@ -196,18 +196,19 @@ async def test_whoever_may_not_reference_a_namespaced_issuer_is_refused(world: W
     body = await as_user(world, "jane", CA_ISSUER)
     assert failed(body) == (
         "DeniedReference",
-        "Requester may not reference Namespaced Issuer Issuer default/ca",
+        "Requester may not reference Namespaced Issuer default/ca",
     )
     assert ("Warning", "DeniedReference", 1) in await told(world)
 
 
-async def test_whoever_may_reference_a_namespaced_issuer_gets_a_certificate(world: World) -> None:
+@pytest.mark.parametrize("name", ["ca", "*"])
+async def test_whoever_may_reference_a_namespaced_issuer_gets_a_certificate(name: str, world: World) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
     rule = {
         "verbs": ["reference"],
         "apiGroups": ["cert-manager.io"],
         "resources": ["signers"],
-        "resourceNames": ["ca"],
+        "resourceNames": [name],
     }
     await admin_creates(world, f"{path}/roles", metadata={"name": "use-ca"}, rules=[rule])
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "use-ca"}
@@ -291,7 +292,7 @@ async def test_a_deleted_ca_secret_is_waited_for(world: World) -> None:
     await world.client.delete(SECRETS, "ca", "kube-system")
     request = await ask(world)
     assert (request.status.certificate, failed(request)) == (b"", ("", ""))
-    assert ("Normal", "IssuerNotReady", 1) in await told(world)
+    assert ("Warning", "IssuerNotReady", 1) in await told(world)
     await add_secret(world, "ca", new_root("New").secret(), "kube-system")
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=New"

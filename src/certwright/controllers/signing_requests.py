@@ -46,7 +46,7 @@ from certwright.resources.signing_request import (
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
 
-WAITING: Final = "Not signing CertificateSigningRequest until it is Approved"
+WAITING: Final = "Waiting for the Approved condition before issuing"
 _SHORTEST: Final = timedelta(seconds=600)
 # An older request that nobody has approved was told about before this process started.
 _NEW: Final = timedelta(minutes=1)
@@ -84,22 +84,29 @@ MayReference = Callable[[CertificateSigningRequest, Signer], Awaitable[bool]]
 
 
 def reference_review(client: Client) -> MayReference:
-    """Asks the API server with a SubjectAccessReview."""
+    """Asks the API server with SubjectAccessReviews: for this Issuer, then for all of its namespace."""
 
-    async def may_reference(request: CertificateSigningRequest, signer: Signer) -> bool:
+    async def is_allowed(request: CertificateSigningRequest, namespace: str, name: str) -> bool:
         spec = request.spec
         action = {
             "group": names.GROUP,
             "version": "*",
             "resource": "signers",
             "verb": "reference",
-            "namespace": signer.namespace,
-            "name": signer.name,
+            "namespace": namespace,
+            "name": name,
         }
         user = {"user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": dict(spec.extra)}
         review = {"metadata": {}, "spec": {"resourceAttributes": action, **user}}
         answer = await client.create(SUBJECT_ACCESS_REVIEWS, review)
         return (answer.get("status") or {}).get("allowed") is True
+
+    async def may_reference(request: CertificateSigningRequest, signer: Signer) -> bool:
+        # RBAC has no patterns in resourceNames: a role for all signers of a namespace names one called "*".
+        for name in (signer.name, "*"):
+            if await is_allowed(request, signer.namespace, name):
+                return True
+        return False
 
     return may_reference
 
@@ -163,13 +170,14 @@ class SigningRequestReconciler:
         if kind.lower() not in self._kinds:
             return Result()
         if signer.namespace and not await self._may_reference(request, signer):
-            raise Refused("DeniedReference", f"Requester may not reference Namespaced Issuer {signer}")
+            where = f"{signer.namespace}/{signer.name}"
+            raise Refused("DeniedReference", f"Requester may not reference Namespaced Issuer {where}")
         asked = _as_request(request, signer)
         if not issuer.ready:
             if issuer.ready is None:
                 return Result()
             text = f"Referenced {signer} does not have a Ready status condition"
-            raise Waits(Told("Normal", "IssuerNotReady", text))
+            raise Waits(Told("Warning", "IssuerNotReady", text))
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(self._secrets_in(signer))
         tools = Tools(get_secret=get_secret, workshop=self._workshop, now=self._now)

@@ -107,17 +107,14 @@ def is_issued(request: CertificateRequest) -> bool:
 def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
     """Why this request gives no certificate that we could use; None while it may, or does."""
     held = request.status.conditions
+    # First what approvers say: an issuer that has signed in spite of a denial must not win by being quick.
+    for kind in (reasons.DENIED, reasons.INVALID_REQUEST):
+        if (found := conditions.find(held, kind)) is not None and found.status == "True":
+            return Verdict(found.reason or kind, found.message or f"the CertificateRequest is {kind}")
     ready = conditions.find(held, reasons.READY)
     if ready is not None and ready.reason == reasons.FAILED:
         return Verdict(ready.reason, ready.message)
-    if is_issued(request):
-        return _unusable(request, snapshot)
-    # Denied and InvalidRequest count even where an external issuer says nothing about them in Ready.
-    for kind in (reasons.DENIED, reasons.INVALID_REQUEST):
-        if (found := conditions.find(held, kind)) is not None and found.status == "True":
-            message = found.message or f"the CertificateRequest is {kind}"
-            return Verdict(kind if kind == reasons.DENIED else found.reason or kind, message)
-    return None
+    return _unusable(request, snapshot) if is_issued(request) else None
 
 
 def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
