@@ -164,7 +164,7 @@ async def test_the_wait_holds_where_failures_have_none(scene: Scene) -> None:
     assert (await scene.world.certificate("web")).status.revision == 4
 
 
-@pytest.mark.parametrize("cure", ["delete", "spec", "secretName", "renew"])
+@pytest.mark.parametrize("cure", ["delete", "spec", "key", "secretName", "renew"])
 async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene, cure: str) -> None:
     await scene.issue()
     rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
@@ -177,6 +177,8 @@ async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene,
             await client.delete(SECRETS, "web", "default")
         case "spec":
             await scene.change_spec("web", dnsNames=["other.example.com"])
+        case "key":
+            await scene.change_spec("web", privateKey={"algorithm": "Ed25519"})
         case "secretName":
             await scene.change_spec("web", secretName="other")
         case "renew":
@@ -230,3 +232,15 @@ async def test_nothing_is_signed_twice_in_a_fight(scene: Scene) -> None:
         if w.method == "POST" and w.path.endswith(CERTIFICATE_REQUESTS.plural)
     ]
     assert len(created) == revision
+
+
+async def test_a_user_who_changes_the_spec_again_and_again_is_no_fight(scene: Scene) -> None:
+    await scene.issue()
+    for number in range(6):
+        algorithm = "ECDSA" if number % 2 else "Ed25519"
+        await scene.change_spec("web", privateKey={"algorithm": algorithm})
+        await scene.change_spec("web", dnsNames=[f"{number}.example.com"])
+        await scene.change_spec("web", issuerRef={"name": "ca" if number % 2 else "root"})
+    assert (await scene.world.certificate("web")).status.revision == 19
+    assert await issuing(scene) is None
+    assert await scene.world.is_ready("web")

@@ -33,7 +33,6 @@ _BROKEN: tuple[Rule, ...] = (
 _FOREIGN: tuple[Rule, ...] = (
     rules.issuer_is_another,
     rules.certificate_is_another,
-    rules.key_differs_from_spec,
     rules.key_differs_from_request,
 )
 _LOOKED_AT = frozenset(
@@ -103,8 +102,7 @@ class Fights:
         damage = _damage(snapshot)
         is_waiting = rules.is_contested(snapshot)
         is_deletion = snapshot.secret is None
-        has_made_room = is_deletion and not _waits_for_deletions(snapshot)
-        if is_waiting and (damage is None or has_made_room or _is_of_another_spec(snapshot)):
+        if is_waiting and (damage is None or _somebody_has_acted(snapshot)):
             # Sound again, or somebody has done something about it: no reason to wait any longer.
             draft.change(last_failure_time=None, failed_issuance_attempts=None)
             draft.remove_condition(reasons.ISSUING)
@@ -141,25 +139,23 @@ class Fights:
         return self._histories.setdefault(uid, _History())
 
 
-def _waits_for_deletions(snapshot: Snapshot) -> bool:
+def _somebody_has_acted(snapshot: Snapshot) -> bool:
+    """Whether the spec was changed since the wait began, or the Secret that was overwritten deleted."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    return held is not None and held.reason == reasons.SECRET_DELETED
+    assert held is not None, "the wait stands in that condition"
+    is_changed = held.observed_generation != snapshot.certificate.metadata.generation
+    return is_changed or (snapshot.secret is None and held.reason != reasons.SECRET_DELETED)
 
 
 def _damage(snapshot: Snapshot) -> Verdict | None:
     """What somebody else has done to the Secret, in the words of the rule that demands a new certificate."""
     if (broken := rules.first(_BROKEN, snapshot)) is not None:
         return broken
-    foreign = rules.first(_FOREIGN, snapshot)
+    foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request
     # What the spec asks for is compared last: it costs most, and nearly always there is nothing to compare.
-    if foreign is None or snapshot.current_request is None or _is_of_another_spec(snapshot):
+    if foreign is None or request is None or snapshot.differences(request):
         return None
     return foreign
-
-
-def _is_of_another_spec(snapshot: Snapshot) -> bool:
-    request = snapshot.current_request
-    return request is not None and bool(snapshot.differences(request))
 
 
 def _message(damage: Verdict, snapshot: Snapshot) -> str:
