@@ -314,6 +314,7 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
     request = await ask(world, SELF_SIGNED, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate == b""
     assert ("Warning", "SecretNotFound", 1) in await told(world)
+    assert "Referenced secret kube-system/key not found" in [e.message for e in await world.events()]
     await add_secret(world, "key", {"tls.key": b"rubbish"}, "kube-system")
     await world.settle()
     assert ("Warning", "ErrorParsingKey", 1) in await told(world)
@@ -327,7 +328,8 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
 async def test_self_signed_without_the_name_of_its_key_fails(world: World) -> None:
     await add_self_signed(world)
     request = await ask(world, SELF_SIGNED)
-    assert failed(request)[0] == "MissingAnnotation"
+    text = f'Annotation "{KEY_NAME}" missing or reference empty'
+    assert failed(request) == ("MissingAnnotation", text)
 
 
 async def test_self_signed_with_another_key_fails(world: World) -> None:

@@ -172,7 +172,7 @@ class SigningRequestReconciler:
         if signer.namespace and not await self._may_reference(request, signer):
             where = f"{signer.namespace}/{signer.name}"
             raise Refused("DeniedReference", f"Requester may not reference Namespaced Issuer {where}")
-        asked = _as_request(request, signer)
+        asked = _as_request(request, signer, self._secrets_in(signer))
         if not issuer.ready:
             if issuer.ready is None:
                 return Result()
@@ -185,10 +185,10 @@ class SigningRequestReconciler:
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:
             case Pending(reason, message, _, retry_after):
-                told = Told("Warning", _EVENT_REASONS.get(reason, reason), message)
+                told = Told("Warning", _EVENT_REASONS.get(reason, reason), _in_our_words(message))
                 raise Waits(told, retry_after)
             case Failed(reason, message):
-                raise Refused(reason, message)
+                raise Refused(reason, _in_our_words(message))
             case Signed():
                 await self._store(request, outcome)
         return Result()
@@ -237,13 +237,19 @@ class SigningRequestReconciler:
         self._recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, told.type, told.reason, told.message)
 
 
-def _as_request(request: CertificateSigningRequest, signer: Signer) -> CertificateRequest:
-    """The request in the form that issuers know. Raises `Refused`."""
+def _in_our_words(message: str) -> str:
+    """An issuer's message, with the annotation named as it is called here."""
+    return message.replace(names.PRIVATE_KEY_SECRET_NAME, PRIVATE_KEY_SECRET)
+
+
+def _as_request(request: CertificateSigningRequest, signer: Signer, namespace: str) -> CertificateRequest:
+    """The request in the form that issuers know, in the namespace of its issuer's Secrets. Raises
+    `Refused`."""
     notes = request.metadata.annotations
     key_secret = notes.get(PRIVATE_KEY_SECRET, "")
     meta = msgspec.structs.replace(
         request.metadata,
-        namespace=signer.namespace,
+        namespace=namespace,
         annotations={names.PRIVATE_KEY_SECRET_NAME: key_secret} if key_secret else {},
     )
     spec = CertificateRequestSpec(
