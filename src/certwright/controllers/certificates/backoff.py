@@ -1,0 +1,126 @@
+"""When an issuance that has failed is attempted again. Pure: from what the objects say to a moment.
+
+The time of the exponential backoff (cert-manager design 20220118) is the earliest moment of an attempt. What
+the issuer says, and the circuit of an issuer that fails altogether, only add to it; one rule may shorten it:
+while the current certificate lives, at least three attempts fit in before its end.
+
+Used by the trigger, the metrics and the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for
+users.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from certwright.kit.backoff import doubled
+from certwright.resources.causes import Cause
+from certwright.resources.certificate import Certificate
+
+SHORTEST_BEFORE_THE_END = timedelta(minutes=5)
+"""Never less than this between two attempts because a certificate ends soon, unless its issuer says so."""
+LONGEST_OBEYED = timedelta(days=7)
+"""An issuer that wants to be left alone for longer is asked again after this time. The longest window of
+Let's Encrypt's rate limits is a week."""
+
+# A quarter of the remaining life: one attempt after a quarter, the next after 7/16, the third after 37/64.
+_PARTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long to wait after a failure: `minimum`, doubled with each further one, at most `maximum`.
+
+    A `minimum` of 0 switches the waiting off.
+    """
+
+    minimum: timedelta = timedelta(hours=1)
+    maximum: timedelta = timedelta(hours=32)
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` with a sentence for bounds that make no sense."""
+        if self.minimum < timedelta(0) or self.maximum < timedelta(0):
+            raise ValueError("the backoff after a failed issuance must not be negative")
+        if self.maximum < self.minimum:
+            raise ValueError(
+                f"the maximum backoff after a failed issuance ({self.maximum}) must not be below the minimum "
+                f"({self.minimum})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How it stands with a Certificate whose last attempt has failed.
+
+    `failures` in a row; `not_before`: when the issuer wants to hear of it again; `not_after`: the end of the
+    certificate it has; `issuer_minimum`: what its issuer's annotation says; `issuer_changed`: the issuer is
+    another than the one that found the request impossible.
+    """
+
+    failures: int
+    last_failure: datetime
+    cause: Cause = Cause.UNKNOWN
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+    issuer_minimum: timedelta | None = None
+    issuer_changed: bool = False
+
+
+def next_attempt(standing: Standing, limits: Limits) -> datetime:
+    """The first moment at which the Certificate may be issued again by itself.
+
+    The same whenever it is asked for, so that a restart can neither lengthen nor shorten a wait.
+    """
+    wait = doubled(limits.minimum, standing.failures, cap=limits.maximum)
+    if standing.cause is Cause.INVALID_REQUEST and wait and not standing.issuer_changed:
+        wait = limits.maximum
+    wait = _before_the_end(wait, standing)
+    if standing.issuer_minimum is not None:
+        wait = max(wait, standing.issuer_minimum)
+    moment = _after(standing.last_failure, wait)
+    if standing.not_before is None:
+        return moment
+    return max(moment, min(standing.not_before, _after(standing.last_failure, LONGEST_OBEYED)))
+
+
+def _before_the_end(wait: timedelta, standing: Standing) -> timedelta:
+    if standing.not_after is None or standing.not_after <= standing.last_failure:
+        return wait
+    floor = SHORTEST_BEFORE_THE_END if standing.issuer_minimum is None else standing.issuer_minimum
+    return min(wait, max((standing.not_after - standing.last_failure) / _PARTS, floor))
+
+
+def _after(moment: datetime, wait: timedelta) -> datetime:
+    try:
+        return moment + wait
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+class Hold(NamedTuple):
+    """An attempt that must wait for the sake of its issuer: until when at least, and why."""
+
+    until: datetime
+    sentence: str
+
+
+class Gate(Protocol):
+    """Who has a say in whether an issuer may be asked now, beyond one Certificate's own wait."""
+
+    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """None: it may. Asked only when the Certificate's own wait is over. Changes nothing."""
+
+    def attempted(self, certificate: Certificate, now: datetime) -> None:
+        """An attempt begins. May be told twice of the same one."""
+
+
+class Open:
+    """Lets everybody through."""
+
+    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """None."""
+        return None
+
+    def attempted(self, certificate: Certificate, now: datetime) -> None:
+        """Of no consequence."""

@@ -1,0 +1,140 @@
+"""Why an attempt to issue has failed, as far as that decides about the next one.
+
+A cause travels through the objects. The failed CertificateRequest has a condition `FailureCause` beside
+cert-manager's `Ready`; the Certificate's condition `Issuing=False` has the cause as its reason, and in its
+message until when the issuer wants to be left alone, and the time of the next attempt. So any client can read
+them, and a restart forgets nothing. A request without `FailureCause` failed for a reason that nobody named.
+
+An external issuer may write the condition `FailureCause` too: reason is one of `Cause`, the message says what
+to do, and may end in `; not before 2026-11-21T12:00:00Z`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from certwright.resources import conditions, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.meta import Condition
+from certwright.resources.request import CertificateRequest
+
+FAILURE_CAUSE = "FailureCause"
+"""Type of the condition of a CertificateRequest that names the cause of its failure."""
+
+
+class Cause(StrEnum):
+    """The kinds of failures that are waited for in different ways. The values are reasons of conditions."""
+
+    INVALID_REQUEST = "InvalidRequest"
+    """It can never succeed as it is."""
+    UNAVAILABLE = "IssuerUnavailable"
+    """The issuer is out of reach, or overloaded."""
+    RATE_LIMITED = "RateLimited"
+    """The issuer has granted as much as it does in a time."""
+    DENIED = "Denied"
+    """Somebody who decides about requests has refused this one."""
+    UNKNOWN = "Failed"
+    """None of the others, or not told; cert-manager's word for all failures."""
+
+
+class Why(NamedTuple):
+    """Why a request has failed. `advice` says what to do (empty: nothing to say), `not_before` when the issuer
+    is willing to hear the next one, `generation` is that of the issuer that judged (0: not told)."""
+
+    cause: Cause = Cause.UNKNOWN
+    advice: str = ""
+    not_before: datetime | None = None
+    generation: int = 0
+
+
+_NOT_BEFORE = re.compile(r"; not before (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+_NEXT_ATTEMPT = re.compile(r"\. Next attempt at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+_WORDS = {cause.value: cause for cause in Cause}
+
+
+def condition_of(why: Why) -> Condition | None:
+    """The condition `FailureCause` of a request that failed like that; None where there is nothing to tell."""
+    if why.cause is Cause.UNKNOWN and why.not_before is None:
+        return None
+    return Condition(
+        type=FAILURE_CAUSE,
+        status="True",
+        reason=why.cause,
+        message=with_not_before(why.advice, why.not_before),
+        observed_generation=why.generation,
+    )
+
+
+def of_request(request: CertificateRequest) -> Why:
+    """Why that request has failed. A denial, and a request that cannot be signed at all, speak for themselves."""
+    held = request.status.conditions
+    if conditions.is_true(held, reasons.DENIED):
+        return Why(Cause.DENIED)
+    told = conditions.find(held, FAILURE_CAUSE)
+    if told is None or told.status != "True":
+        invalid = conditions.is_true(held, reasons.INVALID_REQUEST)
+        return Why(Cause.INVALID_REQUEST) if invalid else Why()
+    advice = _NOT_BEFORE.split(told.message, maxsplit=1)[0]
+    cause = _WORDS.get(told.reason, Cause.UNKNOWN)
+    return Why(cause, advice, not_before(told.message), told.observed_generation)
+
+
+def of_certificate(certificate: Certificate) -> Cause:
+    """The cause of the last failure, from the Certificate alone; `UNKNOWN` where it has none."""
+    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if held is None or held.status == "True":
+        return Cause.UNKNOWN
+    return _WORDS.get(held.reason, Cause.UNKNOWN)
+
+
+def with_not_before(text: str, moment: datetime | None) -> str:
+    """`text` with the moment until which the issuer wants to be left alone."""
+    return text if moment is None else f"{text}; not before {_written(moment)}"
+
+
+def not_before(text: str) -> datetime | None:
+    """The moment that `with_not_before` has put into a text; None where there is none."""
+    return _moment(_NOT_BEFORE, text)
+
+
+def with_next_attempt(text: str, moment: datetime, advice: str = "") -> str:
+    """`text` with the time of the next attempt in place of the one it had, and what to do."""
+    tail = f"; {advice}" if advice else ""
+    return f"{without_next_attempt(text)}. Next attempt at {_written(moment)}{tail}"
+
+
+def without_next_attempt(text: str) -> str:
+    """`text` as it was before `with_next_attempt`."""
+    found = _last(_NEXT_ATTEMPT, text)
+    return text if found is None else text[: found.start()]
+
+
+def next_attempt(text: str) -> datetime | None:
+    """The time that `with_next_attempt` has put into a text; None where there is none."""
+    return _moment(_NEXT_ATTEMPT, text)
+
+
+def _moment(pattern: re.Pattern[str], text: str) -> datetime | None:
+    found = _last(pattern, text)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(found[1])
+    except ValueError:
+        # 31 February.
+        return None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """What an issuer says may look like one of ours; ours stands last."""
+    found = None
+    for found in pattern.finditer(text):
+        pass
+    return found
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
