@@ -25,6 +25,7 @@ from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.readiness import Readiness
 from certwright.controllers.certificates.reconcile import CertificateReconciler, is_own_write
+from certwright.controllers.certificates.renewal_info import RenewalInformation
 from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
 from certwright.controllers.certificates.rules import Backoff
@@ -184,6 +185,8 @@ class Controllers:
         keys, requests = Keys(suffix), Requests()
         issuing, upkeep = Issuing(owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
         readiness, revisions = Readiness(), Revisions()
+        office = self._acme.renewal_office(lambda key: queue.add(key))
+        renewal_info = RenewalInformation(office, self._acme.asks_for_renewal)
         on = self._enabled
         reconciler = CertificateReconciler(
             deciders=_rows(
@@ -193,6 +196,7 @@ class Controllers:
                 (table.KEYS, keys),
                 (table.ISSUING, issuing),
                 (table.ISSUING, upkeep),
+                (table.READINESS, renewal_info),
                 (table.READINESS, readiness),
             ),
             actors=_rows(
@@ -202,8 +206,15 @@ class Controllers:
                 (table.ISSUING, issuing),
                 (table.ISSUING, upkeep),
                 (table.REVISIONS, revisions),
+                (table.READINESS, renewal_info),
             ),
-            wakers=_rows(on, (table.TRIGGER, trigger), (table.ISSUING, upkeep), (table.READINESS, readiness)),
+            wakers=_rows(
+                on,
+                (table.TRIGGER, trigger),
+                (table.ISSUING, upkeep),
+                (table.READINESS, renewal_info),
+                (table.READINESS, readiness),
+            ),
             caches=caches,
             facts=facts,
             hands=Hands(self._client, caches, facts, self._workshop, self._recorder),
@@ -213,7 +224,7 @@ class Controllers:
             now=self._clock.now,
         )
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
-        self._wire_certificates(queue)
+        self._wire_certificates(queue, office.forget)
         caches.secrets.add_handler(_waking(queue.add, reconciler.dependents.of))
         authorities.on_change(queue.add)
 
@@ -224,7 +235,7 @@ class Controllers:
         not_after = certificate.status.not_after if certificate is not None else None
         return (not_after or self._clock.now() + _A_DAY).timestamp()
 
-    def _wire_certificates(self, queue: WorkQueue[ObjectKey]) -> None:
+    def _wire_certificates(self, queue: WorkQueue[ObjectKey], forget: Callable[[str], None]) -> None:
         caches = self._caches
 
         def add(key: ObjectKey) -> None:
@@ -233,6 +244,8 @@ class Controllers:
 
         def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
             add(_key(old, new))
+            if old is not None and new is None:
+                forget(old.metadata.uid)
             if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
                 # Others with the same secretName may win or lose their right to it.
                 for one in (old, new):

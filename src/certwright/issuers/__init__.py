@@ -2,5 +2,5 @@
 
 May import:   acme, pki, resources, kit
 Never holds:  a client (the caller hands over functions); status writing (it goes to controllers/signing)
-Modules:      contract, selfsigned, ca, table (acme, vault, venafi: later issues)
+Modules:      contract, selfsigned, ca, acme, acme_account (loaded with the first ACME issuer), table
 """

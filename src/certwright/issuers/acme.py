@@ -26,6 +26,7 @@ from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import reasons
 from certwright.resources.issuer import ACMEIssuer
+from certwright.resources.names import REPLACES
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
@@ -114,7 +115,14 @@ def _order_spec(request: CertificateRequest, csr: CsrFacts, spec: ACMEIssuer) ->
         ip_addresses=csr.ip_addresses,
         duration=request.spec.duration if spec.enable_duration_feature else None,
         profile=spec.profile,
+        replaces=_replaces(request, spec),
     )
+
+
+def _replaces(request: CertificateRequest, spec: ACMEIssuer) -> str:
+    if spec.renewal_information_source == "None":
+        return ""
+    return request.metadata.annotations.get(REPLACES, "")
 
 
 def _outcome(order: Order, csr: CsrFacts) -> Outcome:

@@ -40,6 +40,8 @@ SUBJECT_POSTAL_CODES: Final = "cert-manager.io/subject-postalcodes"
 SUBJECT_SERIAL_NUMBER: Final = "cert-manager.io/subject-serialnumber"
 PRIVATE_KEY_SECRET_NAME: Final = "cert-manager.io/private-key-secret-name"  # noqa: S105 - a name, no password
 CERTIFICATE_REVISION: Final = "cert-manager.io/certificate-revision"
+REPLACES: Final = "certwright.io/replaces"
+"""On a request: the identifier (RFC 9773 §4.1) of the certificate that it replaces."""
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"
 ALLOW_DIRECT_INJECTION: Final = "cert-manager.io/allow-direct-injection"
 VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from certwright.acme.protocol.client import Observer, Registry
+    from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
 
 
 class AcmeClients:
-    """`observe` hears of every request. `timeout_s` is for one of them."""
+    """`observe` hears of every request; `timeout_s` is for one of them; `make_transport` replaces HTTP."""
 
     def __init__(
         self,
@@ -24,11 +24,13 @@ class AcmeClients:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         timeout_s: float = 30.0,
+        make_transport: MakeTransport | None = None,
     ) -> None:
         self._user_agent = user_agent
         self._now = now
         self._observe = observe
         self._timeout_s = timeout_s
+        self._make_transport = make_transport or self._over_http
         self._registry: Registry | None = None
 
     def registry(self) -> Registry:
@@ -36,7 +38,7 @@ class AcmeClients:
         if self._registry is None:
             from certwright.acme.protocol.client import Registry  # see the module's text
 
-            self._registry = Registry(self._transport, now=self._now, observe=self._observe)
+            self._registry = Registry(self._make_transport, now=self._now, observe=self._observe)
         return self._registry
 
     async def close(self) -> None:
@@ -44,7 +46,7 @@ class AcmeClients:
         if self._registry is not None:
             await self._registry.close()
 
-    def _transport(self, tls: TlsOptions) -> Transport:
+    def _over_http(self, tls: TlsOptions) -> Transport:
         from certwright.acme.protocol.transport import HttpTransport  # see the module's text
 
         return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)

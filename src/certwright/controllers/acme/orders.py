@@ -29,6 +29,7 @@ from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import IssuerView
 from certwright.kit.backoff import doubled
+from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources.challenge import Challenge
@@ -52,6 +53,10 @@ FindWay = Callable[[Order], Awaitable[Way | Wait]]
 
 Admit = Callable[[Order, Way], Wait | None]
 """Whether the CA's limits allow a new order now; a `Wait` until they do."""
+
+
+Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
+"""Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,7 @@ class OrderReconciler:
         find_way: FindWay,
         admit: Admit,
         distrust: Callable[[IssuerView], None],
+        downloaded: Downloaded,
         status: StatusWriter[Order],
         client: Client,
         recorder: Recorder,
@@ -91,6 +97,7 @@ class OrderReconciler:
         self._find_way = find_way
         self._admit = admit
         self._distrust = distrust
+        self._downloaded = downloaded
         self._status = status
         self._client = client
         self._recorder = recorder
@@ -227,6 +234,7 @@ class OrderReconciler:
         wrong = ordering.wrong_certificate(found.chain[0], csr, self._now())
         if wrong:
             return await self._fail(order, "errored", wrong)
+        await self._downloaded(order, way, found.chain[0])
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches
 from certwright.controllers.dependents import Dependents
@@ -23,7 +26,9 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
 from certwright.kit.clock import Clock
+from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
+from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists, ApiError, Unreachable
@@ -34,19 +39,23 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
 
 if TYPE_CHECKING:
-    # Loaded with the first Challenge.
+    # Loaded with the first ACME issuer, or the first Challenge.
+    from certwright.acme.protocol.client import AcmeClient, MakeTransport
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
     from certwright.controllers.acme.solving import Means
 
 _WEBHOOK_VERSION = "v1alpha1"
+# How long a certificate that is there waits for its server to say when it should be renewed.
+_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeOptions:
     """What ACME can be told; names and meanings as cert-manager's flags where it has them.
 
-    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01;
+    `make_transport` takes the place of HTTP to ACME servers (in simulations).
     """
 
     max_concurrent_challenges: int = 60
@@ -59,6 +68,7 @@ class AcmeOptions:
     dns01_authority_port: int = 53
     responder: Responder | None = None
     listener: Listener | None = None
+    make_transport: MakeTransport | None = None
 
 
 FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
@@ -91,19 +101,25 @@ class Acme:
         self._find_issuer = find_issuer
         self._secrets_of = secrets_of
         self._distrust = distrust
-        self._clients = AcmeClients(user_agent=user_agent, now=clock.now)
+        self._clients = AcmeClients(
+            user_agent=user_agent, now=clock.now, make_transport=options.make_transport
+        )
         self._challenges: ChallengeReconciler | None = None
+        self._office: RenewalOffice | None = None
 
     async def close(self) -> None:
         """Let go of connections, and stop looking for proofs."""
         if self._challenges is not None:
             await self._challenges.close()
+        if self._office is not None:
+            await self._office.close()
         await self._clients.close()
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks for a proof."""
-        return self._challenges is None or self._challenges.checks.idle
+        """Whether nobody looks for a proof, and no server is asked anything beside the reconciles."""
+        looks = self._challenges is not None and not self._challenges.checks.idle
+        return not looks and (self._office is None or self._office.idle)
 
     def tools(self, secrets_in: str) -> AcmeTools:
         """What the ACME issuer is handed; its Secrets lie in the namespace `secrets_in`."""
@@ -124,6 +140,7 @@ class Acme:
             find_way=self._way_of_order,
             admit=lambda _order, _way: None,
             distrust=self._distrust,
+            downloaded=self._hear_of_renewal,
             status=StatusWriter(self._client, caches.orders),
             client=self._client,
             recorder=self._recorder,
@@ -146,6 +163,34 @@ class Acme:
             check_period=self._options.dns01_check_period,
         )
         return self._challenges
+
+    def renewal_office(self, wake: Callable[[ObjectKey], None]) -> RenewalOffice:
+        """Who asks when certificates are to be renewed; `wake` queues a Certificate."""
+        self._office = RenewalOffice(self._client_of_certificate, wake, now=self._clock.now)
+        return self._office
+
+    def asks_for_renewal(self, certificate: Certificate) -> bool:
+        """Whether the issuer of a Certificate is an ACME issuer that wants its server asked (RFC 9773)."""
+        found = self._find_issuer(certificate.spec.issuer_ref, certificate.metadata.namespace)
+        spec = found.view.spec.acme if found is not None and certificate.spec.issuer_ref.is_ours else None
+        return spec is not None and spec.renewal_information_source != "None"
+
+    async def _client_of_certificate(self, certificate: Certificate) -> AcmeClient | None:
+        way = await self._way(certificate.spec.issuer_ref, certificate.metadata)
+        return None if isinstance(way, Wait) else way.client
+
+    async def _hear_of_renewal(self, order: Order, way: Way, facts: CertificateFacts) -> None:
+        """Asked before the certificate is stored, the answer goes into the Certificate's own last write."""
+        owner = controller_of(order.metadata)
+        if self._office is None or owner is None or way.spec.renewal_information_source == "None":
+            return
+        request = self._caches.requests.cache.get(ObjectKey(order.metadata.namespace, owner.name))
+        certificate = controller_of(request.metadata) if request is not None else None
+        if certificate is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._office.hear(way.client, certificate.uid, facts)
 
     async def _way_of_order(self, order: Order) -> Way | Wait:
         return await self._way(order.spec.issuer_ref, order.metadata)

@@ -59,6 +59,8 @@ def plan(snapshot: Snapshot, facts: CertificateFacts) -> Plan:
 
 
 def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
+    if (suggested := _suggested(snapshot, facts)) is not None:
+        return suggested
     data = snapshot.secret.data if snapshot.secret else {}
     regular = _regular(facts, facts.not_after, snapshot.certificate.spec)
     end = chain.end_of(data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
@@ -70,6 +72,21 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
         # A renewal gives one that ends with this CA. So it is treated as if it ended then itself.
         return min(regular, _regular(facts, end, snapshot.certificate.spec))
     return _between_cas(max(facts.not_before + _SHORTEST_LIFE, ca.not_before), end, regular, seed)
+
+
+def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
+    """The window that the ACME server suggests for this certificate: "a uniform random time within" it
+    (RFC 9773 §4.2), but one that a restart does not change. It stands above what the spec says: the server
+    may know of a revocation."""
+    acme = snapshot.certificate.status.acme
+    ari = acme.ari if acme is not None else None
+    if ari is None or ari.suggested_window is None or ari.last_checked is None:
+        return None
+    begin, end = ari.suggested_window.start, ari.suggested_window.end
+    if begin is None or end is None or ari.last_checked < facts.not_before:
+        return None
+    last = max(min(end, facts.not_after), begin)
+    return _Span(begin, last - begin, facts.not_after)
 
 
 def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _Span:

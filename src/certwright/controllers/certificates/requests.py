@@ -8,12 +8,14 @@ Next:      signing
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.hands import Hands, owner_reference
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
+from certwright.pki.ari import certificate_id
+from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.meta import ObjectMeta
@@ -60,6 +62,7 @@ class Requests:
                 names.CERTIFICATE_NAME: certificate.metadata.name,
                 names.CERTIFICATE_REVISION: str(snapshot.next_revision),
                 names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
+                **_replaces(snapshot),
             },
             owner_references=(owner_reference(certificate),),
         )
@@ -76,6 +79,17 @@ class Requests:
             text = f"The signing request made from this spec does not match it in {', '.join(differing)}"
             raise Blocked("RequestFailed", text)
         return request
+
+
+def _replaces(snapshot: Snapshot) -> dict[str, str]:
+    """Which certificate this one will replace, where its server wants to know (RFC 9773 §5): such an order
+    is not counted against the server's limits."""
+    acme = snapshot.certificate.status.acme
+    facts = rules.certificate_of(snapshot)
+    if acme is None or acme.ari is None or not isinstance(facts, CertificateFacts):
+        return {}
+    identifier = certificate_id(facts)
+    return {names.REPLACES: identifier} if identifier else {}
 
 
 def request_name(snapshot: Snapshot, hands: Hands) -> str:

@@ -1,0 +1,81 @@
+"""Write down when the ACME server wants the certificate renewed (RFC 9773), and have it asked in time.
+
+Wakes on:  Certificate; its Secret; nextCheck; an answer of the server
+Reads:     snapshot
+Writes:    Certificate.status.acme
+Next:      readiness
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from certwright.controllers.acme.renewal_office import Heard, RenewalOffice
+from certwright.controllers.certificates import rules
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.certificate import ARIStatus, Certificate, CertificateACMEStatus
+
+
+class RenewalInformation:
+    """`asks` says whether a Certificate's issuer is an ACME issuer that is to be asked."""
+
+    def __init__(self, office: RenewalOffice, asks: Callable[[Certificate], bool]) -> None:
+        self._office = office
+        self._asks = asks
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Take what was heard into the status; take it away where nobody asks any longer."""
+        facts = rules.certificate_of(snapshot)
+        held = snapshot.certificate.status.acme
+        if not isinstance(facts, CertificateFacts) or not self._asks(snapshot.certificate):
+            if held is not None:
+                draft.change(acme=None)
+            return
+        heard = self._office.answer(snapshot.certificate.metadata.uid, facts)
+        if heard is None:
+            if held is not None and held.ari is not None and not _is_of(held.ari, facts):
+                draft.change(acme=None)
+            return
+        if _is_newer(heard, held):
+            draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:  # noqa: ARG002 - the protocol's
+        """Have the server asked where that is due; nothing is written here."""
+        facts = rules.certificate_of(snapshot)
+        certificate = snapshot.certificate
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not self._asks(certificate):
+            return False
+        if self._is_due(snapshot, facts):
+            self._office.ask(certificate, facts)
+        return False
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """When the server is to be asked again."""
+        acme = snapshot.certificate.status.acme
+        return acme.ari.next_check if acme is not None and acme.ari is not None else None
+
+    def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:
+        certificate = snapshot.certificate
+        acme = certificate.status.acme
+        if acme is None or acme.ari is None:
+            # Heard that there is nothing to hear.
+            heard = self._office.answer(certificate.metadata.uid, facts)
+            return heard is None or heard.status is not None
+        return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now
+
+
+def _is_of(held: ARIStatus, facts: CertificateFacts) -> bool:
+    return held.last_checked is None or held.last_checked >= facts.not_before
+
+
+def _is_newer(heard: Heard, held: CertificateACMEStatus | None) -> bool:
+    if heard.status is None:
+        return held is not None
+    if held is None or held.ari is None:
+        return True
+    before, after = held.ari.next_check, heard.status.next_check
+    return before is None or (after is not None and after > before)

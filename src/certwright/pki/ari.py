@@ -1,0 +1,31 @@
+"""The identifier under which an ACME server tells when a certificate is to be renewed.
+
+Source: RFC 9773 §4.1.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from cryptography import x509
+
+from certwright.pki.certificates import CertificateFacts
+
+
+def certificate_id(certificate: CertificateFacts) -> str:
+    """The key identifier of its issuer and its serial number; empty where it names no key of its issuer."""
+    parsed = certificate.parsed
+    try:
+        authority = parsed.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    if authority.key_identifier is None:
+        return ""
+    serial = parsed.serial_number
+    # As DER writes an INTEGER: one more byte where the first bit is set.
+    encoded = serial.to_bytes(serial.bit_length() // 8 + 1, "big")
+    return f"{_b64url(authority.key_identifier)}.{_b64url(encoded)}"
+
+
+def _b64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
