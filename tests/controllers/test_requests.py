@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.certificates.rules import Backoff
+from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.signing import Signing
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kit.workshop import Inline
@@ -53,7 +53,9 @@ async def test_a_denied_request_is_a_failure_with_the_approvers_reason() -> None
         assert condition(certificate, "Issuing") == (
             "False",
             "test",
-            "The certificate request has failed to complete and will be retried: it is Denied",
+            "The certificate request has failed to complete and will be retried: it is Denied. Next attempt "
+            "at 2026-01-01T01:00:00Z; whoever denied the request must allow the next one; "
+            "`certwright renew web -n default` tries at once",
         )
         request = (await scene.requests())[0]
         assert condition(request, "Ready") == (
@@ -153,7 +155,8 @@ async def test_a_certificate_for_another_key_is_refused(scene: Scene) -> None:
         "False",
         "InvalidCertificate",
         "The certificate request has failed to complete and will be retried: the issuer returned a "
-        "certificate for another key",
+        "certificate for another key. Next attempt at 2026-01-01T01:00:00Z; "
+        "`certwright renew web -n default` tries at once",
     )
 
 
@@ -224,4 +227,4 @@ def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
 )
 def test_a_backoff_that_makes_no_sense_is_refused(minimum: timedelta, maximum: timedelta) -> None:
     with pytest.raises(ValueError, match="backoff"):
-        Backoff(minimum=minimum, maximum=maximum)
+        Limits(minimum=minimum, maximum=maximum)

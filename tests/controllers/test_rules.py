@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates import rules, waits, wanted
+from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.facts import Facts
-from certwright.controllers.certificates.rules import Backoff, Verdict
+from certwright.controllers.certificates.rules import Verdict
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
@@ -273,13 +274,13 @@ def test_the_wait_after_failures(attempts: int | None, hours: int) -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=attempts)
     failed = msgspec.structs.replace(certificate(), status=status)
     waiting = snapshot(certificate=failed, requests=(request(1),))
-    assert rules.retry_at(waiting, Backoff()) == FAILED + timedelta(hours=hours)
+    assert waits.retry_at(waiting, Limits()) == FAILED + timedelta(hours=hours)
 
 
 def test_a_changed_spec_lifts_the_wait_and_a_minimum_of_zero_too() -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=3)
     failed = msgspec.structs.replace(certificate(dns_names=("new",)), status=status)
-    assert rules.retry_at(snapshot(certificate=failed, requests=(request(1),)), Backoff()) is None
-    off = Backoff(minimum=timedelta(0), maximum=timedelta(0))
+    assert waits.retry_at(snapshot(certificate=failed, requests=(request(1),)), Limits()) is None
+    off = Limits(minimum=timedelta(0), maximum=timedelta(0))
     same = msgspec.structs.replace(certificate(), status=status)
-    assert rules.retry_at(snapshot(certificate=same), off) == FAILED
+    assert waits.retry_at(snapshot(certificate=same), off) == FAILED

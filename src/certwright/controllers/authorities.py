@@ -33,7 +33,7 @@ class Authorities:
         reference = certificate.spec.issuer_ref
         if not reference.is_ours:
             return ()
-        namespace, issuer = certificate.metadata.namespace, self._issuer(certificate)
+        namespace, issuer = certificate.metadata.namespace, self.issuer_of(certificate)
         if reference.kind_or_default == CLUSTER_ISSUERS.kind:
             namespace = self._cluster_resource_namespace
         if issuer is None or issuer.spec.ca is None:
@@ -41,8 +41,11 @@ class Authorities:
         secret = self._caches.secrets.cache.get(ObjectKey(namespace, issuer.spec.ca.secret_name))
         return chain.authority(*_pems(secret)) if secret is not None else ()
 
-    def _issuer(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
+    def issuer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
+        """The issuer of ours that the Certificate's spec names, if it is there."""
         reference = certificate.spec.issuer_ref
+        if not reference.is_ours:
+            return None
         if reference.kind_or_default == ISSUERS.kind:
             key = ObjectKey(certificate.metadata.namespace, reference.name)
             return self._caches.issuers.cache.get(key)
@@ -51,7 +54,7 @@ class Authorities:
 
     def on_change(self, add: Callable[[ObjectKey], None]) -> None:
         """From now on call `add` for each Certificate whose issuer has got another CA, be it in the same
-        Secret or in another one."""
+        Secret or in another one, and for each that has failed when its issuer becomes another one."""
         self._caches.secrets.add_handler(lambda old, new: self._secret_changed(add, old, new))
         self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(add, ISSUERS.kind, old, new))
         if self._caches.cluster_issuers is not None:
@@ -84,13 +87,24 @@ class Authorities:
         old: Issuer | ClusterIssuer | None,
         new: Issuer | ClusterIssuer | None,
     ) -> None:
-        if new is None or (old is not None and old.spec.ca == new.spec.ca):
+        if new is None or (old is not None and not _decides_otherwise(old, new)):
             return
-        self._wake(add, issuer_value(kind, new.metadata.namespace, new.metadata.name))
+        value = issuer_value(kind, new.metadata.namespace, new.metadata.name)
+        if old is None or old.spec.ca != new.spec.ca:
+            self._wake(add, value)
+            return
+        for certificate in self._caches.certificates_from(value):
+            if certificate.status.last_failure_time is not None:
+                add(certificate.metadata.key)
 
     def _wake(self, add: Callable[[ObjectKey], None], issuer: str) -> None:
         for certificate in self._caches.certificates_from(issuer):
             add(certificate.metadata.key)
+
+
+def _decides_otherwise(old: Issuer | ClusterIssuer, new: Issuer | ClusterIssuer) -> bool:
+    notes = (one.metadata.annotations.get(names.MINIMUM_BACKOFF) for one in (old, new))
+    return old.metadata.generation != new.metadata.generation or len(set(notes)) > 1
 
 
 def _pems(secret: Secret) -> tuple[bytes, bytes]:

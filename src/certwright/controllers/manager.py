@@ -18,6 +18,7 @@ from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
 from certwright.controllers.certificate_requests import RequestReconciler
+from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.facts import Facts
 from certwright.controllers.certificates.fights import Fights
 from certwright.controllers.certificates.hands import Hands
@@ -28,7 +29,6 @@ from certwright.controllers.certificates.reconcile import CertificateReconciler,
 from certwright.controllers.certificates.renewal_info import RenewalInformation
 from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
-from certwright.controllers.certificates.rules import Backoff
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.certificates.upkeep import Upkeep
 from certwright.controllers.issuers import IssuerReconciler, view_of
@@ -114,8 +114,8 @@ class Controllers:
             distrust=self._look_at_issuer,
             user_agent=USER_AGENT,
         )
-        backoff = Backoff(minimum=backoff_minimum, maximum=backoff_maximum)
-        self._build_certificates(backoff, suffix, owner_references=certificate_owner_references)
+        limits = Limits(minimum=backoff_minimum, maximum=backoff_maximum)
+        self._build_certificates(limits, suffix, owner_references=certificate_owner_references)
         self._build_requests()
         self._build_signing_requests()
         self._build_issuers()
@@ -177,13 +177,13 @@ class Controllers:
         return controller
 
     def _build_certificates(
-        self, backoff: Backoff, suffix: Callable[[int], str], *, owner_references: bool
+        self, limits: Limits, suffix: Callable[[int], str], *, owner_references: bool
     ) -> None:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace)
-        fights, trigger = Fights(backoff), Trigger(backoff)
+        fights, trigger = Fights(limits), Trigger(limits)
         keys, requests = Keys(suffix), Requests()
-        issuing, upkeep = Issuing(owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
+        issuing, upkeep = Issuing(limits, owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
         readiness, revisions = Readiness(), Revisions()
         office = self._acme.renewal_office(lambda key: queue.add(key))
         renewal_info = RenewalInformation(office, self._acme.asks_for_renewal)
@@ -221,6 +221,7 @@ class Controllers:
             status=StatusWriter(self._client, caches.certificates),
             client=self._client,
             authority_of=authorities.of,
+            issuer_of=authorities.issuer_of,
             now=self._clock.now,
         )
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue

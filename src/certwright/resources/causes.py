@@ -41,8 +41,8 @@ class Cause(StrEnum):
 
 
 class Why(NamedTuple):
-    """Why a request has failed. `advice` says what to do (empty: nothing to say), `not_before` when the issuer
-    is willing to hear the next one, `generation` is that of the issuer that judged (0: not told)."""
+    """Why a request has failed. `advice` says what to do (empty: nothing to say), `not_before` when the
+    issuer is willing to hear the next one, `generation` is that of the issuer that judged (0: not told)."""
 
     cause: Cause = Cause.UNKNOWN
     advice: str = ""
@@ -56,7 +56,7 @@ _WORDS = {cause.value: cause for cause in Cause}
 
 
 def condition_of(why: Why) -> Condition | None:
-    """The condition `FailureCause` of a request that failed like that; None where there is nothing to tell."""
+    """The condition `FailureCause` of a request that failed like that; None: there is nothing to tell."""
     if why.cause is Cause.UNKNOWN and why.not_before is None:
         return None
     return Condition(
@@ -69,7 +69,7 @@ def condition_of(why: Why) -> Condition | None:
 
 
 def of_request(request: CertificateRequest) -> Why:
-    """Why that request has failed. A denial, and a request that cannot be signed at all, speak for themselves."""
+    """Why that request has failed. A denial, and a request that nobody can sign, speak for themselves."""
     held = request.status.conditions
     if conditions.is_true(held, reasons.DENIED):
         return Why(Cause.DENIED)
@@ -130,10 +130,7 @@ def _moment(pattern: re.Pattern[str], text: str) -> datetime | None:
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """What an issuer says may look like one of ours; ours stands last."""
-    found = None
-    for found in pattern.finditer(text):
-        pass
-    return found
+    return max(pattern.finditer(text), key=lambda match: match.start(), default=None)
 
 
 def _written(moment: datetime) -> str:

@@ -51,6 +51,10 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 UNCOPIED_ANNOTATION_PREFIXES: Final = ("kubectl.kubernetes.io/", "fluxcd.io/", "argocd.argoproj.io/")
 """Annotations of a Certificate that are not copied to its requests: they belong to whoever applied it."""
 
+# Annotations of issuers.
+MINIMUM_BACKOFF: Final = "certwright.io/minimum-backoff"
+"""A duration: no certificate of this issuer is attempted again sooner than this after a failure."""
+
 # Finalizers.
 ACME_FINALIZER: Final = "acme.cert-manager.io/finalizer"
 ACME_FINALIZER_LEGACY: Final = "finalizer.acme.cert-manager.io"

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from certwright.kit.backoff import doubled
+from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 
@@ -23,6 +24,13 @@ SHORTEST_BEFORE_THE_END = timedelta(minutes=5)
 LONGEST_OBEYED = timedelta(days=7)
 """An issuer that wants to be left alone for longer is asked again after this time. The longest window of
 Let's Encrypt's rate limits is a week."""
+
+MOST_FAILURES = 1_000_000
+"""Nothing fails so often: one attempt every five minutes for nine years."""
+
+# Before this, no program wrote such a time. After the clock of another host, a time may lie in the future.
+_EARLIEST = datetime(2017, 1, 1, tzinfo=UTC)
+_SKEW = timedelta(minutes=5)
 
 # A quarter of the remaining life: one attempt after a quarter, the next after 7/16, the third after 37/64.
 _PARTS = 4
@@ -98,6 +106,66 @@ def _after(moment: datetime, wait: timedelta) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
+def standing_of(
+    certificate: Certificate, *, issuer_minimum: timedelta | None = None, issuer_changed: bool = False
+) -> Standing | None:
+    """How it stands, as the Certificate says; None where no attempt has failed."""
+    status = certificate.status
+    if status.last_failure_time is None:
+        return None
+    held = conditions.find(status.conditions, reasons.ISSUING)
+    return Standing(
+        failures=status.failed_issuance_attempts or 1,
+        last_failure=status.last_failure_time,
+        cause=causes.of_certificate(certificate),
+        not_before=causes.not_before(held.message) if held is not None else None,
+        not_after=status.not_after,
+        issuer_minimum=issuer_minimum,
+        issuer_changed=issuer_changed,
+    )
+
+
+def counted(certificate: Certificate) -> int:
+    """How many attempts have failed in a row, with the one that fails now."""
+    return min(max(certificate.status.failed_issuance_attempts or 0, 0) + 1, MOST_FAILURES)
+
+
+class Mended(NamedTuple):
+    """What the status must be changed to, and a sentence about what was wrong with it."""
+
+    failures: int | None
+    last_failure: datetime | None
+    sentence: str
+
+
+def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | None:
+    """What to do about a counter or a time that makes no sense; None where both do.
+
+    The wait begins anew: such a status must neither stop an object for ever nor let all of them attempt at
+    once.
+    """
+    status = certificate.status
+    failures, last = status.failed_issuance_attempts, status.last_failure_time
+    wrong = []
+    if failures is not None and not 0 <= failures <= MOST_FAILURES:
+        wrong.append(f"status.failedIssuanceAttempts was {failures}")
+        failures = None if failures < 0 else _until_the_longest(limits)
+    if last is not None and not _EARLIEST <= last <= now + _SKEW:
+        wrong.append(f"status.lastFailureTime was {last:%Y-%m-%dT%H:%M:%SZ}")
+        last = now.replace(microsecond=0)
+    if not wrong:
+        return None
+    return Mended(failures, last, f"{' and '.join(wrong)}, which cannot be: put right")
+
+
+def _until_the_longest(limits: Limits) -> int:
+    """After so many failures the wait is the longest."""
+    failures = 1
+    while 0 < failures < 64 and doubled(limits.minimum, failures, cap=limits.maximum) < limits.maximum:
+        failures += 1
+    return failures
+
+
 class Hold(NamedTuple):
     """An attempt that must wait for the sake of its issuer: until when at least, and why."""
 
@@ -120,7 +188,9 @@ class Open:
 
     def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
         """None."""
+        del certificate, now
         return None
 
     def attempted(self, certificate: Certificate, now: datetime) -> None:
         """Of no consequence."""
+        del certificate, now

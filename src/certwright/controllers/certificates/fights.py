@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from certwright.controllers.certificates import rules
+from certwright.controllers.certificates import rules, waits
+from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.ownership import Part, others_that_set
-from certwright.controllers.certificates.rules import Backoff, Rule, Verdict
+from certwright.controllers.certificates.rules import Rule, Verdict
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.resources import conditions, names, reasons
 
@@ -90,8 +91,8 @@ class _History:
 class Fights:
     """Decides before `trigger` does whether this damage has to wait."""
 
-    def __init__(self, backoff: Backoff) -> None:
-        self._backoff = backoff
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._histories: dict[str, _History] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
@@ -112,7 +113,7 @@ class Fights:
     def _judge(
         self, damage: Verdict, revision: int, snapshot: Snapshot, draft: Draft, *, is_deletion: bool
     ) -> None:
-        retry_at = rules.retry_at(snapshot, self._backoff)
+        retry_at = waits.retry_at(snapshot, self._limits)
         if retry_at is not None and retry_at > snapshot.now:
             return
         history = self._history_of(snapshot)

@@ -12,14 +12,15 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import keystores, target, temporary, trust
+from certwright.controllers.certificates import backoff, keystores, target, temporary, trust, waits
+from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands, owner_reference
 from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.certificates.target import Pair
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, reasons
+from certwright.resources import causes, conditions, reasons
 from certwright.resources.request import CertificateRequest
 
 FAILED = "The certificate request has failed to complete and will be retried"
@@ -32,7 +33,8 @@ class Issuing:
     `owns_secrets` lets the target Secrets go with their Certificates (`--enable-certificate-owner-ref`).
     """
 
-    def __init__(self, *, owns_secrets: bool = False) -> None:
+    def __init__(self, limits: Limits, *, owns_secrets: bool = False) -> None:
+        self._limits = limits
         self._owns_secrets = owns_secrets
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
@@ -42,12 +44,29 @@ class Issuing:
             return
         failure = failure_of(request, snapshot)
         if failure is not None:
-            _fail(failure, snapshot, draft)
+            self._fail(failure, request, snapshot, draft)
         elif is_issued(request):
             if target.holds(snapshot, request):
                 _complete(snapshot, draft)
         else:
             _say_what_it_waits_for(request, snapshot, draft)
+
+    def _fail(self, failure: Verdict, request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
+        why = causes.of_request(request)
+        # What cert-manager calls Failed altogether; the words of approvers and other issuers stay theirs.
+        reason = why.cause if failure.reason == reasons.FAILED else failure.reason
+        draft.change(
+            last_failure_time=snapshot.now.replace(microsecond=0),
+            failed_issuance_attempts=backoff.counted(snapshot.certificate),
+            next_private_key_secret_name=None,
+        )
+        text = causes.with_not_before(f"{FAILED}: {failure.message}", why.not_before)
+        draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
+        failed = snapshot.seeing(draft.certificate)
+        if (moment := waits.retry_at(failed, self._limits)) is not None:
+            text = waits.announced(text, failed, moment)
+            draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
+        draft.tell("Warning", reason, text)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
         """Write the target Secret, if the request is issued and the Secret does not hold it yet."""
@@ -129,17 +148,6 @@ def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None
     else:
         return None
     return Verdict(reasons.INVALID_CERTIFICATE, text)
-
-
-def _fail(failure: Verdict, snapshot: Snapshot, draft: Draft) -> None:
-    message = f"{FAILED}: {failure.message}"
-    draft.set_condition(reasons.ISSUING, "False", failure.reason, message, now=snapshot.now)
-    draft.change(
-        last_failure_time=snapshot.now.replace(microsecond=0),
-        failed_issuance_attempts=max(snapshot.certificate.status.failed_issuance_attempts or 0, 0) + 1,
-        next_private_key_secret_name=None,
-    )
-    draft.tell("Warning", failure.reason, message)
 
 
 def _complete(snapshot: Snapshot, draft: Draft) -> None:

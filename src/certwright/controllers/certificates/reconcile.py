@@ -29,6 +29,7 @@ from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.errors import Forbidden, Invalid, NotFound
+from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.table import CERTIFICATES
 
@@ -90,6 +91,7 @@ class CertificateReconciler:
         status: StatusWriter[Certificate],
         client: Client,
         authority_of: Callable[[Certificate], tuple[CertificateFacts, ...]],
+        issuer_of: Callable[[Certificate], Issuer | ClusterIssuer | None],
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -102,6 +104,7 @@ class CertificateReconciler:
         self._status = status
         self._client = client
         self._authority_of = authority_of
+        self._issuer_of = issuer_of
         self._now = now
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -188,6 +191,7 @@ class CertificateReconciler:
             named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
             rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
             find_authority=partial(self._authority_of, certificate),
+            find_issuer=partial(self._issuer_of, certificate),
             passwords=self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
             is_fresh=is_fresh,
         )

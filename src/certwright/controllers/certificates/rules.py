@@ -11,14 +11,12 @@ and programs match on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kit.backoff import doubled
 from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
@@ -32,9 +30,6 @@ class Verdict(NamedTuple):
     reason: str
     message: str
 
-
-# While somebody else keeps overwriting the Secret.
-_SHORTEST_TRUCE = timedelta(hours=1)
 
 Rule = Callable[[Snapshot], Verdict | None]
 
@@ -222,47 +217,6 @@ def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
         if candidate.metadata.name == named:
             return candidate
     return min(candidates, key=lambda c: (c.metadata.creation_timestamp or snapshot.now, c.metadata.name))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """How long to wait after a failure: `minimum`, doubled with each further one, at most `maximum`.
-
-    A `minimum` of 0 switches the waiting off.
-    """
-
-    minimum: timedelta = timedelta(hours=1)
-    maximum: timedelta = timedelta(hours=32)
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` with a sentence for bounds that make no sense."""
-        if self.minimum < timedelta(0) or self.maximum < timedelta(0):
-            raise ValueError("the backoff after a failed issuance must not be negative")
-        if self.maximum < self.minimum:
-            raise ValueError(
-                f"the maximum backoff after a failed issuance ({self.maximum}) must not be below the minimum "
-                f"({self.minimum})"
-            )
-
-
-def retry_at(snapshot: Snapshot, backoff: Backoff) -> datetime | None:
-    """Before which time no attempt may begin by itself; None: any time.
-
-    A changed spec may be the cure, so that it lifts the wait: the request that failed no longer matches.
-    Source: cert-manager design 20220118 (exponential backoff for certificate issuance).
-    """
-    status = snapshot.certificate.status
-    if status.last_failure_time is None:
-        return None
-    if any(snapshot.differences(request) for request in snapshot.requests_of(snapshot.next_revision)):
-        return None
-    attempts = status.failed_issuance_attempts or 1
-    minimum, maximum = backoff.minimum, backoff.maximum
-    if is_contested(snapshot):
-        # Not to be switched off: those who fight would go on as fast as an issuer can sign.
-        minimum = max(minimum, _SHORTEST_TRUCE)
-        maximum = max(maximum, minimum)
-    return status.last_failure_time + doubled(minimum, attempts, cap=maximum)
 
 
 def is_contested(snapshot: Snapshot) -> bool:

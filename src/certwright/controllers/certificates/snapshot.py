@@ -16,6 +16,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
+from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.request import CertificateRequest
 
 
@@ -25,7 +26,8 @@ class Snapshot:
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`. `find_authority` looks up the CA certificates of the issuer that the spec names. `passwords`
+    `secretName`. `find_issuer` looks up the issuer of ours that the spec names, `find_authority` its CA
+    certificates. `passwords`
     are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
     pass has written the Certificate itself, so that it cannot be an old copy.
     """
@@ -39,6 +41,7 @@ class Snapshot:
     named_key: Secret | None = None
     rivals: tuple[Certificate, ...] = ()
     find_authority: Callable[[], tuple[CertificateFacts, ...]] = tuple
+    find_issuer: Callable[[], Issuer | ClusterIssuer | None] = lambda: None
     passwords: Mapping[str, Secret] = field(default_factory=dict)
     is_fresh: bool = False
 

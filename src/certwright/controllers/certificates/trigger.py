@@ -1,8 +1,9 @@
 """Decide whether a certificate must be issued.
 
-Wakes on:  Certificate; its Secret; its current CertificateRequest; renewalTime; the end of a backoff
+Wakes on:  Certificate; its Secret; its current CertificateRequest; its issuer; renewalTime; the end of a
+           backoff
 Reads:     snapshot
-Writes:    Certificate.status.conditions[Issuing] = True
+Writes:    Certificate.status.conditions[Issuing] = True; while it waits, the time of the next attempt
 Next:      keys
 """
 
@@ -10,37 +11,84 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from certwright.controllers.certificates import rules
+from certwright.controllers.certificates import backoff, rules, waits
+from certwright.controllers.certificates.backoff import Gate, Limits, Open
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.rules import Backoff
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.resources import reasons
+from certwright.resources import causes, conditions, reasons
+from certwright.resources.causes import Cause
 
 
 class Trigger:
-    """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say."""
+    """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say.
 
-    def __init__(self, backoff: Backoff) -> None:
-        self._backoff = backoff
+    `gate` has the last word, for the sake of the issuer.
+    """
+
+    def __init__(self, limits: Limits, gate: Gate | None = None) -> None:
+        self._limits = limits
+        self._gate = gate or Open()
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Set `Issuing=True` where a rule demands it, the Secret is ours, and no backoff is running."""
+        """Set `Issuing=True` where a rule demands it, the Secret is ours, and nothing is to be waited for."""
         if snapshot.is_issuing or rules.secret_belongs_to_another(snapshot) is not None:
             return
+        snapshot = self._mend(snapshot, draft)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
-        if verdict is None or self._must_wait(snapshot):
+        if verdict is None or self._must_wait(snapshot, draft):
             return
+        self._gate.attempted(snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
         draft.tell("Normal", "Issuing", verdict.message)
+
+    def _must_wait(self, snapshot: Snapshot, draft: Draft) -> bool:
+        moment = waits.retry_at(snapshot, self._limits)
+        if moment is not None and snapshot.now < moment:
+            _say_when(moment, snapshot, draft)
+            return True
+        hold = self._gate.may_attempt(snapshot.certificate, snapshot.now)
+        if hold is not None:
+            _say_that_it_is_held(hold, snapshot, draft)
+        return hold is not None
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the answer may become another one though nothing changes but the time."""
         if snapshot.is_issuing:
             return None
-        status = snapshot.certificate.status
-        moments = (rules.retry_at(snapshot, self._backoff), status.renewal_time)
+        moments = [waits.retry_at(snapshot, self._limits), snapshot.certificate.status.renewal_time]
+        if all(moment is None or moment <= snapshot.now for moment in moments):
+            hold = self._gate.may_attempt(snapshot.certificate, snapshot.now)
+            moments.append(hold.until if hold is not None else None)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
-    def _must_wait(self, snapshot: Snapshot) -> bool:
-        moment = rules.retry_at(snapshot, self._backoff)
-        return moment is not None and snapshot.now < moment
+    def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
+        """The snapshot with what makes no sense in the status put right."""
+        mended = backoff.mended(snapshot.certificate, snapshot.now, self._limits)
+        if mended is None:
+            return snapshot
+        draft.change(last_failure_time=mended.last_failure, failed_issuance_attempts=mended.failures)
+        draft.tell("Warning", "StatusRepaired", mended.sentence)
+        return snapshot.seeing(draft.certificate)
+
+
+def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
+    """The object itself tells what it waits for. It does already, unless cert-manager or an older version
+    has written it, or the time has become another one."""
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    if held is None or rules.is_contested(snapshot):
+        return
+    if causes.next_attempt(held.message) != moment.replace(microsecond=0):
+        text = waits.announced(held.message, snapshot, moment)
+        draft.set_condition(reasons.ISSUING, held.status, held.reason, text, now=snapshot.now)
+
+
+def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    told = held.message if held is not None else ""
+    # The moment moves with each probe of the issuer: not worth a write before it has passed.
+    moment = causes.next_attempt(told)
+    if moment is not None and moment > snapshot.now and told.endswith(hold.sentence):
+        return
+    reason = held.reason if held is not None else Cause.UNAVAILABLE
+    text = causes.with_next_attempt(told or "Waiting for the issuer", hold.until, hold.sentence)
+    draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
