@@ -59,7 +59,8 @@ def checked(*rules: str | Json, **more: Any) -> list[str]:
         "self == oldSelf",
         "self.?o.x.hasValue() && has(self.o.x)",
         "quantity(self.a).add(5).asInteger() == 5 && isURL(self.a) && cidr(self.a).containsIP(self.a)",
-        "self.l.transformList(i, v, v + 'x').size() == 1 && self.l.isSorted() && sets.contains(self.l, ['a'])",
+        "self.l.transformList(i, v, v + 'x').size() == 1",
+        "self.l.isSorted() && sets.contains(self.l, ['a'])",
         "true // with a remark",
     ],
 )

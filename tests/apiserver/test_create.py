@@ -241,7 +241,8 @@ async def test_after_eight_taken_names_the_create_fails(start_api: StartApi) -> 
 
 async def test_a_definition_brings_its_kind(api: Api) -> None:
     assert (await api.call("GET", THINGS)).status == 404
-    crd = await api.ok("POST", CRDS, thing_crd())
+    made = await api.ok("POST", CRDS, thing_crd())
+    crd = await api.ok("GET", f"{CRDS}/{made['metadata']['name']}")
     assert {c["type"]: c["status"] for c in crd["status"]["conditions"]}["Established"] == "True"
     made = await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
     assert made["spec"] == {"size": 1, "colour": "red"}

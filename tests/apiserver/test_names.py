@@ -17,7 +17,7 @@ from certwright.apiserver.verbs.names import NameRule, dns_1035_label, dns_label
             ["", "a..b", ".a", "a.", "A.b", "a_b", "x" * 254],
         ),
         (dns_1035_label, ["a", "a-1"], ["1a", "a.b", ""]),
-        (for_prefix(dns_subdomain), ["a-", "a", "a.b-"], ["-", "A-", ".-"]),
+        (for_prefix(dns_subdomain), ["a-", "a", "a.b-"], ["-", "AB-", ".a-"]),
     ],
 )
 def test_names(rule: NameRule, good: list[str], bad: list[str]) -> None:

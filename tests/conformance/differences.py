@@ -182,19 +182,10 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
 )
 
-GAPS: dict[str, int] = {
-    # Owners of fields in a version that only a webhook can make are not brought up to date.
-    "versions_are_converted_by_a_webhook": 7,
-    "managed_fields_are_sent": 13,
-}
-"""Stories in which answers still differ without being meant to, and how many: the numbers may only fall."""
-
 used: Counter[str] = Counter()
 """How many answers a difference has made equal, by its reason."""
 compared: Counter[str] = Counter()
 """How many answers were compared, by the form of our server."""
-gaps: Counter[str] = Counter()
-"""How many answers of a story differ without being meant to."""
 
 
 def level(asked: str, theirs: Any, ours: Any) -> tuple[Any, Any]:

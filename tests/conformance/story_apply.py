@@ -385,3 +385,15 @@ async def applies_meet_the_dying(c: Caller) -> None:
     meta = {"uid": found.json["metadata"]["uid"], "labels": {"x": "1"}}
     await c.patch(f"{path}/b?fieldManager=you", owned("b", meta=meta), "apply")
     await c.patch(f"{path}/b?fieldManager=you", owned("b", meta={"uid": "other"}), "apply")
+
+
+@story
+async def applies_may_name_a_revision_that_is_gone(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    made = (await c.post(path, widget("a"))).json
+    meta = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    await c.delete(f"{path}/a")
+    await c.patch(f"{path}/a?fieldManager=ann&dryRun=All", widget("a", meta=meta), "apply")
+    await c.patch(f"{path}/a?fieldManager=ann", widget("a", meta=meta), "apply")
+    await c.patch(f"{path}/a?fieldManager=ann", widget("a", meta=meta), "apply")
+    await c.get(path)

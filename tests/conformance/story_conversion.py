@@ -62,7 +62,8 @@ async def versions_are_converted_by_a_webhook(c: Caller) -> None:
         versions = definition["spec"]["versions"]
         moved = [{**versions[0], "storage": False}, {**versions[1], "storage": True}]
         await c.patch(path, {"spec": {"versions": moved}}, quiet=True)
-        await until_served(c, two)
+        for collection in (one, two):
+            await until_served(c, collection)
         await c.get(one)
         await c.get(two)
         await c.patch(f"{one}/b", {"metadata": {"labels": {"a": "b"}}})

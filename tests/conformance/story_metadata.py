@@ -113,7 +113,7 @@ async def names_and_labels_have_limits(c: Caller) -> None:
         await c.post(f"{path}?dryRun=All", {**widget("x"), "metadata": meta})
 
 
-_TIMES = (
+_TIMES: tuple[Any, ...] = (
     "2020-01-01T00:00:00Z",
     "2020-01-01T00:00:00.123456789Z",
     "2020-01-01T00:00:00+01:00",
@@ -220,6 +220,11 @@ _MANAGED: tuple[Any, ...] = (
     [_entry(subresource="s" * 257)],
     [_entry(subresource="status")],
     [_entry(more=1)],
+    [_entry(), _entry(manager="third", apiVersion="test.dev/v9")],
+    [_entry(fieldsV1={"f:spec": {"f:unknown": {}}}), _entry(manager="third", apiVersion="test.dev/v9")],
+    [_entry(fieldsV1={}), _entry(manager="third", apiVersion="test.dev/v9")],
+    [_entry(fieldsV1={}), _entry(manager="third", fieldsV1={"f:metadata": {"f:labels": {}}})],
+    [_entry(manager="m" * 129, fieldsV1={"f:spec": {"f:unknown": {}}}), _entry(subresource="s" * 300)],
     {},
     "x",
     [5],

@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
 from conformance.peers import Caller
-from conformance.servers import until_served
+from conformance.servers import until_gone, until_served
 from conformance.stories import story
 from conformance.story_apply import lay, owneds
 
@@ -389,6 +389,47 @@ async def versions_are_applied_side_by_side(c: Caller) -> None:
     await c.patch(one, {"spec": {"a": "4"}}, agent="carl/1")
     await c.patch(f"{one}?fieldManager=ann&force=true", twin("a"), "apply")
     await c.get(beta)
+
+
+@story
+async def owners_outlive_their_version(c: Caller) -> None:
+    """A version that owners have written in is served no longer, and then is no more."""
+    plural, schema = f"leaves{len(c.namespace)}s", an_object(spec=an_object(a=STRING, b=STRING))
+    definition = crd(plural, schema, group="leaving.dev", kind="Leaf")
+    versions = definition["spec"]["versions"]
+    beta = {**versions[0], "name": "v1beta1", "storage": False}
+    versions.append(beta)
+    await c.post(CRDS, definition, quiet=True)
+    one, two = (in_namespace(c.namespace, plural, group="leaving.dev", version=v) for v in ("v1", "v1beta1"))
+    for path in (one, two):
+        await until_served(c, path)
+
+    def leaf(name: str, version: str = "v1", **spec: str) -> Json:
+        return {
+            "apiVersion": f"leaving.dev/{version}", "kind": "Leaf", "metadata": {"name": name}, "spec": spec
+        }  # fmt: skip
+
+    async def write(name: str) -> None:
+        await c.patch(f"{one}/{name}", {"metadata": {"labels": {"x": name}}}, agent="dan/1")
+        await c.patch(f"{one}/{name}", {"spec": {"b": "2"}}, agent="dan/1")
+
+    async def lay_over(name: str) -> None:
+        await c.patch(f"{one}/{name}?fieldManager=bob", leaf(name, a="2"), "apply")
+        await c.patch(f"{one}/{name}?fieldManager=ann", leaf(name, b="1"), "apply")
+        await c.patch(f"{one}/{name}?fieldManager=ann&force=true", leaf(name, b="1"), "apply")
+
+    for name in ("a", "b", "c", "d"):
+        await c.post(two, leaf(name, "v1beta1", a="1"), agent="eve/1")
+        await c.patch(f"{two}/{name}?fieldManager=ann", leaf(name, "v1beta1", a="1", b="1"), "apply")
+    for number, left in enumerate(({**beta, "served": False}, None)):
+        kept = [versions[0], left] if left else versions[:1]
+        await c.patch(f"{CRDS}/{plural}.leaving.dev", {"spec": {"versions": kept}}, quiet=True)
+        await until_gone(c, two)
+        await until_served(c, one)
+        await write("ac"[number])
+        await lay_over("bd"[number])
+        await c.get(one)
+    await c.delete(f"{CRDS}/{plural}.leaving.dev", quiet=True)
 
 
 @story

@@ -62,6 +62,15 @@ class Admission(Protocol):
         """Raise what the deletion of `row` is refused with."""
 
 
+InVersion = Callable[[ResourceDefinition, Json], Json]
+"""An object in the version of a definition, for the owners of its fields: itself, unless a webhook converts
+(`crds.other_versions`)."""
+
+
+def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
+    return obj
+
+
 @dataclass(slots=True)
 class Backend:
     """The parts that verbs work with.
@@ -81,6 +90,7 @@ class Backend:
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
     authorizer: Authorizer = field(init=False)
+    in_version: InVersion = _as_it_is
 
     def timestamp(self) -> str:
         """The time now as Kubernetes writes it: UTC, whole seconds."""

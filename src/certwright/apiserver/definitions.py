@@ -95,12 +95,12 @@ class ResourceDefinition:
     of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
     it is of. `create_on_update`: a PUT of what is not there creates it.
 
-    `warning` goes with every answer (a deprecated version). `virtual` kinds are answered and never stored.
-    `terminating`: its definition is being deleted, and nothing new is accepted. `conversion`: a webhook makes
-    this version of another one. `stored_as` names the bucket of another resource that this one is another
-    view of; then `body_out` makes the body of this view of a row's, and `body_in` the other way round. Both
-    leave alone what already is in their form. `stored_version` is the one that new objects are said to be kept
-    in.
+    `unserved` are the versions of a custom resource that nobody can ask for. `warning` goes with every answer
+    (a deprecated version). `virtual` kinds are answered and never stored. `terminating`: its definition is
+    being deleted, and nothing new is accepted. `conversion`: a webhook makes this version of another one.
+    `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
+    the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
+    their form. `stored_version` is the one that new objects are said to be kept in.
     """
 
     group: str
@@ -116,6 +116,7 @@ class ResourceDefinition:
     columns: tuple[Column, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     served_versions: tuple[str, ...] = ()
+    unserved: tuple[ResourceDefinition, ...] = ()
     status_subresource: bool = False
     has_generation: bool = False
     selectable_fields: tuple[str, ...] = ()

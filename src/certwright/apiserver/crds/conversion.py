@@ -24,6 +24,7 @@ from certwright.apiserver.admission.webhook_client import CallFailed, WebhookCli
 from certwright.apiserver.admission.webhook_config import Target
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.crds.crd_reading import STORED_VERSION
+from certwright.apiserver.crds.other_versions import OtherVersions
 from certwright.apiserver.definitions import Json, ResourceDefinition
 from certwright.apiserver.representations import tables
 from certwright.apiserver.representations.negotiation import WHOLE, Shape
@@ -64,7 +65,9 @@ class Conversions:
             if call.verb != "watch":
                 view = copy.copy(backend)
                 view.store = ConvertedStore(backend.store, self, call.definition)
-                return await verb(view, call)
+                others = OtherVersions(self.convert)
+                view.in_version = others.of
+                return await others.run(call, lambda: verb(view, call))
             form = call.form if call.form.shape is Shape.PARTIAL else WHOLE
             answer = await verb(backend, replace(call, form=form))
             if answer.stream is None or form.shape is Shape.PARTIAL:

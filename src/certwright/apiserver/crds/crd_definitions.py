@@ -35,17 +35,29 @@ def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
     )
     names = tuple(version["name"] for version in served)
     schemas = {version["name"]: _schema(crd, version) for version in crd["spec"]["versions"]}
+    conversion = _conversion(crd)
+    unserved = tuple(
+        _definition(crd, version, names, schemas, conversion=conversion)
+        for version in crd["spec"]["versions"]
+        if not version["served"]
+    )
+    return tuple(
+        _definition(crd, version, names, schemas, conversion=conversion, unserved=unserved)
+        for version in served
+    )
+
+
+def _conversion(crd: Json) -> Conversion | None:
     webhook = (crd["spec"].get("conversion") or {}).get("webhook")
     if not webhook:
-        return tuple(_definition(crd, version, names, schemas) for version in served)
+        return None
     stored = crd_status.storage_version(crd) or ""
-    conversion = Conversion(
+    return Conversion(
         target_of(webhook["clientConfig"]),
         tuple(webhook["conversionReviewVersions"]),
         stored,
         (crd["status"].get("storedVersions") or [stored])[0],
     )
-    return tuple(_definition(crd, version, names, schemas, conversion=conversion) for version in served)
 
 
 def _definition(
@@ -55,6 +67,7 @@ def _definition(
     schemas: Mapping[str, Schema],
     *,
     conversion: Conversion | None = None,
+    unserved: tuple[ResourceDefinition, ...] = (),
 ) -> ResourceDefinition:
     names, paths = _names(crd), _scale_paths(version)
     read, write = (None, None) if conversion else crd_reading.readers(crd, schemas, version["name"])
@@ -73,6 +86,7 @@ def _definition(
         body_in=write,
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         served_versions=served,
+        unserved=unserved,
         stored_version=next(found["name"] for found in crd["spec"]["versions"] if found["storage"]),
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,

@@ -32,7 +32,7 @@ from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
 from certwright.apiserver.ownership.versions import (
     Change,
     NotConvertible,
-    check_in_version,
+    converted,
     in_version,
     type_in_version,
 )
@@ -258,10 +258,15 @@ class _Application:
         kind = type_in_version(self.backend, self.call.definition, last.entry.api_version)
         if kind is None:
             return merged
-        self._check_merged(merged, last.entry.api_version, "to last applied version")
+        there = self._there(merged, last.entry.api_version, "to last applied version")
         lasts = with_named_fields(last.fields, kind)
-        pruned = without(kind, merged, lasts)
-        before = with_named_fields(applied_fields(kind, merged), kind)
+        pruned = self._with_what_others_own(there, without(kind, there, lasts), owners, last)
+        pruned = self._there(pruned, last.entry.api_version, "to last applied version")
+        gone = intersection(difference(_named(kind, there), _named(kind, pruned)), lasts)
+        return self._there(without(kind, there, gone), self.call.definition.api_version, "back")
+
+    def _with_what_others_own(self, merged: Json, pruned: Json, owners: Owners, last: _Owned) -> Json:
+        """`pruned`, and what of `merged` anybody owns in any version."""
         by_version: dict[str, Node] = {}
         for owned in owners.values():
             version = owned.entry.api_version
@@ -269,18 +274,20 @@ class _Application:
         for version in sorted(by_version, key=lambda version: version != last.entry.api_version):
             there = type_in_version(self.backend, self.call.definition, version)
             if there is not None:
-                self._check_merged(merged, version, f"at version {version}")
+                merged, pruned = (
+                    self._there(obj, version, f"at version {version}") for obj in (merged, pruned)
+                )
                 kept = union(_named(there, pruned), with_named_fields(by_version[version], there))
                 pruned = without(there, merged, difference(_named(there, merged), kept))
-        gone = intersection(difference(before, _named(kind, pruned)), lasts)
-        found: Json = without(kind, merged, gone)
-        return found
+        return pruned
 
-    def _check_merged(self, merged: Json, api_version: str, where: str) -> None:
+    def _there(self, obj: Json, api_version: str, where: str) -> Json:
+        """The merged object in another version; where that is not served, as it is."""
         there = in_version(self.backend, self.call.definition, api_version)
-        if there is not None:
-            text = f"failed to prune fields: failed to convert merged object {where}: "
-            check_in_version(there, self.call.definition, merged, text)
+        if there is None:
+            return obj
+        text = f"failed to prune fields: failed to convert merged object {where}: "
+        return converted(self.backend, there, self.call.definition, obj, text)
 
     def _finished(self, owners: Owners, key: tuple[str, str, str, str], merged: Json, manager: str) -> Json:
         changed = self.created or not same(merged, _plain(self.live))

@@ -24,12 +24,13 @@ from certwright.apiserver.ownership.fields_type import ATOMIC, OBJECT_META, Type
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
 from certwright.apiserver.ownership.versions import Change, type_in_version
 from certwright.apiserver.verbs.options import check_manager
-from certwright.resources.errors import FieldError, invalid_object
+from certwright.resources.errors import FieldError, invalid_object, too_long
 
 MAX_UPDATERS: Final = 10
 """How many entries of updates an object has; older ones are put together."""
 ANCIENT: Final = "ancient-changes"
 MAX_MANAGER_LENGTH: Final = 128
+MAX_SUBRESOURCE_BYTES: Final = 256
 UPDATE: Final = "Update"
 APPLY: Final = "Apply"
 
@@ -146,7 +147,9 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
         found = compare(call.definition, None, new)
         base = _sent(meta.get(MANAGED)) or []
         change = change_of(backend, call, blank(call.definition), new)
-        put(meta, write_entries(_updated(backend, call, base, change, found, manager)))
+        entries = _updated(backend, call, base, change, found, manager)
+        _check_entries(call, new, entries)
+        put(meta, write_entries(entries))
     except FieldsError:
         # The object is wrong, as its validation will say in better words.
         put(meta, None)
@@ -169,24 +172,29 @@ def _brought_up_to_date(
     if base is None:
         base, kept = (read_entries(stored) if stored else []), stored
     else:
-        _check_entries(call, base)
         base = [entry for entry in base if type_in_version(backend, call.definition, entry.api_version)]
-        kept = write_entries(base)
+        kept = None
     if base:
         change = change_of(backend, call, old, new)
         change.check_old(entry.api_version for entry in base)
         own = change.seen_in(call.definition.api_version)
         if own is not None and (own.touched or own.removed):
-            return write_entries(_updated(backend, call, base, change, own, manager))
-    return kept
+            base, kept = _updated(backend, call, base, change, own, manager), None
+    if kept is not None:
+        return kept
+    base = [entry for entry in base if bytes(entry.fields_v1) != _NOTHING]
+    _check_entries(call, new, base)
+    return write_entries(base)
 
 
 def change_of(backend: Backend, call: Call, old: Json, new: Json) -> Change:
     """The change that a call makes, in any version."""
     subresource = call.route.subresource
-    return Change(
-        backend, call.definition, old, new, lambda there: compare(there, old, new, subresource=subresource)
-    )
+
+    def seen(there: ResourceDefinition, before: Json, after: Json) -> Comparison:
+        return compare(there, before, after, subresource=subresource)
+
+    return Change(backend, call.definition, old, new, seen)
 
 
 def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
@@ -199,7 +207,7 @@ def _sent(sent: Any) -> list[Entry] | None:
     if sent is None or type(sent) is not list:
         return None
     try:
-        entries = _decode_entries(encode_json(sent))
+        entries = _decode_entries(encode_json([entry or {} for entry in sent]))
         if not entries or entries == [_EMPTY]:
             return []
         return _canonical(entries)
@@ -207,14 +215,18 @@ def _sent(sent: Any) -> list[Entry] | None:
         return None
 
 
-def _check_entries(call: Call, entries: list[Entry]) -> None:
-    """Raise `Invalid` for entries that a client has sent and that no manager can have."""
+def _check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
+    """Raise `Invalid` for entries that are to stay, as a client has sent them, and that nobody can have."""
     errors: list[FieldError] = []
     for index, entry in enumerate(entries):
-        errors += check_manager(entry.manager, f"metadata.managedFields[{index}].manager")
+        path = f"metadata.managedFields[{index}]"
+        errors += check_manager(entry.manager, f"{path}.manager")
+        if len(entry.subresource.encode()) > MAX_SUBRESOURCE_BYTES:
+            errors.append(too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES))
     if errors:
         definition = call.definition
-        raise invalid_object(definition.group, definition.kind, call.route.name, errors)
+        name = new["metadata"].get("name") or ""
+        raise invalid_object(definition.group, definition.kind, name, errors)
 
 
 def _canonical(entries: list[Entry]) -> list[Entry]:
@@ -226,8 +238,7 @@ def _canonical(entries: list[Entry]) -> list[Entry]:
             raise FieldsError("apiVersion and fieldsType must be there")
         fields = read(decode_json(entry.fields_v1) or {})
         fields.pop(".", None)
-        if fields:
-            found[entry.key] = with_fields(entry, _sorted_json(fields))
+        found[entry.key] = with_fields(entry, _sorted_json(fields))
     return list(found.values())
 
 

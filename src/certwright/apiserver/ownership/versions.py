@@ -15,7 +15,8 @@ from certwright.apiserver.ownership.fields_set import FieldsError
 from certwright.apiserver.ownership.fields_type import Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison
 
-Compare = Callable[[ResourceDefinition], Comparison]
+Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
+"""Compares two objects of the version of a definition."""
 
 
 class NotConvertible(FieldsError):
@@ -25,32 +26,44 @@ class NotConvertible(FieldsError):
 def in_version(
     backend: Backend, definition: ResourceDefinition, api_version: str
 ) -> ResourceDefinition | None:
-    """The kind in the version that an entry is written in; None when that is no longer served."""
+    """The kind in the version that an entry is written in; None when a built-in kind has it no longer.
+
+    Raises `NotConvertible` for a version that a custom resource does not have at all.
+    """
     if api_version == definition.api_version:
         return definition
     group, _, version = api_version.rpartition("/")
     other = backend.registry.find(group, version, definition.plural)
-    return other if other is not None and other.bucket == definition.bucket else None
+    if other is None or other.bucket != definition.bucket:
+        other = next((there for there in definition.unserved if there.api_version == api_version), None)
+    if other is None and definition.custom:
+        raise NotConvertible(f"request to convert CR to an invalid group/version: {api_version}")
+    return other
 
 
 def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
-    """The kind's type in that version; None when it is no longer served."""
+    """The kind's type in that version; None when it is no more. Raises `NotConvertible`."""
     found = in_version(backend, definition, api_version)
     return type_of(found) if found is not None else None
 
 
-def check_in_version(there: ResourceDefinition, here: ResourceDefinition, obj: Json, what: str = "") -> None:
-    """Raise `NotConvertible` where an object of one version does not have the form of the other.
+def converted(
+    backend: Backend, there: ResourceDefinition, here: ResourceDefinition, obj: Json, what: str = ""
+) -> Json:
+    """An object in the version of `there`; `here` is that of the request.
 
-    Without a conversion webhook the content is the same in all versions; with one it is not known here.
+    Without a conversion webhook the content is the same in all versions. Raises `NotConvertible` where it
+    does not have the form of the other, with `what` before the reason.
     """
-    if there is here or here.conversion is not None:
-        return
-    meta = {name: value for name, value in obj["metadata"].items() if name != MANAGED}
+    if there is here and obj.get("apiVersion") == here.api_version:
+        return obj
     try:
-        check_typed(type_of(there), {**obj, "metadata": meta})
+        found = backend.in_version(there, obj)
+        meta = {name: value for name, value in found["metadata"].items() if name != MANAGED}
+        check_typed(type_of(there), {**found, "metadata": meta})
     except FieldsError as error:
         raise NotConvertible(f"{what}{error}") from None
+    return found
 
 
 class Change:
@@ -70,10 +83,10 @@ class Change:
         for api_version in set(api_versions):
             there = in_version(self._backend, self._definition, api_version)
             if there is not None:
-                check_in_version(there, self._definition, self._objects[0][1])
+                converted(self._backend, there, self._definition, self._objects[0][1])
 
     def seen_in(self, api_version: str) -> Comparison | None:
-        """What has changed, in the words of a version; None when that is no longer served.
+        """What has changed, in the words of a version; None when that is no more.
 
         Raises `NotConvertible`.
         """
@@ -85,6 +98,8 @@ class Change:
         there = in_version(self._backend, self._definition, api_version)
         if there is None:
             return None
-        for name, obj in self._objects:
-            check_in_version(there, self._definition, obj, f"failed to convert {name} object: ")
-        return self._compare(there if self._definition.conversion is None else self._definition)
+        old, new = (
+            converted(self._backend, there, self._definition, obj, f"failed to convert {name} object: ")
+            for name, obj in self._objects
+        )
+        return self._compare(there, old, new)

@@ -161,7 +161,8 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
         if (there := await backend.store.latest(key)) is not None:
             raise Exists(there)
         return unstored(key, obj)
-    if is_revision(obj["metadata"].get("resourceVersion", "")):
+    if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
+        # What an apply creates may name the revision of an object that is gone.
         raise ApiError("resourceVersion should not be set on objects to be created")
     return await backend.put(call.definition, key, objects.columns(obj), previous=None)
 
