@@ -2,7 +2,7 @@
 
 Wakes on:  CertificateRequest: Approved or Denied; its Issuer or ClusterIssuer; the Secrets it has read
 Reads:     the request, its issuer, Secrets (through the issuer's implementation)
-Writes:    CertificateRequest.status: certificate, ca, Ready, InvalidRequest, failureTime
+Writes:    CertificateRequest.status: certificate, ca, Ready, InvalidRequest, FailureCause, failureTime
 Next:      issuing
 
 Source: cert-manager `pkg/controller/certificaterequests/sync.go`.
@@ -30,7 +30,8 @@ from certwright.issuers.contract import (
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
-from certwright.resources import conditions, reasons
+from certwright.resources import causes, conditions, reasons
+from certwright.resources.causes import Why
 from certwright.resources.meta import Condition
 from certwright.resources.request import CertificateRequest
 
@@ -147,9 +148,9 @@ class Signing:
             # The write of the approval wakes this request again.
             return Answer(request)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
-        return self._recorded(request, outcome)
+        return self._recorded(request, outcome, issuer.view.generation)
 
-    def _recorded(self, request: CertificateRequest, outcome: Outcome) -> Answer:
+    def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
         match outcome:
             case Signed(chain_pem, ca_pem, warnings):
                 ready = Condition(type=reasons.READY, status="True", reason=reasons.ISSUED, message=ISSUED)
@@ -157,7 +158,10 @@ class Signing:
                 remarks = (Told("Warning", remark.reason, remark.message) for remark in warnings)
                 return Answer(signed, (*remarks, Told("Normal", ISSUED_EVENT, ISSUED)))
             case Failed(reason, message):
+                why = Why(outcome.cause, outcome.advice, outcome.not_before, generation)
                 failed = self._refused(request, reasons.FAILED, message)
+                if (told_cause := causes.condition_of(why)) is not None:
+                    failed = _with(failed, told_cause, self._now())
                 return Answer(failed, (Told("Warning", reason, message),))
             case Pending(reason, message, _, retry_after):
                 told = (

@@ -8,6 +8,7 @@ and messages).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -25,12 +26,33 @@ from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import reasons
+from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import REPLACES
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
+
+
+_KIND = re.compile(r"\[(\w+)\]$")
+# What the types of problems (RFC 8555 §6.7) mean for the next attempt. Those that are not here, about proofs
+# that did not succeed (dns, connection, unauthorized, caa …), are mended outside of the spec.
+_KINDS: dict[str, tuple[Cause, str]] = {
+    "badCSR": (Cause.INVALID_REQUEST, "change the names in spec.dnsNames, or spec.privateKey"),
+    "badPublicKey": (
+        Cause.INVALID_REQUEST,
+        "change spec.privateKey: this CA wants another algorithm",
+    ),
+    "invalidProfile": (Cause.INVALID_REQUEST, "change spec.acme.profile of the issuer"),
+    "rejectedIdentifier": (Cause.INVALID_REQUEST, "change spec.dnsNames: this CA refuses one of them"),
+    "unsupportedIdentifier": (
+        Cause.INVALID_REQUEST,
+        "change spec.dnsNames and spec.ipAddresses: this CA does not know one of the kinds",
+    ),
+    "rateLimited": (Cause.RATE_LIMITED, ""),
+    "serverInternal": (Cause.UNAVAILABLE, ""),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +81,8 @@ class ACME:
         try:
             csr = read_csr(request.spec.request)
         except PkiError as error:
-            return Failed("RequestParsingError", f"Failed to decode CSR in spec: {error}")
+            text = f"Failed to decode CSR in spec: {error}"
+            return Failed("RequestParsingError", text, cause=Cause.INVALID_REQUEST)
         if (wrong := _not_orderable(csr)) is not None:
             return wrong
         if tools.acme is None:
@@ -91,19 +114,25 @@ def _wrong_url(spec: ACMEIssuer) -> Checked | None:
 def _not_orderable(csr: CsrFacts) -> Failed | None:
     names = (*csr.dns_names, *csr.ip_addresses)
     if csr.common_name and csr.common_name not in names:
-        return Failed(
-            "InvalidOrder",
+        return _impossible(
             "The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. "
             "If a commonName is set, ACME requires that the value is also present in the list of dnsNames or "
             f'ipAddresses: "{csr.common_name}" does not exist in [{" ".join(csr.dns_names)}] or '
             f"[{' '.join(csr.ip_addresses)}]",
+            f'add "{csr.common_name}" to spec.dnsNames, or take spec.commonName out',
         )
     if not names:
-        return Failed("InvalidOrder", "ACME proves DNS names and IP addresses; the request has neither")
+        text = "ACME proves DNS names and IP addresses; the request has neither"
+        return _impossible(text, "add spec.dnsNames or spec.ipAddresses")
     if csr.email_addresses or csr.uris:
         others = ", ".join((*csr.email_addresses, *csr.uris))
-        return Failed("InvalidOrder", f"ACME proves DNS names and IP addresses only, not {others}")
+        text = f"ACME proves DNS names and IP addresses only, not {others}"
+        return _impossible(text, "take spec.emailAddresses and spec.uris out")
     return None
+
+
+def _impossible(message: str, advice: str) -> Failed:
+    return Failed("InvalidOrder", message, cause=Cause.INVALID_REQUEST, advice=advice)
 
 
 def _order_spec(request: CertificateRequest, csr: CsrFacts, spec: ACMEIssuer) -> OrderSpec:
@@ -134,11 +163,20 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
         text = (
             f'Failed to wait for order resource "{name}" to become ready: order is in "{status.state}" state'
         )
-        return Failed("OrderFailed", text + why)
+        cause, advice = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
+        return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
     if not status.reason:
         return Pending("OrderPending", text, is_told=False)
-    return Pending("OrderPending", f"{text}: {status.reason}")
+    kind, _ = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
+    waits = kind if kind in (Cause.UNAVAILABLE, Cause.RATE_LIMITED) else None
+    return Pending("OrderPending", f"{text}: {status.reason}", cause=waits)
+
+
+def _kind(reason: str) -> str:
+    """The type of the problem that an Order's reason ends with (see `Problem.sentence`); empty: none."""
+    found = _KIND.search(reason)
+    return found[1] if found is not None else ""
 
 
 def _signed(order: Order, csr: CsrFacts) -> Outcome:

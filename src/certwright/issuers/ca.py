@@ -28,9 +28,10 @@ from certwright.issuers.contract import (
 )
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
-from certwright.pki.errors import BadCertificate, PkiError
+from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError
 from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, sign
+from certwright.resources.causes import Cause
 from certwright.resources.issuer import CAIssuer
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
 from certwright.resources.request import CertificateRequestSpec
@@ -66,6 +67,9 @@ class SigningPair:
     """PEM of the topmost certificate that is known."""
     path_length: int | None
     """How many CAs may stand below this one; None: any number (RFC 5280 §4.2.1.9)."""
+
+
+_CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,9 @@ class CA:
             # With an ECDSA key that takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             slow = isinstance(pair.key, rsa.RSAPrivateKey)
             leaf = await tools.workshop.run(work) if slow else work()
+        except (BadCsr, BadUsage) as error:
+            text = f"Error signing certificate: {error}"
+            return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)
         except (PkiError, ValueError) as error:
             return Failed(_SIGNING_ERROR, f"Error signing certificate: {error}")
         return Signed(leaf + pair.served, pair.ca_pem, warnings=_remarks(pair, request))

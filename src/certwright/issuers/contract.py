@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from certwright.kit.workshop import Workshop
+from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
@@ -109,22 +110,32 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This request can never succeed as it is. `reason` is the event's, the text is for the condition."""
+    """This request can never succeed as it is. `reason` is the event's, the text is for the condition.
+
+    `cause` decides how long a Certificate waits until its next one, and `advice` is a half sentence about
+    what to do ("change spec.commonName"): for `INVALID_REQUEST` it names the field. `not_before` is when the
+    issuer wants to hear of it again, as it has said itself (`Retry-After`).
+    """
 
     reason: str
     message: str
+    cause: Cause = field(default=Cause.UNKNOWN, kw_only=True)
+    advice: str = field(default="", kw_only=True)
+    not_before: datetime | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Not yet. `secrets` names Secrets whose appearance or change may help. `is_told` False: all goes as it
-    should, and is shown elsewhere (by an Order); not worth a write."""
+    should, and is shown elsewhere (by an Order); not worth a write. `cause` where the issuer was asked in
+    vain (`UNAVAILABLE`, `RATE_LIMITED`); None: it is only waited for."""
 
     reason: str
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
     is_told: bool = field(default=True, kw_only=True)
+    cause: Cause | None = field(default=None, kw_only=True)
 
 
 Outcome = Signed | Failed | Pending
