@@ -16,6 +16,7 @@ import trustme
 from aiohttp import web
 
 from certwright.client.https import BadCredentials, HttpsTransport, tls_context
+from certwright.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.client.rest import Client
 from certwright.client.transport import close_stream
 from certwright.resources.errors import NotFound, Unreachable
@@ -116,7 +117,9 @@ async def connected(transport: HttpsTransport) -> AsyncIterator[HttpsTransport]:
 
 
 async def test_a_request_arrives_as_it_was_sent(server: Server) -> None:
-    transport = HttpsTransport(server.address + "/prefix/", tls=trusting(), token=lambda: "s3cret")
+    transport = HttpsTransport(
+        server.address + "/prefix/", tls=trusting(), login=FixedLogin(Credential("s3cret"))
+    )
     async with connected(transport):
         headers = {"content-type": "application/json", "user-agent": "certwright-test"}
         answer = await transport.request("PUT", "/a%2Fb/..?x=%2B", headers=headers, body=b"{}")
@@ -235,10 +238,8 @@ async def test_without_verification_any_certificate_will_do(server: Server) -> N
 
 
 async def test_a_closed_transport_and_an_unreadable_token_are_no_answer(server: Server) -> None:
-    def token() -> str:
-        return Path("/no/such/token").read_text()
-
-    transport = HttpsTransport(server.address, tls=trusting(), token=token)
+    login = FileLogin(LoginFiles(token=Path("/no/such/token")), Credential())
+    transport = HttpsTransport(server.address, tls=trusting(), login=login)
     assert "cannot be read: /no/such/token: No such file or directory" in await _failure(transport)
     assert "has been closed" in await _failure(transport)
 

@@ -9,8 +9,10 @@ import trustme
 import yaml
 
 from certwright.client import kubeconfig
-from certwright.client.kubeconfig import KubeconfigError, load
+from certwright.client.kubeconfig import load
+from certwright.client.kubeconfig_file import KubeconfigError
 
+V1 = "client.authentication.k8s.io/v1"
 CA = trustme.CA()
 CA_PEM = CA.cert_pem.bytes()
 LEAF = CA.issue_cert("alice")
@@ -118,10 +120,27 @@ def test_of_several_files_the_first_counts_and_missing_ones_are_passed_over(tmp_
             "exclude each other",
         ),
         ({}, {"client-certificate-data": b64(CERT_PEM)}, 'user "u": there is a client-certificate but no'),
+        ({}, {"exec": {"apiVersion": V1}}, 'user "u": exec: command is missing; name the program'),
+        ({}, {"exec": {"command": "aws"}}, r'user "u": exec: apiVersion is missing; write client\.'),
         (
             {},
-            {"exec": {"command": "aws", "args": ["token"]}},
-            r'user "u": exec: log-in by a plugin \(aws\) is not supported; use a token',
+            {"exec": {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1alpha1"}},
+            r'exec: apiVersion "client.authentication.k8s.io/v1alpha1" is not supported; write client\.',
+        ),
+        (
+            {},
+            {"exec": {"command": "aws", "apiVersion": V1}},
+            "exec: interactiveMode is missing; write one of Never, IfAvailable, Always",
+        ),
+        (
+            {},
+            {"exec": {"command": "aws", "apiVersion": V1, "interactiveMode": "never"}},
+            'exec: interactiveMode "never" is unknown; write one of',
+        ),
+        (
+            {"proxy-url": "socks5://proxy:1080"},
+            {},
+            'cluster "c": proxy-url: "socks5://proxy:1080" is not an http',
         ),
         ({}, {"auth-provider": {"name": "gcp"}}, 'user "u": auth-provider: .* not supported'),
         ({}, {"username": "admin", "password": "x"}, 'user "u": username: log-in by password'),
@@ -148,6 +167,9 @@ def test_files_that_are_no_kubeconfig(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(KubeconfigError, match="current-context is not set; choose one of: none"):
         load(path)
+    path.write_text("kind: Secret")
+    with pytest.raises(KubeconfigError, match='not a kubeconfig: its kind is "Secret", not "Config"'):
+        load(path)
     write(path, clusters=None)
     with pytest.raises(KubeconfigError, match='context "here": cluster "c" is not in the file'):
         load(path)
@@ -159,22 +181,6 @@ def test_a_key_that_does_not_fit_its_certificate_is_refused_before_anything_is_s
     access = load(write(tmp_path / "config", user=user))
     with pytest.raises(KubeconfigError, match='context "here": the client certificate and its key'):
         kubeconfig.connect(access)
-
-
-def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("one\n")
-    access = load(write(tmp_path / "config", user={"tokenFile": "token", "token": "unused"}))
-    now = 1000.0
-    token = kubeconfig.token_source(access, now=lambda: now)
-    assert token is not None
-    assert token() == "one"
-    (tmp_path / "token").write_text("two")
-    assert token() == "one"
-    now += 60
-    assert token() == "two"
-    (tmp_path / "token").unlink()
-    now += 60
-    assert token() == "two"
 
 
 def test_inside_a_pod(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from certwright.cli.errors import Failed, tell_warning
 from certwright.cli.options import ServerOptions
 from certwright.client import kubeconfig
 from certwright.client.discovery import UnknownKind
-from certwright.client.kubeconfig import ClusterAccess, KubeconfigError
+from certwright.client.kubeconfig import ClusterAccess
+from certwright.client.kubeconfig_file import KubeconfigError
 from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.resources.errors import Forbidden, Unauthorized, Unreachable

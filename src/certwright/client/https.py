@@ -18,6 +18,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 import aiohttp
 import yarl
 
+from certwright.client.login import Credential, Login, LoginFailed
 from certwright.kit.exchange import Response
 from certwright.resources.errors import Unreachable
 
@@ -88,9 +89,11 @@ def _as_file(pem: bytes) -> Iterator[str]:
 class HttpsTransport:
     """Keeps connections open, `connections` of them at most; `server` may have a path in front.
 
-    `token` is asked for every request, so that one that changes is followed. A proxy is taken from `proxy`,
-    otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects are not
-    followed: the credentials are for this server. Raises `ValueError` when `server` is no URL.
+    `login` is asked for every request, so that credentials that change are followed; a request that was
+    answered with 401 is made once more when there is another credential by then. `certified` gives the TLS
+    settings for a client certificate and its key (both PEM), `tls` those without. A proxy is taken from
+    `proxy`, otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects
+    are not followed: the credentials are for this server. Raises `ValueError` when `server` is no URL.
     """
 
     def __init__(
@@ -98,14 +101,17 @@ class HttpsTransport:
         server: str,
         *,
         tls: ssl.SSLContext | None = None,
-        token: Callable[[], str] | None = None,
+        login: Login | None = None,
+        certified: Callable[[bytes, bytes], ssl.SSLContext] | None = None,
         server_name: str = "",
         proxy: str = "",
         connections: int = _CONNECTIONS,
     ) -> None:
         self._server = server.rstrip("/")
         self._tls = tls if tls is not None else True
-        self._token = token
+        self._login = login
+        self._certified = certified
+        self._shown: tuple[bytes, bytes] = (b"", b"")
         self._server_name = server_name or None
         self._proxy = proxy or _proxy_from_environment(self._server)
         self._connections = connections
@@ -118,13 +124,23 @@ class HttpsTransport:
         """The server's answer; that to a watch as a stream. Raises `Unreachable`."""
         if self._closed:
             raise Unreachable(f"the connection to {self._server} has been closed")
+        if self._login is None:
+            return await self._exchange(method, target, headers, body)
+        for _ in range(2):
+            credential = await self._credential(self._login)
+            response = await self._exchange(method, target, _with_token(headers, credential), body)
+            if response.status != 401 or not self._login_again(self._login, credential):
+                break
+        return response
+
+    async def _exchange(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
         watch = _is_watch(target)
         with _unreachable(self._server):
             answer = await self._open_session().request(
                 method,
                 yarl.URL(self._server + target, encoded=True),
                 data=body or None,
-                headers=self._with_token(headers),
+                headers=headers,
                 timeout=_WATCH if watch else _REQUEST,
                 ssl=self._tls,
                 server_hostname=self._server_name,
@@ -136,6 +152,25 @@ class HttpsTransport:
             async with answer:
                 return Response(answer.status, _headers(answer), await answer.read())
 
+    async def _credential(self, login: Login) -> Credential:
+        try:
+            credential = await login.credential()
+            pair = credential.cert_pem, credential.key_pem
+            if pair != self._shown and credential.cert_pem and self._certified is not None:
+                # Connections are kept per TLS context: new ones show the new certificate, and old ones end
+                # when they have been idle for a while.
+                self._tls = self._certified(*pair)
+                self._shown = pair
+        except (LoginFailed, BadCredentials) as error:
+            raise Unreachable(f"no credentials for {self._server}: {error}") from None
+        return credential
+
+    def _login_again(self, login: Login, credential: Credential) -> bool:
+        try:
+            return login.refused(credential)
+        except LoginFailed:
+            return False
+
     def _open_session(self) -> aiohttp.ClientSession:
         # Not in __init__: a session belongs to the loop on which it was made.
         if self._session is None:
@@ -144,16 +179,6 @@ class HttpsTransport:
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
             )
         return self._session
-
-    def _with_token(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        if self._token is None:
-            return headers
-        try:
-            return {**headers, "authorization": f"Bearer {self._token()}"}
-        except OSError as error:
-            raise Unreachable(
-                f"the token for {self._server} cannot be read: {error.filename}: {error.strerror}"
-            ) from None
 
     async def close(self) -> None:
         """Close all connections, also those of watches."""
@@ -187,6 +212,10 @@ class _Stream:
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         self._answer.close()
+
+
+def _with_token(headers: Mapping[str, str], credential: Credential) -> Mapping[str, str]:
+    return {**headers, "authorization": f"Bearer {credential.token}"} if credential.token else headers
 
 
 def _is_watch(target: str) -> bool:

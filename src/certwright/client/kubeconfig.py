@@ -8,29 +8,30 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
 import yaml
 
+from certwright.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
+from certwright.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles
 from certwright.kit.files import write_atomically
 
 if TYPE_CHECKING:
+    import ssl
+
     from certwright.client.https import HttpsTransport
+    from certwright.client.plugin import Plugin
 
 T = TypeVar("T")
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_TOKEN_FRESH_S = 60.0
-
-
-class KubeconfigError(Exception):
-    """The file cannot be used; the text is one sentence that names file, context and field."""
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class ClusterAccess:
     """A server, and the credentials for it.
 
     `source` says in words where this comes from, for messages. `namespace` is the context's, empty where it
-    has none. `token_file` is read again every minute and comes before `token`.
+    has none. `files` are read again every minute; a token's file comes before `token`. A `plugin` is asked
+    where there is no token.
     """
 
     server: str
@@ -51,72 +53,8 @@ class ClusterAccess:
     client_cert_pem: bytes = b""
     client_key_pem: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
-    token_file: Path | None = None
-
-
-class _Cluster(msgspec.Struct, rename="kebab"):
-    server: str = ""
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str = ""
-    proxy_url: str = ""
-
-
-class _Exec(msgspec.Struct):
-    command: str = ""
-
-
-class _User(msgspec.Struct, rename="kebab"):
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    token: str = ""
-    token_file: str = msgspec.field(default="", name="tokenFile")
-    exec: _Exec | None = None
-    auth_provider: Any = None
-    username: str = ""
-    as_: str = msgspec.field(default="", name="as")
-
-
-class _Context(msgspec.Struct):
-    cluster: str = ""
-    user: str = ""
-    namespace: str = ""
-
-
-class _NamedCluster(msgspec.Struct):
-    name: str
-    cluster: _Cluster
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
-    user: _User
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
-    context: _Context
-
-
-class _Config(msgspec.Struct, rename="kebab"):
-    current_context: str = ""
-    clusters: list[_NamedCluster] | None = None
-    users: list[_NamedUser] | None = None
-    contexts: list[_NamedContext] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in which file we are, for messages and for relative paths."""
-
-    file: Path
-    what: str
-
-    def error(self, sentence: str) -> KubeconfigError:
-        return KubeconfigError(f"{self.file}: {self.what}: {sentence}")
+    files: LoginFiles = field(default_factory=LoginFiles)
+    plugin: Plugin | None = None
 
 
 def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAccess:
@@ -126,7 +64,7 @@ def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAcce
     the first counts. Raises `KubeconfigError`.
     """
     paths = [path] if isinstance(path, Path) else [p for p in path if p.exists()]
-    configs = [(file, _read(file)) for file in paths]
+    configs = [(file, read(file)) for file in paths]
     names = ", ".join(str(file) for file in paths)
     if not configs:
         raise KubeconfigError("none of the kubeconfig files exists")
@@ -139,9 +77,9 @@ def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAcce
     file, chosen = known[wanted]
     clusters = {item.name: (f, item.cluster) for f, c in reversed(configs) for item in c.clusters or ()}
     users = {item.name: (f, item.user) for f, c in reversed(configs) for item in c.users or ()}
-    place = _Place(file, f'context "{wanted}"')
+    place = Place(file, f'context "{wanted}"')
     cluster = _named(clusters, chosen.cluster, place, "cluster")
-    user = _named(users, chosen.user, place, "user") if chosen.user else (file, _User())
+    user = _named(users, chosen.user, place, "user") if chosen.user else (file, User())
     return _access(cluster, user, place, chosen)
 
 
@@ -150,13 +88,13 @@ def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (directory / "token").exists():
         return None
-    place = _Place(directory, "service account")
+    place = Place(directory, "service account")
     return ClusterAccess(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         source="the pod's service account",
         namespace=_file(place, "namespace", "namespace").decode().strip(),
         ca_pem=_file(place, "ca.crt", "ca.crt"),
-        token_file=directory / "token",
+        files=LoginFiles(token=directory / "token"),
     )
 
 
@@ -166,48 +104,41 @@ def connect(access: ClusterAccess) -> HttpsTransport:
     # Not at the top: aiohttp is large, and most processes have no use for it.
     from certwright.client.https import BadCredentials, HttpsTransport, tls_context
 
-    try:
-        tls = tls_context(
-            ca_pem=access.ca_pem,
-            client_cert_pem=access.client_cert_pem,
-            client_key_pem=access.client_key_pem,
-            insecure=access.insecure,
+    def tls(cert_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
+        return tls_context(
+            ca_pem=access.ca_pem, client_cert_pem=cert_pem, client_key_pem=key_pem, insecure=access.insecure
         )
+
+    def fits(credential: Credential) -> bool:
+        try:
+            tls(credential.cert_pem, credential.key_pem)
+        except BadCredentials:
+            return False
+        return True
+
+    try:
+        context = tls(access.client_cert_pem, access.client_key_pem)
     except BadCredentials as error:
         raise KubeconfigError(f"{access.source}: {error}") from None
     return HttpsTransport(
         access.server,
-        tls=tls,
-        token=token_source(access),
+        tls=context,
+        login=login_for(access, fits),
+        certified=tls,
         server_name=access.server_name,
         proxy=access.proxy,
     )
 
 
-def token_source(
-    access: ClusterAccess, *, now: Callable[[], float] = time.monotonic
-) -> Callable[[], str] | None:
-    """A function that gives the token of the moment; None where there is none. It raises `OSError` when the
-    token's file cannot be read and never could."""
-    path = access.token_file
-    if path is None:
-        token = access.token
-        return (lambda: token) if token else None
-    token, read_at = access.token, -_TOKEN_FRESH_S
+def login_for(access: ClusterAccess, fits: Callable[[Credential], bool] = lambda _: True) -> Login:
+    """What shows who we are to that server; `fits` tells whether a certificate and a key belong together."""
+    first = Credential(access.token, access.client_cert_pem, access.client_key_pem)
+    if access.plugin is not None and not access.token and access.files.token is None:
+        # Not at the top: running programs is for those whose kubeconfig asks for it.
+        from certwright.client.plugin import PluginLogin
 
-    def current() -> str:
-        nonlocal token, read_at
-        if now() - read_at >= _TOKEN_FRESH_S:
-            try:
-                token = path.read_text().strip()
-            except OSError:
-                # The last one read may well be good for a while yet.
-                if not token:
-                    raise
-            read_at = now()
-        return token
-
-    return current
+        return PluginLogin(access.plugin, first)
+    return FixedLogin(first) if access.files == LoginFiles() else FileLogin(access.files, first, fits=fits)
 
 
 def render(server: str, ca_pem: bytes, token: str, context: str = "certwright") -> bytes:
@@ -234,38 +165,22 @@ def from_environment(value: str) -> list[Path]:
     return [Path(part) for part in value.split(os.pathsep) if part]
 
 
-def _read(file: Path) -> _Config:
-    try:
-        content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    except OSError as error:
-        raise KubeconfigError(f"{file}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
-    try:
-        return msgspec.convert(content or {}, _Config)
-    except msgspec.ValidationError as error:
-        sentence = str(error).replace(" - at `$.", ": at `").replace("`", "")
-        raise KubeconfigError(f"{file}: not a kubeconfig: {sentence}") from None
-
-
 def _list(names: Mapping[str, object]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _named(known: Mapping[str, T], name: str, place: _Place, what: str) -> T:
+def _named(known: Mapping[str, T], name: str, place: Place, what: str) -> T:
     if name not in known:
         raise place.error(f'{what} "{name}" is not in the file; there are: {_list(known)}')
     return known[name]
 
 
 def _access(
-    cluster: tuple[Path, _Cluster], user: tuple[Path, _User], place: _Place, context: _Context
+    cluster: tuple[Path, Cluster], user: tuple[Path, User], place: Place, context: Context
 ) -> ClusterAccess:
     at, who = cluster[1], user[1]
-    in_cluster_file = _Place(cluster[0], f'cluster "{context.cluster}"')
-    in_user_file = _Place(user[0], f'user "{context.user}"')
+    in_cluster_file = Place(cluster[0], f'cluster "{context.cluster}"')
+    in_user_file = Place(user[0], f'user "{context.user}"')
     _check_cluster(at, in_cluster_file)
     _check_user(who, in_user_file)
     cert = _pem(in_user_file, "client-certificate", who.client_certificate, who.client_certificate_data)
@@ -287,17 +202,64 @@ def _access(
         client_cert_pem=cert,
         client_key_pem=key,
         token=who.token,
-        token_file=in_user_file.file.parent / who.token_file if who.token_file else None,
+        files=_files(who, in_user_file.file.parent),
+        plugin=_plugin(who.exec, in_user_file, at, ca) if who.exec is not None else None,
     )
 
 
-def _check_cluster(cluster: _Cluster, place: _Place) -> None:
+def _files(user: User, folder: Path) -> LoginFiles:
+    cert = user.client_certificate if not user.client_certificate_data else ""
+    key = user.client_key if not user.client_key_data else ""
+    return LoginFiles(*(folder / path if path else None for path in (user.token_file, cert, key)))
+
+
+def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plugin:
+    # Not at the top: see `login_for`.
+    from certwright.client.plugin import Plugin, cluster_info
+
+    if not wanted.command:
+        raise place.error("exec: command is missing; name the program that logs you in")
+    if wanted.api_version not in _EXEC_VERSIONS:
+        given = f'"{wanted.api_version}" is not supported' if wanted.api_version else "is missing"
+        raise place.error(f"exec: apiVersion {given}; write {' or '.join(_EXEC_VERSIONS)}")
+    # Optional in v1beta1 only.
+    interactive = wanted.interactive_mode or ("IfAvailable" if "beta" in wanted.api_version else "")
+    if interactive not in _INTERACTIVE_MODES:
+        given = f'"{interactive}" is unknown' if interactive else "is missing"
+        raise place.error(f"exec: interactiveMode {given}; write one of {', '.join(_INTERACTIVE_MODES)}")
+    told = None
+    if wanted.provide_cluster_info:
+        extensions = {item.name: item.extension for item in cluster.extensions or ()}
+        told = cluster_info(
+            server=cluster.server,
+            ca_pem=ca_pem,
+            insecure=cluster.insecure_skip_tls_verify,
+            server_name=cluster.tls_server_name,
+            proxy=cluster.proxy_url,
+            config=extensions.get(_EXEC_EXTENSION),
+        )
+    return Plugin(
+        place=f"{place.file}: {place.what}: exec",
+        api_version=wanted.api_version,
+        command=wanted.command,
+        args=tuple(wanted.args or ()),
+        env=tuple((one.name, one.value) for one in wanted.env or ()),
+        folder=place.file.parent.absolute(),
+        interactive=interactive,
+        install_hint=wanted.install_hint,
+        cluster=told,
+    )
+
+
+def _check_cluster(cluster: Cluster, place: Place) -> None:
     if not _is_url(cluster.server):
         raise place.error(f'server: "{cluster.server}" is not an https:// address')
     if cluster.insecure_skip_tls_verify and (
         cluster.certificate_authority or cluster.certificate_authority_data
     ):
         raise place.error("insecure-skip-tls-verify and a certificate-authority exclude each other")
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
+        raise place.error(f'proxy-url: "{cluster.proxy_url}" is not an http:// or https:// proxy')
 
 
 def _is_url(text: str) -> bool:
@@ -308,11 +270,8 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _check_user(user: _User, place: _Place) -> None:
-    instead = "use a token, a tokenFile or a client certificate instead"
-    if user.exec is not None:
-        command = f" ({user.exec.command})" if user.exec.command else ""
-        raise place.error(f"exec: log-in by a plugin{command} is not supported; {instead}")
+def _check_user(user: User, place: Place) -> None:
+    instead = "use a token, a tokenFile, a client certificate or exec instead"
     if user.auth_provider is not None:
         raise place.error(f"auth-provider: log-in by a provider is not supported; {instead}")
     if user.username:
@@ -321,7 +280,7 @@ def _check_user(user: _User, place: _Place) -> None:
         raise place.error("as: acting as somebody else is not supported; leave it out")
 
 
-def _pem(place: _Place, name: str, path: str, data: str) -> bytes:
+def _pem(place: Place, name: str, path: str, data: str) -> bytes:
     """What is in the file, or in the field with `-data`, which comes first as in kubectl."""
     if data:
         try:
@@ -331,7 +290,7 @@ def _pem(place: _Place, name: str, path: str, data: str) -> bytes:
     return _file(place, name, path) if path else b""
 
 
-def _file(place: _Place, name: str, path: str) -> bytes:
+def _file(place: Place, name: str, path: str) -> bytes:
     base = place.file if place.file.is_dir() else place.file.parent
     try:
         return (base / path).read_bytes()

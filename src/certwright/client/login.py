@@ -1,0 +1,129 @@
+"""Who we are to a server, at this moment: tokens and client certificates, also those that change.
+
+A light module: what runs programs is in `plugin.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+FRESH_S = 60.0
+"""How long what was read from a file is believed, as client-go does with token files."""
+
+
+class LoginFailed(Exception):
+    """There are no credentials at the moment. The text is one sentence without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A bearer token, a client certificate with its key (both in PEM form), or both, or neither."""
+
+    token: str = field(default="", repr=False)
+    cert_pem: bytes = b""
+    key_pem: bytes = field(default=b"", repr=False)
+
+
+class Login(Protocol):
+    """Gives the credential of the moment; asked before every request, so it MUST be quick when nothing has
+    changed. Safe to use concurrently."""
+
+    async def credential(self) -> Credential:
+        """What to show to the server. Raises `LoginFailed`."""
+
+    def refused(self, credential: Credential) -> bool:
+        """The server did not accept it (401). Whether asking again may give another one."""
+
+
+class FixedLogin:
+    """A credential that never changes."""
+
+    def __init__(self, credential: Credential) -> None:
+        self._credential = credential
+
+    async def credential(self) -> Credential:
+        """The one there is."""
+        return self._credential
+
+    def refused(self, credential: Credential) -> bool:
+        """Never the same once more: there is no other."""
+        return credential != self._credential
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFiles:
+    """The files that are read again; None where that part does not come from a file."""
+
+    token: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+class FileLogin:
+    """A credential whose parts lie in files that others replace: a pod's token, a node's certificate.
+
+    The files are read again after a minute, and when the server refuses what was read. When they cannot be
+    read, or a certificate and its key do not fit yet (one is written after the other), what was read last is
+    used on. `fits` tells whether a certificate and a key belong together. `first` is used for what is in no
+    file, and until a file has been read.
+    """
+
+    def __init__(
+        self,
+        files: LoginFiles,
+        first: Credential,
+        *,
+        fits: Callable[[Credential], bool] = lambda _: True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._fits = fits
+        self._now = now
+        self._current = first
+        self._read_at = -FRESH_S
+
+    async def credential(self) -> Credential:
+        """What the files say. Raises `LoginFailed` when the token cannot be read and never could."""
+        if self._now() - self._read_at >= FRESH_S:
+            self._read()
+        return self._current
+
+    def refused(self, credential: Credential) -> bool:
+        """Whether the files say something else by now."""
+        if credential != self._current:
+            return True
+        self._read()
+        return credential != self._current
+
+    def _read(self) -> None:
+        found = Credential(self._token(), *self._pair())
+        if found != self._current and self._fits(found):
+            self._current = found
+        self._read_at = self._now()
+
+    def _token(self) -> str:
+        path = self._files.token
+        if path is None:
+            return self._current.token
+        try:
+            token = path.read_text().strip()
+        except (OSError, ValueError) as error:
+            # The last one read may well be good for a while yet.
+            if self._current.token:
+                return self._current.token
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise LoginFailed(f"the token cannot be read: {path}: {reason}") from None
+        return token or self._current.token
+
+    def _pair(self) -> tuple[bytes, bytes]:
+        old = self._current
+        try:
+            cert = self._files.cert.read_bytes() if self._files.cert is not None else old.cert_pem
+            key = self._files.key.read_bytes() if self._files.key is not None else old.key_pem
+        except OSError:
+            return old.cert_pem, old.key_pem
+        return cert, key
