@@ -139,6 +139,42 @@ STORIES = [
         id="failed",
     ),
     pytest.param(
+        Around(
+            certificate(
+                NOT_READY,
+                {
+                    **ISSUING,
+                    "status": "False",
+                    "reason": "RateLimited",
+                    "message": "CA said no; not before 2026-01-02T00:00:00Z. Next attempt at "
+                    "2026-01-02T00:00:00Z; ask for less",
+                },
+                lastFailureTime="2025-12-31T23:00:00Z",
+                failedIssuanceAttempts=2,
+            ),
+            GOOD_ISSUER,
+        ),
+        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; not before 2026-01-02T00:00:00Z; "
+        "the next try is at 2026-01-02 00:00 UTC (in 24 hours); ask for less",
+        id="failed, and told when the next attempt follows",
+    ),
+    pytest.param(
+        Around(
+            certificate(
+                NOT_READY,
+                {
+                    **ISSUING,
+                    "status": "False",
+                    "reason": "IssuerUnavailable",
+                    "message": "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out",
+                },
+            ),
+            GOOD_ISSUER,
+        ),
+        "it waits for ClusterIssuer ca: it is out; the next try is at 2026-01-01 01:00 UTC (in 1 hour)",
+        id="spares its issuer",
+    ),
+    pytest.param(
         Around(certificate(NOT_READY), GOOD_ISSUER),
         "it is not ready: Secret does not exist (DoesNotExist)",
         id="not ready",

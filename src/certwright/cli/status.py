@@ -12,6 +12,7 @@ from certwright.cli.access import session
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.story import Around, Story, condition, issuer_words, name_of, tell
 from certwright.cli.words import at, from_now, parse_time, sentence
+from certwright.resources import causes
 
 Json = dict[str, Any]
 _MOST_EVENTS = 10
@@ -91,8 +92,15 @@ def _certificate(obj: Any, now: datetime) -> list[str]:
             ("Renews at", _when(status.get("renewalTime"), now)),
             ("Last failure", _when(status.get("lastFailureTime"), now)),
             ("Failed attempts", str(status.get("failedIssuanceAttempts") or "")),
+            ("Next attempt", _next_attempt(obj, now)),
         ]
     )
+
+
+def _next_attempt(obj: Any, now: datetime) -> str:
+    """As the Issuing condition tells it while there is something to wait for."""
+    moment = causes.next_attempt(str(condition(obj, "Issuing").get("message", "")))
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
 
 def _when(value: Any, now: datetime) -> str:

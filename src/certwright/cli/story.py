@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from certwright.cli.words import at, count, from_now, parse_time, sentence
+from certwright.kit.backoff import doubled
+from certwright.resources import causes
 
 Json = Mapping[str, Any]
 OUR_GROUP = "cert-manager.io"
@@ -95,6 +97,8 @@ def tell(around: Around, now: datetime) -> Story:
         return _under_way(around)
     if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
         return _failed(around, now)
+    if held := _held(around, now):
+        return held
     ready = condition(certificate, "Ready")
     if not ready:
         return Story(
@@ -114,6 +118,8 @@ def _ready(around: Around, now: datetime) -> Story:
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
         return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
+    if held := _held(around, now):
+        return Story(f"{valid}, but {held.cause}", held.advice, ready=True)
     return Story(f"{valid}, {_renews(status, now)}", ready=True)
 
 
@@ -177,16 +183,37 @@ def _failed(around: Around, now: datetime) -> Story:
     certificate = around.certificate
     failed_at = _failed_at(certificate)
     assert failed_at is not None
-    attempts = int(_status(around).get("failedIssuanceAttempts") or 1)
-    message = sentence(str(condition(certificate, "Issuing").get("message", "")))
-    next_try = failed_at + min(_BACKOFF_MAX, _BACKOFF_MIN * 2 ** min(attempts - 1, 10))
-    when = "the next try is due"
-    if next_try > now:
-        when = f"the next try is at {at(next_try)} ({from_now(next_try, now)})"
+    attempts = max(int(_status(around).get("failedIssuanceAttempts") or 1), 1)
+    text = str(condition(certificate, "Issuing").get("message", ""))
+    # Written by our controllers; cert-manager leaves the reader to reckon.
+    wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
+    next_try = causes.next_attempt(text) or min(failed_at, now) + wait
+    renew = f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once"
+    message = sentence(causes.without_next_attempt(text))
     return Story(
         f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
-        f"{message}; {when}",
-        f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once",
+        f"{message}; {_next_try(next_try, now)}",
+        causes.advice_of(text)
+        or f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once",
+    )
+
+
+def _held(around: Around, now: datetime) -> Story | None:
+    """It would be issued now, but its issuer has to be spared."""
+    issuing = condition(around.certificate, "Issuing")
+    text = str(issuing.get("message", ""))
+    next_try = causes.next_attempt(text)
+    if issuing.get("status") != "False" or next_try is None:
+        return None
+    why = causes.advice_of(text) or sentence(causes.without_next_attempt(text))
+    return Story(f"it waits for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
+
+
+def _next_try(moment: datetime, now: datetime) -> str:
+    return (
+        f"the next try is at {at(moment)} ({from_now(moment, now)})"
+        if moment > now
+        else "the next try is due"
     )
 
 

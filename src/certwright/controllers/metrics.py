@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.caches import Caches
+from certwright.controllers.caches import Caches, owner_value
+from certwright.controllers.gate import IssuerGate, Standing
 from certwright.engine.loop import Controller
 from certwright.kit.clock import Clock
 from certwright.kit.exposition import head, labels
-from certwright.resources import conditions, reasons
+from certwright.resources import causes, conditions, reasons
+from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Condition
@@ -45,8 +47,11 @@ _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
 class ControllerMetrics:
     """The numbers of one set of controllers."""
 
-    def __init__(self, caches: Caches, controllers: Sequence[Controller], clock: Clock) -> None:
+    def __init__(
+        self, caches: Caches, controllers: Sequence[Controller], gate: IssuerGate, clock: Clock
+    ) -> None:
         self._caches = caches
+        self._gate = gate
         self._controllers = controllers
         self._clock = clock
 
@@ -60,7 +65,11 @@ class ControllerMetrics:
         issuers = list(self._caches.issuers.cache.values())
         found = self._caches.cluster_issuers
         cluster_issuers = list(found.cache.values()) if found is not None else []
+        failing = [
+            (one, self._cause(one)) for one in certificates if one.status.last_failure_time is not None
+        ]
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
+        standings = self._gate.standings()
         now = self._clock.now()
 
         def write() -> bytes:
@@ -69,12 +78,23 @@ class ControllerMetrics:
                 _controllers(counts),
                 _ready_certificates(certificates),
                 _dates(certificates),
+                _failing(failing),
+                _circuits(standings),
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
             )
             return b"".join(_joined(part) for part in parts)
 
         return write
+
+    def _cause(self, certificate: Certificate) -> Cause:
+        """As the Certificate says; a denial it tells in the words of whoever denied, so ask the request."""
+        cause = causes.of_certificate(certificate)
+        if cause is not Cause.UNKNOWN:
+            return cause
+        meta = certificate.metadata
+        found = (causes.of_request(one).cause for one in self._caches.requests_of(owner_value(*meta.key)))
+        return next((one for one in found if one is not Cause.UNKNOWN), Cause.UNKNOWN)
 
 
 def _joined(lines: Iterator[str]) -> bytes:
@@ -132,12 +152,52 @@ def _dates(certificates: Sequence[Certificate]) -> Iterator[str]:
             yield f"{name}{{{text}}} {int(date.timestamp()) if date is not None else 0}\n"
 
 
+def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
+    """Not of cert-manager: which certificates wait after a failure, why, and until when. The others are not
+    listed, so that nothing is to be read off a zero."""
+    about = [
+        labels((("name", one.metadata.name), ("namespace", one.metadata.namespace), ("cause", cause)))
+        + f",{_issuer_labels(one)}"
+        for one, cause in failing
+    ]
+    name = "certwright_certificate_failed_attempts"
+    yield head(name, "gauge", "How many attempts to issue the certificate have failed in a row.")
+    for (certificate, _), text in zip(failing, about, strict=True):
+        yield f"{name}{{{text}}} {certificate.status.failed_issuance_attempts or 1}\n"
+    name = "certwright_certificate_next_attempt_timestamp_seconds"
+    yield head(name, "gauge", "When the next attempt follows, expressed as a Unix Epoch Time.")
+    for (certificate, _), text in zip(failing, about, strict=True):
+        held = conditions.find(certificate.status.conditions, reasons.ISSUING)
+        moment = causes.next_attempt(held.message) if held is not None else None
+        if moment is not None:
+            yield f"{name}{{{text}}} {int(moment.timestamp())}\n"
+
+
 def _issuer_labels(certificate: Certificate) -> str:
     # As written: cert-manager does not put the defaults in either.
     issuer = certificate.spec.issuer_ref
     return labels(
         (("issuer_name", issuer.name), ("issuer_kind", issuer.kind), ("issuer_group", issuer.group))
     )
+
+
+def _circuits(standings: Sequence[Standing]) -> Iterator[str]:
+    """Not of cert-manager: issuers that fail as a whole, and how many wait for that. Issuers that have not
+    been asked since the start are not there."""
+    about = [
+        (one, labels((("issuer_name", one.name), ("issuer_kind", one.kind), ("namespace", one.namespace))))
+        for one in standings
+    ]
+    name = "certwright_issuer_circuit_open"
+    yield head(
+        name, "gauge", "Whether the issuer fails as a whole, so that one certificate at a time tries it."
+    )
+    for one, text in about:
+        yield f"{name}{{{text}}} {int(one.is_open)}\n"
+    name = "certwright_issuer_waiting_certificates"
+    yield head(name, "gauge", "How many certificates wait for the sake of their issuer.")
+    for one, text in about:
+        yield f"{name}{{{text}}} {one.waiting}\n"
 
 
 def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssuer]) -> Iterator[str]:

@@ -117,6 +117,12 @@ def next_attempt(text: str) -> datetime | None:
     return _moment(_NEXT_ATTEMPT, text)
 
 
+def advice_of(text: str) -> str:
+    """What to do, as `with_next_attempt` has put it into a text; empty where there is nothing."""
+    found = _last(_NEXT_ATTEMPT, text)
+    return "" if found is None else text[found.end() :].removeprefix("; ")
+
+
 def _moment(pattern: re.Pattern[str], text: str) -> datetime | None:
     found = _last(pattern, text)
     if found is None:
