@@ -75,6 +75,7 @@ class _Work:
     polls: int = 0
     poll_at: datetime | None = None
     asked_at: datetime | None = None
+    not_before: datetime | None = None
 
 
 class ChallengeReconciler:
@@ -142,6 +143,10 @@ class ChallengeReconciler:
         from certwright.acme.solvers.contract import SolverError
 
         key = challenge.metadata.key
+        work = self._work.get(key)
+        if work is not None and work.not_before is not None and self._now() < work.not_before:
+            # The CA has named the time, or is away: whatever wakes us does not change that.
+            return Result(wake_at=work.not_before)
         try:
             result = await self._advance(challenge, await self._started(challenge), way)
         except SolverError as error:
@@ -309,6 +314,8 @@ class ChallengeReconciler:
         until = self._later(key)
         if isinstance(error, Refused) and error.retry_after is not None:
             until = max(error.retry_after, self._now() + timedelta(seconds=1))
+        if (work := self._work.get(key)) is not None:
+            work.not_before = until
         return await self._wait(challenge, str(error), until)
 
     async def _tidy(self, challenge: Challenge) -> Result:

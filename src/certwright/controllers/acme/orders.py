@@ -61,9 +61,12 @@ Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Memory:
-    """What is only remembered: lost in a restart, and found out again."""
+    """What is only remembered: lost in a restart, and found out again. The server is not to be asked before
+    `not_before`, whatever else happens."""
 
+    uid: str
     failures: int = 0
+    not_before: datetime | None = None
     polls: int = 0
     maybe_placed: bool = False
 
@@ -103,15 +106,16 @@ class OrderReconciler:
         self._recorder = recorder
         self._now = now
         self._began_at = began_at
-        self._memories: dict[str, _Memory] = {}
+        self._memories: dict[ObjectKey, _Memory] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
         order = self._orders.cache.get(key)
         if order is None or order.metadata.deletion_timestamp is not None:
+            self._memories.pop(key, None)
             return Result()
         if order.status.is_final:
-            self._memories.pop(order.metadata.uid, None)
+            self._memories.pop(key, None)
             return await self._tidy(order)
         way = await self._find_way(order)
         if isinstance(way, Wait):
@@ -119,17 +123,21 @@ class OrderReconciler:
         return await self._go(order, way)
 
     async def _tidy(self, order: Order) -> Result:
-        """After success the Challenges have told all they had to; after a failure they stay to be read."""
-        if order.status.state == "valid":
-            for challenge in self._challenges_of(order):
-                if challenge.metadata.deletion_timestamp is None:
-                    await self._delete(challenge)
+        """After success the Challenges have told all they had to; after a failure those that have come to an
+        end stay to be read, and the others must not go on."""
+        for challenge in list(self._challenges_of(order)):
+            tells = order.status.state != "valid" and challenge.status.is_final
+            if not tells and challenge.metadata.deletion_timestamp is None:
+                await self._delete(challenge)
         return Result()
 
     async def _go(self, order: Order, way: Way) -> Result:
         from certwright.acme.protocol.errors import AcmeError  # see `Way`
 
-        memory = self._memories.setdefault(order.metadata.uid, _Memory())
+        memory = self._memory(order)
+        if memory.not_before is not None and self._now() < memory.not_before:
+            return Result(wake_at=memory.not_before)
+        memory.not_before = None
         try:
             result = await self._advance(order, way, memory)
         except AcmeError as error:
@@ -138,6 +146,13 @@ class OrderReconciler:
             return await self._fail(order, "errored", f"spec.request cannot be used: {error}")
         memory.failures = 0
         return result
+
+    def _memory(self, order: Order) -> _Memory:
+        key, uid = order.metadata.key, order.metadata.uid
+        held = self._memories.get(key)
+        if held is None or held.uid != uid:
+            held = self._memories[key] = _Memory(uid)
+        return held
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
         if not order.status.url:
@@ -225,6 +240,7 @@ class OrderReconciler:
         # `processing`, or a state of tomorrow.
         until = max(self._now() + ordering.poll_delay(memory.polls), there.retry_after or self._now())
         memory.polls += 1
+        memory.not_before = until
         return Result(wake_at=until)
 
     async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
@@ -281,6 +297,7 @@ class OrderReconciler:
         until = self._now() + delay
         if isinstance(error, Refused) and error.retry_after is not None:
             until = max(error.retry_after, self._now() + _SHORTEST_WAIT)
+        memory.not_before = until
         return await self._wait(order, Wait(str(error), until))
 
     async def _wait(self, order: Order, wait: Wait) -> Result:

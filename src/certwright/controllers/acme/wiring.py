@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from certwright.controllers.acme.solving import Means
 
 _WEBHOOK_VERSION = "v1alpha1"
+_LOOK_AGAIN = timedelta(seconds=2)
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
 
@@ -218,7 +219,9 @@ class Acme:
         except acme_account.Trouble as trouble:
             return Wait(str(trouble))
         if client.is_lost:
-            return Wait(f"the account of {told} is being looked after")
+            self._distrust(found.view)
+            # Whoever looks after it writes nothing where all is well: nobody would wake us.
+            return Wait(f"the account of {told} is being looked after", self._clock.now() + _LOOK_AGAIN)
         return Way(found.view, spec, client)
 
     async def _means_of(self, challenge: Challenge) -> Means:

@@ -1,0 +1,247 @@
+"""What becomes of an Order, its Certificate and its issuer by each type of error that RFC 8555 has, and by
+what no CA does on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from acme.fake_ca import Refusal
+from certwright.acme.protocol.messages import Action
+from certwright.acme.protocol.problem import ERROR_TYPES, Reaction
+from certwright.resources import conditions
+from certwright.resources.table import CERTIFICATES
+from controllers.acme.fake_world import FakeWorld, fake_world
+
+# What a refusal of newOrder or finalize leads to:
+# - "goes on": tried again, and that ends well; the Certificate has not failed
+# - "fails":   the Order is final, the Certificate has failed once, with the server's words
+_AFTER_REFUSAL = {
+    Reaction.AT_ONCE: "goes on",
+    Reaction.WAIT: "goes on",
+    Reaction.ORDER_FAILS: "fails",
+    Reaction.ACCOUNT: "goes on",
+    # Not to be had in earnest: nothing was replaced, finalized or revoked. Asking again does no harm.
+    Reaction.WITHOUT_REPLACES: "goes on",
+    Reaction.LOOK_AGAIN: "goes on",
+    Reaction.DONE: "goes on",
+    Reaction.OUR_MISTAKE: "fails",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[FakeWorld]:
+    """One world for the many types of errors, with an issuer."""
+    async with fake_world() as made:
+        await made.issuer()
+        yield made
+
+
+class Attempt:
+    """One issuance in the shared world."""
+
+    def __init__(self, fake: FakeWorld, name: str) -> None:
+        self.fake = fake
+        self.name = name
+
+    async def make(self) -> None:
+        """Issue; a minute passes."""
+        await self.fake.issue(self.name, f"{self.name}.example.org")
+        await self.fake.world.advance(timedelta(minutes=1))
+
+    async def check(self, expected: str, sentence: str, *, state: str = "errored") -> None:
+        """It is ready, or has failed once with this sentence, from the Order to the Certificate."""
+        fake, certificate = self.fake, await self.fake.certificate(self.name)
+        if expected == "goes on":
+            assert await fake.world.is_ready(self.name), await fake.message_of("Issuing", self.name)
+            assert certificate.status.failed_issuance_attempts is None
+            return
+        (order,) = [one for one in await fake.orders() if one.metadata.name.startswith(self.name)]
+        assert (order.status.state, order.status.reason) == (state, sentence)
+        (request,) = [one for one in await fake.requests() if one.metadata.name.startswith(self.name)]
+        ready = conditions.find(request.status.conditions, "Ready")
+        assert ready is not None
+        assert f'order is in "{state}" state: {sentence}' in ready.message
+        assert certificate.status.failed_issuance_attempts == 1
+        assert sentence in await fake.message_of("Issuing", self.name)
+
+    async def delete(self) -> None:
+        """So that it is not tried again."""
+        await self.fake.world.client.delete(CERTIFICATES, self.name, "default")
+        await self.fake.world.settle()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIterator[Attempt]:
+    """An issuance that begins."""
+    digest = sum(ord(c) * number for number, c in enumerate(request.node.name, 1))
+    made = Attempt(shared, f"t-{digest}")
+    yield made
+    await made.delete()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ERROR_TYPES)
+async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
+    attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
+    await attempt.make()
+    # It may be about the account: that is found out by asking once more.
+    expected = "goes on" if name == "unauthorized" else _AFTER_REFUSAL[ERROR_TYPES[name]]
+    await attempt.check(expected, f"it is so and so [{name}]")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ERROR_TYPES)
+async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
+    attempt.fake.ca.refuse(Action.FINALIZE, name, "it is so and so")
+    await attempt.make()
+    await attempt.check(_AFTER_REFUSAL[ERROR_TYPES[name]], f"it is so and so [{name}]")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ERROR_TYPES)
+async def test_a_challenge_is_refused(attempt: Attempt, name: str) -> None:
+    attempt.fake.ca.refuse(Action.CHALLENGE, name, "it is so and so")
+    await attempt.make()
+    waits = ERROR_TYPES[name] in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
+    told = f"{attempt.name}.example.org: it is so and so [{name}]"
+    await attempt.check("goes on" if waits else "fails", told, state="invalid")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ERROR_TYPES)
+async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
+    host = f"{attempt.name}.example.org"
+    attempt.fake.ca.verdicts[host] = Refusal(name, "we have looked")
+    await attempt.make()
+    told = f"Error accepting authorization: we have looked [{name}]"
+    (challenge,) = [c for c in await attempt.fake.challenges() if c.spec.dns_name == host]
+    assert (challenge.status.state, challenge.status.reason) == ("invalid", told)
+    await attempt.check("fails", f"{host}: {told}", state="invalid")
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+async def test_troubles_without_a_document_are_waited_out(fake: FakeWorld, status: int) -> None:
+    await fake.issuer()
+    for action in (Action.NEW_ORDER, Action.AUTHORIZATION, Action.CHALLENGE, Action.FINALIZE):
+        fake.ca.refuse(action, "", status=status, times=2)
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert (await fake.certificate()).status.failed_issuance_attempts is None
+
+
+@pytest.mark.parametrize("action", [Action.NEW_ORDER, Action.CHALLENGE, Action.FINALIZE, Action.CERTIFICATE])
+async def test_the_time_that_the_ca_names_is_waited_for(fake: FakeWorld, action: Action) -> None:
+    await fake.issuer()
+    fake.ca.refuse(action, "rateLimited", "too many", status=429, retry_after="7200")
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=7100))
+    asked = fake.ca.counted()[action]
+    assert asked == 1
+    assert (await fake.orders())[0].status.reason.endswith("too many [rateLimited]")
+    assert "too many [rateLimited]" in (await fake.requests())[0].status.conditions[-1].message
+    assert (await fake.certificate()).status.failed_issuance_attempts is None
+    await fake.world.advance(timedelta(seconds=200))
+    assert await fake.world.is_ready("web")
+    assert len(fake.ca.orders) == 1
+
+
+async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.verdicts["bad.example.org"] = Refusal("dns", "no such name")
+    fake.ca.slow.add("slow.example.org")
+    await fake.issue("web", "a.example.org", "bad.example.org", "slow.example.org")
+    await fake.world.advance(timedelta(minutes=1))
+    assert (await fake.orders())[0].status.state == "invalid"
+    asked = len(fake.ca.requests)
+    await fake.world.advance(timedelta(minutes=50))
+    await fake.start()
+    assert len(fake.ca.requests) == asked
+    # What failed stays to be read; what was still open has been taken away.
+    assert [one.spec.dns_name for one in await fake.challenges() if one.status.state != "valid"] == [
+        "bad.example.org"
+    ]
+    assert fake.shown.tokens == {}
+
+
+async def test_nothing_is_said_to_the_ca_about_an_order_that_has_succeeded(fake: FakeWorld) -> None:
+    await fake.issuer()
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    asked = len(fake.ca.requests)
+    await fake.start()
+    await fake.world.advance(timedelta(days=1))
+    assert len(fake.ca.requests) == asked
+    assert await fake.challenges() == []
+
+
+async def test_a_failed_order_is_tried_again_after_an_hour_with_another_order(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.verdicts["a.example.org"] = Refusal("caa", "CAA forbids it")
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=50))
+    assert len(fake.ca.orders) == 1
+    del fake.ca.verdicts["a.example.org"]
+    await fake.world.advance(timedelta(minutes=20))
+    assert await fake.world.is_ready("web")
+    assert len(fake.ca.orders) == 2
+
+
+async def test_processing_is_waited_for(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.processing_polls = 5
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert fake.ca.counted()[Action.FINALIZE] == 1
+
+
+def another_key(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
+    """A certificate for a key that nobody has."""
+    found: Any = builder
+    found._public_key = None
+    return found.public_key(ec.generate_private_key(ec.SECP256R1()).public_key())
+
+
+def another_name(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
+    """A certificate for somebody else's name."""
+    return builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("z.example.org")]), critical=True)
+
+
+def expired(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
+    """A certificate that has ended before it began."""
+    found: Any = builder
+    begins = found._not_valid_before
+    found._not_valid_before = found._not_valid_after = None
+    return found.not_valid_before(begins - timedelta(days=9)).not_valid_after(begins - timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "sentence"),
+    [
+        (another_key, "the server returned a certificate for another key"),
+        (another_name, "the server returned a certificate without a.example.org"),
+        (expired, "the server returned a certificate that has expired"),
+    ],
+)
+async def test_a_certificate_that_does_not_match_is_never_stored(
+    fake: FakeWorld, tamper: Any, sentence: str
+) -> None:
+    await fake.issuer()
+    fake.ca.tamper = tamper
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    (order,) = await fake.orders()
+    assert (order.status.state, order.status.certificate) == ("errored", b"")
+    assert sentence in order.status.reason
+    assert sentence in await fake.message_of()
+    assert "web" not in await fake.secret_names()
