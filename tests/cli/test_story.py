@@ -155,7 +155,7 @@ STORIES = [
             GOOD_ISSUER,
         ),
         "issuing it failed (2 attempts, the last 1 hour ago): CA said no; not before 2026-01-02T00:00:00Z; "
-        "the next try is at 2026-01-02 00:00 UTC (in 24 hours); ask for less",
+        "the next try is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
         id="failed, and told when the next attempt follows",
     ),
     pytest.param(
@@ -171,7 +171,7 @@ STORIES = [
             ),
             GOOD_ISSUER,
         ),
-        "it waits for ClusterIssuer ca: it is out; the next try is at 2026-01-01 01:00 UTC (in 1 hour)",
+        "it waits for Issuer ca: it is out; the next try is at 2026-01-01 01:00 UTC (in 1 hour)",
         id="spares its issuer",
     ),
     pytest.param(

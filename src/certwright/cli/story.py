@@ -193,8 +193,7 @@ def _failed(around: Around, now: datetime) -> Story:
     return Story(
         f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
         f"{message}; {_next_try(next_try, now)}",
-        causes.advice_of(text)
-        or f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once",
+        causes.advice_of(text) or renew,
     )
 
 

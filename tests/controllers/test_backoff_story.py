@@ -1,0 +1,293 @@
+"""The examples of the design (cert-manager 20220118, exponential backoff), told in its words; what it calls
+`issuanceAttempts` is `failedIssuanceAttempts` in v1. The CertificateRequests fail by the hand of somebody
+else's issuer."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.resources import codec
+from certwright.resources.certificate import Certificate
+from certwright.resources.meta import Condition
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.scene import Scene
+from controllers.things import external, mark
+from issuers.authority import new_root
+from support.world import START, World
+
+HOUR = timedelta(hours=1)
+ROOT = new_root("Somebody's CA")
+
+
+async def fail(world: World, name: str) -> None:
+    """A CertificateRequest fails."""
+    await mark(world, name, "Failed")
+
+
+async def succeed(world: World, name: str) -> None:
+    """A CertificateRequest succeeds."""
+    request = await world.get(CERTIFICATE_REQUESTS, name)
+    pem = ROOT.sign(request.spec.request, now=world.clock.now())
+    await mark(world, name, "Ready", reason="Issued", certificate=pem)
+
+
+async def renew(world: World, name: str = "web") -> None:
+    """What `cmctl renew` and `certwright renew` do."""
+    certificate = await world.certificate(name)
+    new = Condition(
+        type="Issuing",
+        status="True",
+        reason="ManuallyTriggered",
+        message="Certificate re-issuance manually triggered",
+        last_transition_time=world.clock.now(),
+    )
+    others = [one for one in certificate.status.conditions if one.type != "Issuing"]
+    body = {"status": {"conditions": [msgspec.to_builtins(one) for one in (*others, new)]}}
+    await world.client.patch(CERTIFICATES, name, "default", body, subresource="status")
+    await world.settle()
+
+
+def standing(certificate: Certificate) -> tuple[int | None, datetime | None]:
+    return certificate.status.failed_issuance_attempts, certificate.status.last_failure_time
+
+
+async def attempts(world: World) -> int:
+    """How many CertificateRequests have been made so far."""
+    made = [w for w in world.recording.object_writes() if w.method == "POST"]
+    return sum("/certificaterequests" in write.path for write in made)
+
+
+@pytest.fixture
+async def third(world: World) -> World:
+    """ "A CertificateRequest fails. This is the 3rd failed issuance in a row": of the renewal after one
+    success, so that there is a certificate in the Secret."""
+    await external(world)
+    await succeed(world, "web-1")
+    assert await world.is_ready("web")
+    moment = (await world.certificate("web")).status.renewal_time
+    assert moment is not None
+    await world.advance_to(moment)
+    for hours in (1, 2):
+        await fail(world, "web-2")
+        await world.advance(hours * HOUR)
+    await fail(world, "web-2")
+    return world
+
+
+async def check_that_it_waits_for_four_hours(world: World) -> None:
+    """Steps 2 and 3, which the three examples share."""
+    certificate = await world.certificate("web")
+    failed_at = world.clock.now()
+    # "bumps the status.IssuanceAttempts by 1 as well as updating the status.LastFailureTime to the time when
+    # CertificateRequest failed and setting the Issuing condition to false"
+    assert standing(certificate) == (3, failed_at)
+    issuing = next(one for one in certificate.status.conditions if one.type == "Issuing")
+    assert (issuing.status, issuing.reason) == ("False", "Failed")
+    # "enqueues the Certificate to be reconciled in 4 hours"
+    before = await attempts(world)
+    await world.advance(4 * HOUR - timedelta(seconds=1))
+    assert await attempts(world) == before
+    assert standing(await world.certificate("web")) == (3, failed_at)
+
+
+async def test_issuance_fails_then_succeeds(third: World) -> None:
+    await check_that_it_waits_for_four_hours(third)
+    before = await attempts(third)
+    # "In 4 hours, Certificate gets reconciled again and certificates-trigger controller sets the Issuing
+    # condition to true. This time the CertificateRequest succeeds."
+    await third.advance(timedelta(seconds=1))
+    assert await attempts(third) == before + 1
+    await succeed(third, "web-2")
+    await check_that_all_is_well(third)
+
+
+async def check_that_all_is_well(world: World) -> None:
+    """ "removes the status.IssuanceAttempts as well as status.LastFailureTime and Issuing condition", then
+    "re-queues Certificate to be renewed based on status.RenewalTime"."""
+    certificate = await world.certificate("web")
+    assert standing(certificate) == (None, None)
+    assert [one.type for one in certificate.status.conditions] == ["Ready"]
+    before, moment = await attempts(world), certificate.status.renewal_time
+    assert moment is not None
+    await world.advance_to(moment - timedelta(seconds=1))
+    assert await attempts(world) == before
+    await world.advance_to(moment)
+    assert await attempts(world) == before + 1
+
+
+async def test_manually_triggered_reissuance_succeeds(third: World) -> None:
+    failed_at = third.clock.now()
+    await third.advance(HOUR)
+    before = await attempts(third)
+    # "User fixes the reason for failure (i.e some networking setup) and runs cmctl renew <certificate-name>
+    # to force immediate re-issuance"
+    await renew(third)
+    assert await attempts(third) == before + 1
+    assert standing(await third.certificate("web")) == (3, failed_at)
+    # "A new CertificateRequest is created and succeeds"
+    await succeed(third, "web-2")
+    await check_that_all_is_well(third)
+
+
+async def test_manually_triggered_reissuance_fails(third: World) -> None:
+    await third.advance(HOUR)
+    await renew(third)
+    # "A new CertificateRequest is created and fails again"
+    await fail(third, "web-2")
+    now = third.clock.now()
+    # "bumps status.IssuanceAttempts to 4, sets the Issuing condition to false and sets status.LastFailureTime
+    # to now"
+    assert standing(await third.certificate("web")) == (4, now)
+    before = await attempts(third)
+    # "enqueues the Certificate to be reconciled in 8 hours"
+    await third.advance(8 * HOUR - timedelta(seconds=1))
+    assert await attempts(third) == before
+    await third.advance(timedelta(seconds=1))
+    assert await attempts(third) == before + 1
+
+
+def as_told(certificate: Certificate) -> dict[str, Any]:
+    """The status as kubectl shows it; what the design writes as <timestamp> and <message> left out."""
+    status: dict[str, Any] = msgspec.json.decode(codec.encode(CERTIFICATES, certificate))["status"]
+    for condition in status["conditions"]:
+        assert condition.pop("lastTransitionTime").endswith("Z")
+        assert condition.pop("message")
+    for field in ("notAfter", "notBefore", "renewalTime", "lastFailureTime"):
+        if field in status:
+            status[field] = "<timestamp>"
+    return status
+
+
+async def test_the_status_after_three_failures_and_after_a_success(third: World) -> None:
+    ready = {"observedGeneration": 1, "reason": "Ready", "status": "True", "type": "Ready"}
+    issuing = {"observedGeneration": 1, "reason": "Failed", "status": "False", "type": "Issuing"}
+    dates = dict.fromkeys(("notAfter", "notBefore", "renewalTime"), "<timestamp>")
+    # "A Certificate where issuance has failed 3 times in a row"
+    assert as_told(await third.certificate("web")) == {
+        "conditions": [ready, issuing],
+        **dates,
+        "failedIssuanceAttempts": 3,
+        "lastFailureTime": "<timestamp>",
+        "revision": 1,
+    }
+    await renew(third)
+    await succeed(third, "web-2")
+    # "A Certificate where the latest issuance succeeded and no issuances are being attempted now"
+    assert as_told(await third.certificate("web")) == {"conditions": [ready], **dates, "revision": 2}
+
+
+async def test_a_failure_time_without_a_counter_waits_for_an_hour(third: World) -> None:
+    await third.stop_controllers()
+    body = {"status": {"failedIssuanceAttempts": None}}
+    await third.client.patch(CERTIFICATES, "web", "default", body, subresource="status")
+    before = await attempts(third)
+    await third.start_controllers()
+    await third.advance(HOUR - timedelta(seconds=1))
+    assert await attempts(third) == before
+    await third.advance(timedelta(seconds=1))
+    assert await attempts(third) == before + 1
+    await fail(third, "web-2")
+    assert (await third.certificate("web")).status.failed_issuance_attempts == 1
+
+
+async def test_a_denied_request_counts_as_a_failure_like_others(third: World) -> None:
+    await third.start_controllers(enabled="*,-certificaterequests-approver")
+    await third.advance(4 * HOUR)
+    await mark(third, "web-2", "Denied", reason="policy.example")
+    certificate = await third.certificate("web")
+    assert standing(certificate) == (4, third.clock.now())
+    message = next(one.message for one in certificate.status.conditions if one.type == "Issuing")
+    assert "whoever denied the request must allow the next one" in message
+
+
+async def test_a_change_of_the_spec_that_matters_lifts_the_wait_and_another_does_not(third: World) -> None:
+    scene, before = Scene(third), await attempts(third)
+    await scene.change_spec("web", secretTemplate={"labels": {"a": "b"}})
+    assert await attempts(third) == before
+    await scene.change_spec("web", dnsNames=["other.example.com"])
+    assert await attempts(third) == before + 1
+    await fail(third, "web-2")
+    assert (await third.certificate("web")).status.failed_issuance_attempts == 4
+
+
+async def told(world: World) -> str:
+    certificate = await world.certificate("web")
+    return next(one.message for one in certificate.status.conditions if one.type == "Issuing")
+
+
+async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(third: World) -> None:
+    moment = third.clock.now() + 4 * HOUR
+    assert await told(third) == (
+        "The certificate request has failed to complete and will be retried: the issuer said no. "
+        f"Next attempt at {moment:%Y-%m-%dT%H:%M:%SZ}; `certwright renew web -n default` tries at once"
+    )
+    # Another wait, another time; written once.
+    third.recording.writes.clear()
+    await third.start_controllers(backoff_minimum=2 * HOUR)
+    assert f"{moment + 4 * HOUR:%Y-%m-%dT%H:%M:%SZ}" in await told(third)
+    await third.start_controllers(backoff_minimum=2 * HOUR)
+    assert len(third.recording.object_writes()) == 1
+
+
+async def test_what_cert_manager_has_left_is_completed_once(third: World) -> None:
+    await third.stop_controllers()
+    certificate = await third.certificate("web")
+    held = [msgspec.to_builtins(one) for one in certificate.status.conditions]
+    held[-1]["message"] = "The certificate request has failed to complete and will be retried: no"
+    patch = {"status": {"conditions": held}}
+    await third.client.patch(CERTIFICATES, "web", "default", patch, subresource="status")
+    third.recording.writes.clear()
+    await third.start_controllers()
+    assert "retried: no. Next attempt at " in await told(third)
+    assert len(third.recording.object_writes()) == 1
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"failedIssuanceAttempts": -7},
+        {"failedIssuanceAttempts": 2**40},
+        {"lastFailureTime": "9999-12-31T23:59:59Z"},
+        {"lastFailureTime": "0001-01-01T00:00:00Z"},
+        {"lastFailureTime": "2999-01-01T00:00:00Z", "failedIssuanceAttempts": -1},
+    ],
+    ids=str,
+)
+async def test_a_status_that_makes_no_sense_is_put_right_and_said_once(
+    third: World, status: dict[str, Any]
+) -> None:
+    await third.stop_controllers()
+    await third.client.patch(CERTIFICATES, "web", "default", {"status": status}, subresource="status")
+    before = await attempts(third)
+    await third.start_controllers()
+    failures, last = standing(await third.certificate("web"))
+    assert last is not None
+    assert last <= third.clock.now()
+    assert failures is None or 0 < failures <= 6
+    # Not at once, and not never.
+    assert await attempts(third) == before
+    await third.start_controllers()
+    await third.controllers.flush() if third.controllers else None
+    events = [one for one in await third.events() if one.reason == "StatusRepaired"]
+    assert [(one.type, one.count or 1) for one in events] == [("Warning", 1)]
+    await third.advance(32 * HOUR)
+    assert await attempts(third) == before + 1
+
+
+async def test_nothing_that_is_failing_is_attempted_before_its_time_whenever_it_is_killed(
+    third: World,
+) -> None:
+    due, before = third.clock.now() + 4 * HOUR, await attempts(third)
+    while third.clock.now() < due - timedelta(minutes=13):
+        await third.advance(timedelta(minutes=13))
+        await third.start_controllers()
+    assert await attempts(third) == before
+    await third.stop_controllers()
+    third.clock.set_now(due)
+    await third.start_controllers()
+    assert await attempts(third) == before + 1
+    assert due > START
