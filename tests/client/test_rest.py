@@ -149,11 +149,40 @@ async def test_a_create_that_was_not_served_is_not_made_twice_but_one_turned_awa
     assert await peer.client(clock=clock).create(CONFIG_MAPS, a()) == a()
 
 
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_what_may_be_done_twice_is_tried_again_when_a_server_that_failed_asks_for_it(
+    status: int,
+) -> None:
+    peer, clock = Peer(), TestClock()
+    peer.answer(status, {}, retry_after="0")
+    peer.answer(200, A)
+    await peer.client(clock=clock).update(CONFIG_MAPS, a())
+    peer.answer(status, {})
+    with pytest.raises(errors.ApiError):
+        await peer.client(clock=clock).update(CONFIG_MAPS, a())
+    assert len(peer.requests) == 3
+
+
+async def test_retry_after_may_be_a_date_by_the_clock_of_the_server() -> None:
+    peer, clock = Peer(), TestClock()
+    date, later = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:07 GMT"
+    peer.answer(429, {}, retry_after=later, date=date)
+    peer.answer(200, A)
+    task = asyncio.ensure_future(peer.client(clock=clock).get(CONFIG_MAPS, "a", "n"))
+    await run_all()
+    clock.advance(timedelta(seconds=6))
+    await run_all()
+    assert len(peer.requests) == 1
+    clock.advance(timedelta(seconds=1))
+    await task
+
+
 async def test_patience_ends_after_a_minute_and_after_five_tries() -> None:
     peer, clock = Peer(), TestClock()
     peer.answer(429, {}, retry_after="61")
-    with pytest.raises(errors.TooManyRequests):
+    with pytest.raises(errors.TooManyRequests) as caught:
         await peer.client(clock=clock).get(CONFIG_MAPS, "a", "n")
+    assert caught.value.retry_after_s == 61
     for _ in range(5):
         peer.answer(429, {}, retry_after="0")
     with pytest.raises(errors.TooManyRequests):

@@ -11,7 +11,7 @@ import pytest
 from certwright.engine.loop import Controller, Reconcile, Result
 from certwright.engine.queue import WorkQueue
 from certwright.kit.clock import TestClock
-from certwright.resources.errors import Conflict, Forbidden, Unreachable
+from certwright.resources.errors import Conflict, Details, Forbidden, TooManyRequests, Unreachable
 from certwright.resources.meta import ObjectKey
 
 A, B = ObjectKey("n", "a"), ObjectKey("n", "b")
@@ -212,3 +212,23 @@ async def test_stopping_cancels_what_is_under_way() -> None:
         controller.queue.add(A)
         await run_all()
     assert cancelled.is_set()
+
+
+async def test_a_key_rests_as_long_as_the_server_asks() -> None:
+    clock, seen = TestClock(), []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        seen.append(key)
+        if len(seen) == 1:
+            raise TooManyRequests("busy", details=Details(retry_after_seconds=90))
+        return Result()
+
+    async with working(reconcile, clock) as controller:
+        controller.queue.add(A)
+        await run_all()
+        clock.advance(timedelta(seconds=89))
+        await run_all()
+        assert len(seen) == 1
+        clock.advance(timedelta(seconds=1))
+        await run_all()
+        assert len(seen) == 2

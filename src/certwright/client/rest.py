@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from certwright.client.listing import PAGE, Listing, RawPage, decode_item, read_page
-from certwright.client.transport import Transport, close_stream, whole_body
+from certwright.client.transport import Transport, close_stream, retry_after_s, whole_body
 from certwright.client.watch import (
     BOOKMARK,
     Batch,
@@ -45,8 +45,9 @@ _PATIENCE_S = 60.0
 class Client:
     """The API as one user sees it. Safe to use concurrently.
 
-    A request that the server turned away with 429, or an idempotent one that it could not serve (503), is
-    made again after the time that the server asks for (`Retry-After`), as long as that is within a minute.
+    A request that the server turned away with 429, or an idempotent one that it could not serve (500 and
+    above), is made again after the time that the server asks for (`Retry-After`), as long as that is within
+    a minute.
     `on_warning` gets the text of every `Warning` header.
     """
 
@@ -289,12 +290,13 @@ class Client:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
         response = await self._transport.request(method, target, headers=headers, body=body)
-        if response.status in (429, 503):
+        if response.status == 429 or response.status >= 500:
             response = await self._send_again(response, method, target, headers, body)
         if self._on_warning is not None and "warning" in response.headers:
             self._warn(response.headers["warning"])
         if response.status >= 400:
-            raise errors.from_response(response.status, await whole_body(response))
+            wait_s = retry_after_s(response)
+            raise errors.from_response(response.status, await whole_body(response), retry_after_s=wait_s)
         return response
 
     async def _send_again(
@@ -303,8 +305,8 @@ class Client:
         """Obey `Retry-After` (RFC 9110 §10.2.3), given in seconds; give back the last answer."""
         deadline = self._clock.monotonic() + _PATIENCE_S
         for _ in range(_ATTEMPTS - 1):
-            wait_s = _retry_after(response)
-            again = response.status == 429 or (response.status == 503 and _idempotent(method, headers))
+            wait_s = retry_after_s(response)
+            again = response.status == 429 or (response.status >= 500 and _idempotent(method, headers))
             if wait_s is None or not again or self._clock.monotonic() + wait_s > deadline:
                 break
             await whole_body(response)
@@ -367,8 +369,3 @@ def _name(obj: Any) -> str:
 
 def _idempotent(method: str, headers: Mapping[str, str]) -> bool:
     return method in ("GET", "HEAD", "PUT", "DELETE") or headers.get("content-type") == MERGE_PATCH
-
-
-def _retry_after(response: Response) -> float | None:
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.isascii() and value.isdigit() else None

@@ -26,6 +26,28 @@ class Transport(Protocol):
         """Let go of connections. Requests after this raise `Unreachable`."""
 
 
+def retry_after_s(response: exchange.Response) -> float | None:
+    """How long the server asks the client to wait before it asks again; None where it does not say.
+
+    Source: RFC 9110 §10.2.3: a number of seconds, or a date.
+    """
+    value = response.headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    if value.isascii() and value.isdigit():
+        return float(value)
+    # Not at the top: only proxies write dates.
+    from email.utils import parsedate_to_datetime
+
+    try:
+        until = parsedate_to_datetime(value)
+        # By the server's own clock, which need not be ours.
+        begun = parsedate_to_datetime(response.headers.get("date", ""))
+        return max(0.0, (until - begun).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
 async def close_stream(stream: AsyncIterator[bytes]) -> None:
     """Close the stream of an answer, read to its end or not."""
     aclose = getattr(stream, "aclose", None)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from certwright.engine.queue import WorkQueue
 from certwright.engine.wakeups import Wakeups
@@ -17,6 +17,9 @@ _log = logging.getLogger(__name__)
 
 # Workers are tasks on one loop and mostly wait for answers; they cost a few kilobytes each.
 _WORKERS = 16
+
+# A server that wants to be left alone for longer than this has probably got it wrong.
+_LONGEST_REST = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,10 @@ never run twice at the same time for the same key."""
 class Controller:
     """Takes keys from the queue and reconciles them, `workers` at a time.
 
-    A reconcile that raises is run again, after 1 s, 2 s … 30 s. Conflicts are everyday business and are
-    not reported; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for a key. That the server
-    cannot be reached is reported once for all keys, until a reconcile succeeds again.
+    A reconcile that raises is run again, after 1 s, 2 s … 30 s, and not before the server wants to hear of it
+    (`Retry-After`). Conflicts are everyday business and are not reported; other failures are, at their 1st,
+    2nd, 4th, 8th … time in a row for a key. That the server cannot be reached is reported once for all keys,
+    until a reconcile succeeds again.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class Controller:
             result = await self._reconcile(key)
         except Exception as error:
             self.failures += 1
-            self._report(key, error, self.queue.failed(key))
+            asked_s = error.retry_after_s if isinstance(error, ApiError) else 0
+            rest = min(timedelta(seconds=min(asked_s, 1e6)), _LONGEST_REST)
+            self._report(key, error, self.queue.failed(key, at_least=rest))
             return
         self._cut_off = False
         self.queue.succeeded(key)

@@ -102,10 +102,10 @@ class WorkQueue(Generic[K]):
             self._again.discard(key)
             self.add(key)
 
-    def failed(self, key: K) -> int:
+    def failed(self, key: K, *, at_least: timedelta = timedelta(0)) -> int:
         """Have the key worked on again after a while; returns how often it has failed in a row."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add_after(key, self.retry_delay(key, count))
+        self.add_after(key, max(at_least, self.retry_delay(key, count)))
         return count
 
     def succeeded(self, key: K) -> None:

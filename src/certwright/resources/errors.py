@@ -24,6 +24,7 @@ Source: Kubernetes API conventions, "Error codes"; apimachinery `pkg/api/errors`
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -218,14 +219,20 @@ class _WireStatus(msgspec.Struct):
     details: Details | None = None
 
 
-def from_response(code: int, body: bytes) -> ApiError:
-    """The error that an answer of 400 and above stands for; any body will do, a `Status` is understood."""
+def from_response(code: int, body: bytes, *, retry_after_s: float | None = None) -> ApiError:
+    """The error that an answer of 400 and above stands for; any body will do, a `Status` is understood.
+
+    `retry_after_s` is what the header `Retry-After` says; it is used where the body is silent.
+    """
     try:
         wire = msgspec.json.decode(body, type=_WireStatus)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         wire = _WireStatus(message=body[:200].decode(errors="replace").strip())
     kind = AlreadyExists if wire.reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
-    return kind(wire.message or f"HTTP status {code}", details=wire.details, reason=wire.reason, code=code)
+    details = wire.details
+    if retry_after_s and not (details and details.retry_after_seconds):
+        details = msgspec.structs.replace(details or Details(), retry_after_seconds=math.ceil(retry_after_s))
+    return kind(wire.message or f"HTTP status {code}", details=details, reason=wire.reason, code=code)
 
 
 @dataclass(frozen=True, slots=True)
