@@ -30,6 +30,8 @@ from certwright.client import kubeconfig
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.client.transport import Transport
+from certwright.controllers.acme.listeners import AcmeSettings as AcmeSettings
+from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.manager import Controllers
 from certwright.kit import exposition
 from certwright.kit.clock import Clock, SystemClock
@@ -74,7 +76,9 @@ class ControllerOptions:
     namespace: str | None = None
     backoff_minimum: timedelta = timedelta(hours=1)
     backoff_maximum: timedelta = timedelta(hours=32)
+    issuer_attempts_per_hour: int = 12
     certificate_owner_references: bool = False
+    acme: AcmeSettings = field(default_factory=AcmeSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,11 @@ class ServeOptions:
 class RunningControllers:
     """Controllers at work; `close` stops them."""
 
-    def __init__(self, controllers: Controllers, workshop: Threads, transport: Transport) -> None:
+    def __init__(
+        self, controllers: Controllers, listeners: Listeners, workshop: Threads, transport: Transport
+    ) -> None:
         self._controllers = controllers
+        self._listeners = listeners
         self._workshop = workshop
         self._transport = transport
         self._pages: Pages | None = None
@@ -143,6 +150,7 @@ class RunningControllers:
         if self._pages is not None:
             await self._pages.close()
         await self._controllers.close()
+        await self._listeners.close()
         self._workshop.close()
         await self._transport.close()
 
@@ -152,8 +160,12 @@ async def start_controllers(
 ) -> RunningControllers:
     """Start the controllers against the API server behind `transport`.
 
-    Raises `StartError` when the options make no sense.
+    Raises `StartError` when the options make no sense, or a port that they name cannot be listened at.
     """
+    try:
+        listeners = await open_listeners(options.acme)
+    except CannotListen as error:
+        raise StartError(str(error)) from error
     workshop = Threads()
     try:
         controllers = Controllers(
@@ -165,13 +177,16 @@ async def start_controllers(
             namespace=options.namespace,
             backoff_minimum=options.backoff_minimum,
             backoff_maximum=options.backoff_maximum,
+            issuer_attempts_per_hour=options.issuer_attempts_per_hour,
             certificate_owner_references=options.certificate_owner_references,
+            acme=listeners.options,
         )
     except ValueError as error:
+        await listeners.close()
         workshop.close()
         raise StartError(str(error)) from error
     controllers.start()
-    return RunningControllers(controllers, workshop, transport)
+    return RunningControllers(controllers, listeners, workshop, transport)
 
 
 class RunningServer:

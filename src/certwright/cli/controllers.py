@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import daemon
+from certwright.cli import acme_flags, daemon
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit import logs
@@ -40,6 +40,7 @@ async def _serve_metrics(running: app.RunningControllers, address: tuple[str, in
 
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
 @daemon.controller_options
+@acme_flags.acme_options
 @click.option(
     "--namespace",
     metavar="NS",
@@ -59,6 +60,7 @@ def command(
     *,
     server: ServerOptions,
     flags: daemon.ControllerFlags,
+    acme: acme_flags.AcmeFlags,
     namespace: str | None,
     metrics_address: tuple[str, int] | None,
     log_level: str,
@@ -81,7 +83,9 @@ def command(
 
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     cluster = access.load(choice, server.context)
-    options = app.ControllerOptions(namespace=namespace, **asdict(flags))
+    options = app.ControllerOptions(
+        namespace=namespace, acme=app.AcmeSettings(**asdict(acme)), **asdict(flags)
+    )
 
     async def work() -> None:
         stop = daemon.Stop()

@@ -61,6 +61,7 @@ class ControllerFlags:
     cluster_resource_namespace: str
     backoff_minimum: timedelta
     backoff_maximum: timedelta
+    issuer_attempts_per_hour: int
     certificate_owner_references: bool
 
 
@@ -115,6 +116,14 @@ _CONTROLLER_OPTIONS = (
         show_default=True,
         callback=parse_duration_option,
         help="The longest wait between failed requests.",
+    ),
+    click.option(
+        "--issuer-attempts-per-hour",
+        metavar="N",
+        type=click.IntRange(min=0),
+        default=12,
+        show_default=True,
+        help="How often an issuer that fails for several certificates is tried, all together; 0: no limit.",
     ),
     click.option(
         "--enable-certificate-owner-ref",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import daemon
+from certwright.cli import acme_flags, daemon
 from certwright.cli.errors import AlreadyTold, Failed, tell_error
 from certwright.cli.options import read_manifests
 from certwright.kit import logs
@@ -46,6 +47,7 @@ DEFAULT_EXPORT = Path("certwright-export")
     help="Where to listen, with TLS; port 0 picks a free one.  "
     "[default: 127.0.0.1:8443, or a free port if that is taken]",
 )
+@acme_flags.acme_options
 @daemon.FEATURE_GATES
 def command(
     *,
@@ -55,6 +57,7 @@ def command(
     export: Path,
     data_dir: Path,
     listen: tuple[str, int] | None,
+    acme: acme_flags.AcmeFlags,
     feature_gates: str,
 ) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
@@ -70,6 +73,7 @@ def command(
     \b
     Examples:
       certwright run examples/quickstart.yaml
+      certwright run examples/acme.yaml --http01-listen :80
       certwright run manifests/ --once --timeout 30 --export /etc/tls
     """
     if not manifests.readable:
@@ -88,6 +92,7 @@ def command(
         export=export,
         data_dir=data_dir,
         listen=listen,
+        acme=app.AcmeSettings(**asdict(acme)),
         feature_gates=feature_gates,
     )
     succeeded = app.run(Runner(options).run())

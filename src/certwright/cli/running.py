@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class RunOptions:
     export: Path
     data_dir: Path
     listen: tuple[str, int] | None
+    acme: app.AcmeSettings = field(default_factory=app.AcmeSettings)
     feature_gates: str = ""
 
 
@@ -87,6 +88,7 @@ class Runner:
             data_dir=self._options.data_dir,
             host=host,
             port=port,
+            controllers=app.ControllerOptions(acme=self._options.acme),
             feature_gates=self._options.feature_gates,
         )
         try:

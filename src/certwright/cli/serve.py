@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import daemon
+from certwright.cli import acme_flags, daemon
 from certwright.cli.errors import Failed
 from certwright.kit import logs
 
@@ -30,6 +30,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     help="Where the objects are: a SQLite file (by default one in DIR), or memory, which forgets.",
 )
 @daemon.controller_options
+@acme_flags.acme_options
 @click.option(
     "--token-auth-file",
     metavar="FILE",
@@ -73,6 +74,7 @@ def command(
     listen: tuple[str, int] | None,
     store: str | None,
     flags: daemon.ControllerFlags,
+    acme: acme_flags.AcmeFlags,
     token_auth_file: Path | None,
     client_ca_file: Path | None,
     anonymous_auth: bool,
@@ -92,6 +94,7 @@ def command(
       certwright serve
       certwright serve --data-dir /var/lib/certwright --listen 0.0.0.0:8443
       certwright serve --controllers ''            only the API; `certwright controllers` elsewhere
+      certwright serve --http01-listen :80         for ACME issuers whose CA looks by HTTP-01
       certwright serve --store memory --listen :0  for a test: nothing is kept, any free port
     """
     logs.set_up(level=log_level, form=log_format)
@@ -104,7 +107,7 @@ def command(
         host=host,
         port=port,
         store=store,
-        controllers=app.ControllerOptions(**asdict(flags)),
+        controllers=app.ControllerOptions(acme=app.AcmeSettings(**asdict(acme)), **asdict(flags)),
         token_auth_file=token_auth_file,
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,

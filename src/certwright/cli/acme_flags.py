@@ -1,0 +1,135 @@
+"""The flags of ACME, for `serve`, `run` and `controllers`: cert-manager's, and those of our listeners."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from certwright.cli import daemon
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeFlags:
+    """What the user wants of ACME: the members of `app.AcmeSettings`."""
+
+    max_concurrent_challenges: int
+    http01_listen: Address | None
+    http01_check_port: int
+    http01_nameservers: tuple[str, ...]
+    tlsalpn01_listen: Address | None
+    tlsalpn01_backend: Address | None
+    dns01_nameservers: tuple[str, ...]
+    dns01_recursive_only: bool
+    dns01_check_period: timedelta
+
+
+def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags; the function gets them as `acme: AcmeFlags`."""
+
+    @functools.wraps(command)
+    def gather(*args: Any, **given: Any) -> Any:
+        acme = AcmeFlags(**{field.name: given.pop(field.name) for field in fields(AcmeFlags)})
+        return command(*args, acme=acme, **given)
+
+    wrapped: Callable[..., Any] = gather
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Address | None:
+    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`, which is every address of this machine."""
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"`{value}` is not HOST:PORT, for instance :80 or 127.0.0.1:5002")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, for instance [::1]:80")
+    return host.strip("[]"), int(port)
+
+
+def parse_servers(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Each may hold several, with commas between."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _nameservers(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(flag, name, metavar="HOST:PORT,…", multiple=True, callback=parse_servers, help=text)
+
+
+_OPTIONS = (
+    click.option(
+        "--max-concurrent-challenges",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=60,
+        show_default=True,
+        help="How many ACME challenges a CA looks at at the same time.",
+    ),
+    click.option(
+        "--http01-listen",
+        metavar="HOST:PORT",
+        callback=parse_address,
+        help="Answer HTTP-01 challenges there, for instance :80; without it not at all.",
+    ),
+    click.option(
+        "--http01-check-port",
+        metavar="PORT",
+        type=click.IntRange(1, 65535),
+        default=80,
+        show_default=True,
+        help="At which port an HTTP-01 challenge is looked for before the CA is told.",
+    ),
+    _nameservers(
+        "--acme-http01-solver-nameservers",
+        "http01_nameservers",
+        "Whom to ask for addresses when an HTTP-01 challenge is looked for.  [default: the system]",
+    ),
+    click.option(
+        "--tlsalpn01-listen",
+        metavar="HOST:PORT",
+        callback=parse_address,
+        help="Answer TLS-ALPN-01 challenges there, for instance :443; without it not at all.",
+    ),
+    click.option(
+        "--tlsalpn01-backend",
+        metavar="HOST:PORT",
+        callback=parse_address,
+        help="Where all other TLS connections to --tlsalpn01-listen are passed on to, unread.",
+    ),
+    _nameservers(
+        "--dns01-recursive-nameservers",
+        "dns01_nameservers",
+        "Recursive name servers to look for DNS-01 records with.  [default: the system's]",
+    ),
+    click.option(
+        "--dns01-recursive-nameservers-only",
+        "dns01_recursive_only",
+        metavar="BOOL",
+        type=bool,
+        default=False,
+        # As Go's flags: without a value it means true.
+        is_flag=False,
+        flag_value=True,
+        help="Ask recursive name servers only, never those of the zone.  [default: false]",
+    ),
+    click.option(
+        "--dns01-check-retry-period",
+        "dns01_check_period",
+        metavar="DURATION",
+        default="10s",
+        show_default=True,
+        callback=daemon.parse_duration_option,
+        help="How long to wait at most between two looks for a challenge that was shown just now.",
+    ),
+)

@@ -1,0 +1,123 @@
+"""What of this process listens for a CA, as its flags say, and what ACME is told besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from certwright.controllers.acme.wiring import AcmeOptions
+
+if TYPE_CHECKING:
+    # Loaded only where something listens: see `open_listeners`.
+    from certwright.acme.solvers.http01 import Responder
+    from certwright.acme.solvers.tlsalpn01 import Listener
+
+Address = tuple[str, int]
+"""Host and port; an empty host is every address of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeSettings:
+    """What a user can say about ACME; names and meanings as cert-manager's flags where it has them."""
+
+    max_concurrent_challenges: int = 60
+    http01_listen: Address | None = None
+    http01_check_port: int = 80
+    http01_nameservers: tuple[str, ...] = ()
+    tlsalpn01_listen: Address | None = None
+    tlsalpn01_backend: Address | None = None
+    dns01_nameservers: tuple[str, ...] = ()
+    dns01_recursive_only: bool = False
+    dns01_check_period: timedelta = timedelta(seconds=10)
+
+
+class CannotListen(Exception):
+    """A setting cannot be followed; the text is one sentence with the flag."""
+
+
+@dataclass(slots=True)
+class Listeners:
+    """What listens; `options` are for the controllers."""
+
+    options: AcmeOptions
+    responder: Responder | None = field(default=None)
+    listener: Listener | None = field(default=None)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self.responder is not None:
+            await self.responder.close()
+        if self.listener is not None:
+            await self.listener.close()
+
+
+async def open_listeners(settings: AcmeSettings) -> Listeners:
+    """Begin to listen where the settings say. Raises `CannotListen`; then nothing listens."""
+    _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers)
+    _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers)
+    if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:
+        raise CannotListen("--tlsalpn01-backend says where other connections go; it needs --tlsalpn01-listen")
+    responder = await _responder(settings.http01_listen) if settings.http01_listen is not None else None
+    try:
+        listener = await _listener(settings)
+    except CannotListen:
+        if responder is not None:
+            await responder.close()
+        raise
+    options = AcmeOptions(
+        max_concurrent_challenges=settings.max_concurrent_challenges,
+        http01_check_port=settings.http01_check_port,
+        http01_nameservers=settings.http01_nameservers,
+        dns01_nameservers=settings.dns01_nameservers,
+        dns01_recursive_only=settings.dns01_recursive_only,
+        dns01_check_period=settings.dns01_check_period,
+        responder=responder,
+        listener=listener,
+    )
+    return Listeners(options, responder, listener)
+
+
+async def _responder(address: Address) -> Responder:
+    # Here, not above: it loads a web server, which most processes do without.
+    from certwright.acme.solvers.http01 import Responder
+
+    made = Responder()
+    try:
+        await made.listen(*address)
+    except OSError as error:
+        raise _cannot("--http01-listen", address, error) from error
+    return made
+
+
+async def _listener(settings: AcmeSettings) -> Listener | None:
+    if settings.tlsalpn01_listen is None:
+        return None
+    from certwright.acme.solvers.tlsalpn01 import Listener  # see `_responder`
+
+    made = Listener(backend=settings.tlsalpn01_backend)
+    try:
+        await made.listen(*settings.tlsalpn01_listen)
+    except OSError as error:
+        raise _cannot("--tlsalpn01-listen", settings.tlsalpn01_listen, error) from error
+    return made
+
+
+def _cannot(flag: str, address: Address, error: OSError) -> CannotListen:
+    host, port = address
+    hint = "stop the program that has it, or choose another address"
+    if isinstance(error, PermissionError):
+        hint = "ports below 1024 need the right CAP_NET_BIND_SERVICE; or listen elsewhere and redirect to it"
+    return CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {error.strerror or error}; {hint}")
+
+
+def _check_nameservers(flag: str, servers: tuple[str, ...]) -> None:
+    if not servers:
+        return
+    from certwright.acme.solvers.names import parse_server  # see `_responder`
+
+    for server in servers:
+        try:
+            parse_server(server)
+        except ValueError as error:
+            raise CannotListen(f"{flag}: {error}") from error
