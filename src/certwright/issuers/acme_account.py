@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives import serialization
@@ -37,6 +38,7 @@ _VERIFY = "Failed to verify ACME account: "
 _UPDATE = "Failed to update ACME account: "
 _SOON = timedelta(seconds=30)
 _LATER = timedelta(hours=1)
+_KEYS = 1024
 
 
 class Trouble(Exception):
@@ -150,7 +152,7 @@ def _read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey 
             f"{_VERIFY}{_missing_key(spec)}; put the key there, or delete the Secret to have a new one made",
         )
     try:
-        return AccountKey.from_pem(pem)
+        return _parsed(pem)
     except BadKey as error:
         name = spec.private_key_secret_ref.name
         raise Trouble(_NOT_VERIFIED, f'{_VERIFY}the account key in Secret "{name}": {error}') from error
@@ -161,6 +163,17 @@ def key_hash(data: Mapping[str, bytes] | None, spec: ACMEIssuer) -> str:
     pem = (data or {}).get(_entry(spec), b"")
     if not pem:
         return ""
+    return _digest(pem)
+
+
+# To read an RSA key takes 30 ms, and every step of every order needs the account's.
+@lru_cache(maxsize=_KEYS)
+def _parsed(pem: bytes) -> AccountKey:
+    return AccountKey.from_pem(pem)
+
+
+@lru_cache(maxsize=_KEYS)
+def _digest(pem: bytes) -> str:
     key = keys.load_private_key(pem)
     is_rsa = isinstance(key, rsa.RSAPrivateKey)
     form = serialization.PrivateFormat.TraditionalOpenSSL if is_rsa else serialization.PrivateFormat.PKCS8

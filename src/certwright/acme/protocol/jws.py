@@ -11,7 +11,6 @@ import json
 import warnings
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from joserfc import jwk, jws
 from joserfc.errors import SecurityWarning
@@ -37,19 +36,15 @@ class AccountKey:
     """The private key of an account. Never shown: `repr` tells its thumbprint."""
 
     def __init__(self, key: PrivateKey) -> None:
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        # Made of the key as it is: to have one read that is written down takes the library 30 ms.
         self._jose: Any
         if isinstance(key, rsa.RSAPrivateKey):
-            self.algorithm, self._jose = "RS256", jwk.RSAKey.import_key(pem)
+            self.algorithm, self._jose = "RS256", jwk.RSAKey(key, key)
         elif isinstance(key, ec.EllipticCurvePrivateKey):
-            self.algorithm, self._jose = _EC_ALGORITHMS[key.curve.key_size], jwk.ECKey.import_key(pem)
+            self.algorithm, self._jose = _EC_ALGORITHMS[key.curve.key_size], jwk.ECKey(key, key)
         else:
             # RFC 8037 §3.1; the newer name "Ed25519" of RFC 9864 is not known to today's servers.
-            self.algorithm, self._jose = "EdDSA", jwk.OKPKey.import_key(pem)
+            self.algorithm, self._jose = "EdDSA", jwk.OKPKey(key, key)
         self.public: dict[str, Any] = dict(self._jose.as_dict(private=False))
         self.public.pop("kid", None)
         self.thumbprint = _thumbprint(self.public)

@@ -227,7 +227,7 @@ class TlsCheck:
         return Ready() if _proves(der, task) else NotYet(f"{where} shows another certificate than the proof")
 
     async def _certificate(self, task: Task) -> bytes | None:
-        context = ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         context.set_alpn_protocols([ALPN_PROTOCOL])

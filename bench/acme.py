@@ -1,0 +1,270 @@
+"""What a certificate from an ACME server costs: time beside a bare client's, writes, events, requests.
+
+Pebble refuses a part of all nonces, as a busy CA might. Names are proven by HTTP-01 with the built-in
+responder, and by DNS-01 with a real BIND. `make pebble` builds Pebble; Debian's bind9 has named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.acme_floor import Floor, now, open_account
+from bench.certificates import Bench, Counted, cpu_s, ready
+from bench.rig import memory_mb, table
+from certwright import app
+from certwright.acme.protocol.messages import Request, Response
+from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.acme.solvers.contract import Solver
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.http01 import Responder
+from certwright.acme.solvers.names import NameServers
+from certwright.apiserver.server import ApiServer
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.manager import Controllers
+from certwright.kit.clock import SystemClock
+from certwright.kit.workshop import Threads
+from certwright.resources import codec, conditions
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, SECRETS
+from certwright.store.sqlite import open_sqlite
+
+# The real neighbours are started by what starts them for the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.bind import Bind, running_bind  # noqa: E402 - see above
+from support.pebble import Pebble, running_pebble  # noqa: E402 - see above
+from support.programs import TOOLS  # noqa: E402 - see above
+
+NUMBER = 200
+LARGE, NAMES_EACH = 10, 100
+NONCES_REFUSED = (10, 50)
+_ALGORITHM = "hmacsha256"
+
+
+@dataclass(slots=True)
+class CountedTransport:
+    """HTTP to the ACME server; what was asked is counted, refused nonces apart."""
+
+    inner: HttpTransport
+    calls: Counter[str]
+
+    async def send(self, request: Request) -> Response:
+        """Send and count."""
+        response = await self.inner.send(request)
+        refused = response.status == 400 and b"badNonce" in response.body
+        self.calls["refused nonces" if refused else str(request.action)] += 1
+        return response
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self.inner.close()
+
+
+@dataclass(slots=True)
+class Scene:
+    """One Pebble with a BIND, a responder where it looks, and a certwright whose issuers are Ready."""
+
+    pebble: Pebble
+    bind: Bind
+    responder: Responder
+    bench: Bench
+    calls: Counter[str]
+
+    def floor_solver(self, kind: str) -> Solver:
+        """Shows the proofs of the bare client."""
+        if kind == "http-01":
+            return self.responder
+        key = TsigKey(_ALGORITHM, self.bind.secrets[_ALGORITHM], "HMACSHA256")
+        names = NameServers((self.bind.address,), authority_port=self.bind.port)
+        return Rfc2136(("127.0.0.1", self.bind.port), names, key=key)
+
+    async def floor(self, kind: str, names: Sequence[Sequence[str]]) -> float:
+        """Seconds that the bare client needs."""
+        make: Callable[[], HttpTransport] = lambda: _transport(TlsOptions(self.pebble.ca_bundle))  # noqa: E731
+        client = await open_account(self.pebble.directory, make)
+        try:
+            return await Floor(client, self.floor_solver(kind), kind).take(names)
+        finally:
+            await client.close()
+
+    async def ours(self, kind: str, label: str, names: Sequence[Sequence[str]]) -> float:
+        """Seconds from the first apply to the last Ready."""
+
+        async def begin() -> None:
+            await asyncio.gather(*(self._apply(kind, f"{label}-{n}", held) for n, held in enumerate(names)))
+
+        return await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
+
+    async def _apply(self, kind: str, name: str, dns_names: Sequence[str]) -> None:
+        spec = {
+            "secretName": name,
+            "dnsNames": list(dns_names),
+            "privateKey": {"algorithm": "ECDSA"},
+            "issuerRef": {"name": kind, "kind": "ClusterIssuer"},
+        }
+        await self.bench.create(CERTIFICATES, name, spec)
+
+    async def make_issuers(self) -> None:
+        """One for each way of proof."""
+        meta = SecretMeta(name="tsig", namespace="kube-system")
+        secret = Secret(metadata=meta, data={"key": self.bind.secrets[_ALGORITHM].encode()})
+        await self.bench.client.create(SECRETS, secret)
+        rfc2136 = {
+            "nameserver": self.bind.address,
+            "tsigKeyName": _ALGORITHM,
+            "tsigAlgorithm": "HMACSHA256",
+            "tsigSecretSecretRef": {"name": "tsig", "key": "key"},
+        }
+        solvers = {"http-01": {"http01": {"ingress": {}}}, "dns-01": {"dns01": {"rfc2136": rfc2136}}}
+        for kind, solver in solvers.items():
+            await self._make_issuer(kind, solver)
+
+    async def _make_issuer(self, name: str, solver: dict[str, Any]) -> None:
+        spec = {
+            "server": self.pebble.directory,
+            "skipTLSVerify": True,
+            "privateKeySecretRef": {"name": f"{name}-account"},
+            "solvers": [solver],
+        }
+        meta = {"name": name}
+        await self.bench.client.create(
+            CLUSTER_ISSUERS, codec.from_dict(CLUSTER_ISSUERS, {"metadata": meta, "spec": {"acme": spec}})
+        )
+        async with asyncio.timeout(30):
+            while not conditions.is_true(
+                (await self.bench.client.get(CLUSTER_ISSUERS, name)).status.conditions, "Ready"
+            ):
+                await asyncio.sleep(0.01)
+
+
+def _transport(tls: TlsOptions) -> HttpTransport:
+    return HttpTransport(tls, user_agent="certwright-bench", now=now)
+
+
+@asynccontextmanager
+async def certwright(
+    pebble: Pebble, bind: Bind, responder: Responder, calls: Counter[str]
+) -> AsyncIterator[Bench]:
+    """Everything of `certwright serve` but the socket, with counters in between."""
+    with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
+        store = await open_sqlite(Path(folder) / "store.sqlite")
+        api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
+        await api.start(custom_resource_definitions())
+        counted, workshop = Counted(api, Counter()), Threads()
+        options = AcmeOptions(
+            http01_check_port=pebble.http_port,
+            http01_nameservers=(bind.address,),
+            dns01_nameservers=(bind.address,),
+            dns01_authority_port=bind.port,
+            responder=responder,
+            make_transport=lambda tls: CountedTransport(_transport(tls), calls),
+        )
+        client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
+        controllers = Controllers(client, SystemClock(), workshop, acme=options)
+        controllers.start()
+        await controllers.wait_synced()
+        try:
+            yield Bench(Client(LocalTransport(counted.handle, app.ADMIN), user_agent="bench"), counted)
+        finally:
+            await controllers.close()
+            workshop.close()
+            await api.close()
+            await store.close()
+
+
+@contextlib.contextmanager
+def neighbours(refused: int) -> Iterator[tuple[Pebble, Bind]]:
+    """A Pebble that asks a BIND for names, and refuses so many per cent of the nonces."""
+    environment = {"PEBBLE_WFE_NONCEREJECT": str(refused), "PEBBLE_AUTHZREUSE": "0"}
+    with running_bind() as bind, running_pebble(environment=environment, names=bind.address) as pebble:
+        yield pebble, bind
+
+
+def names_for(label: str, number: int, each: int = 1) -> list[list[str]]:
+    """Names that nobody else has asked for."""
+    return [[f"n{i}.{label}-{n}.example.org" for i in range(each)] for n in range(number)]
+
+
+async def measure(scene: Scene, kind: str, label: str, number: int, each: int = 1) -> list[list[str]]:
+    """Rows for one way of proof: the floor, ours, the floor again; the faster floor counts."""
+    floors = [await scene.floor(kind, names_for(f"{label}-before", number, each))]
+    writes, calls, begun = scene.bench.counted.counts.copy(), scene.calls.copy(), cpu_s()
+    took = await scene.ours(kind, label, names_for(label, number, each))
+    spent_cpu = cpu_s() - begun
+    await asyncio.sleep(1)  # what follows Ready is counted too: the clean-up, the events
+    written, asked = scene.bench.counted.counts - writes, scene.calls - calls
+    floors.append(await scene.floor(kind, names_for(f"{label}-after", number, each)))
+    refused, floor = asked.pop("refused nonces", 0), min(floors)
+    rows = [
+        [
+            f"{label}: wall; bare client before / after",
+            f"{took:.2f} s; {floors[0]:.2f} / {floors[1]:.2f} s",
+        ],
+        [f"{label}: ratio to the bare client", f"{took / floor:.2f}"],
+        [f"{label}: processor seconds per certificate", f"{spent_cpu / number:.4f}"],
+    ]
+    rows += [[f"{label}: {what} each", f"{written[what] / number:.2f}"] for what in sorted(written)]
+    each_for = ", ".join(f"{what} {count / number:.2f}" for what, count in asked.most_common())
+    rows.append([f"{label}: ACME requests each", f"{asked.total() / number:.2f}: {each_for}"])
+    rows.append([f"{label}: requests repeated for their nonce, each", f"{refused / number:.2f}"])
+    return rows
+
+
+async def measure_all(refused: int, pebble: Pebble, bind: Bind) -> list[list[str]]:
+    """Rows for one Pebble."""
+    responder, calls = Responder(), Counter[str]()
+    await responder.listen("127.0.0.1", pebble.http_port)
+    try:
+        async with certwright(pebble, bind, responder, calls) as bench:
+            scene = Scene(pebble, bind, responder, bench, calls)
+            await scene.make_issuers()
+            rows = await measure(scene, "http-01", f"http-{refused}", NUMBER)
+            rows += await measure(scene, "dns-01", f"dns-{refused}", NUMBER)
+            if refused == NONCES_REFUSED[0]:
+                rows += await measure(scene, "http-01", "large", LARGE, NAMES_EACH)
+            rows.append([f"memory now / peak ({refused} %)", f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"])
+    finally:
+        await responder.close()
+    return rows
+
+
+def missing() -> str:
+    """What is not installed, as a sentence; empty: nothing."""
+    if not (TOOLS / "pebble").exists() or not (TOOLS / "pebble-challtestsrv").exists():
+        return "Pebble is not there; run `make pebble`"
+    if not (shutil.which("named") or shutil.which("named", path="/usr/sbin")):
+        return "named is not installed (Debian: bind9)"
+    return ""
+
+
+def main() -> None:
+    """Print the table."""
+    logging.basicConfig(level=logging.WARNING)
+    if told := missing():
+        print(f"not measured: {told}")
+        return
+    print(
+        f"{NUMBER} certificates at once by each way of proof, {LARGE} of {NAMES_EACH} names; the number in a "
+        "label is how many per cent of the nonces Pebble refuses.\n"
+    )
+    for refused in NONCES_REFUSED:
+        with neighbours(refused) as (pebble, bind):
+            table(["figure", "value"], app.run(measure_all(refused, pebble, bind)))
+
+
+if __name__ == "__main__":
+    main()
