@@ -126,6 +126,10 @@ class Caches:
         """The Challenges that are not final and go to that issuer (see `issuer_value`)."""
         return self.challenges.cache.by_index(_BY_ISSUER, issuer)
 
+    def orders_of(self, request: ObjectMeta) -> list[Order]:
+        """The Orders that a request owns."""
+        return self.orders.cache.by_index(_BY_OWNER, request.uid)
+
     def challenges_of(self, order: ObjectMeta) -> list[Challenge]:
         """The Challenges that an Order owns."""
         return self.challenges.cache.by_index(_BY_OWNER, order.uid)

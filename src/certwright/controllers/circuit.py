@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -28,11 +28,10 @@ from certwright.resources.causes import Cause
 K = TypeVar("K", bound=Hashable)
 
 ATTEMPTS_PER_HOUR: Final = 12
-FAILING: Final = (
-    "the issuer fails for several certificates; one at a time tries it, those that end first go first"
-)
-BACK: Final = "the issuer works again; those that have waited for it go on one after the other"
-UNPROVEN: Final = "the issuer has yet to answer those that have asked it before"
+FAILING: Final = "fails for several certificates; one at a time tries it, those that end first go first"
+BACK: Final = "works again; those that have waited for it go on one after the other"
+UNPROVEN: Final = "has yet to answer those that have asked it before"
+"""Why somebody waits, to be said of an issuer."""
 
 _HOUR: Final = timedelta(hours=1)
 # So many certificates fail together only where it is not about their names.
@@ -204,6 +203,16 @@ class Circuit(Generic[K]):
         self._leave(key)
         self._slots.pop(key, None)
         self._failing.pop(key, None)
+
+    def resume(self, waited: Iterable[tuple[K, datetime | None]], now: datetime) -> list[Released[K]]:
+        """After a restart: those who were waiting for the issuer, with the ends of their certificates, go on
+        spread out if it works by now. Whom to wake, and when."""
+        if self.is_open:
+            return []
+        for key, not_after in waited:
+            if key not in self._waiters:
+                self._hold(key, not_after, now, BACK)
+        return self._spread(now)
 
     # --- an open circuit ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from certwright.client.informer import Informer
@@ -16,7 +16,14 @@ from certwright.client.rest import Client
 from certwright.controllers import table
 from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
-from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
+from certwright.controllers.caches import (
+    Caches,
+    is_finished,
+    issuer_value,
+    owner_value,
+    owning_certificate,
+    secret_value,
+)
 from certwright.controllers.certificate_requests import RequestReconciler
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.facts import Facts
@@ -31,6 +38,8 @@ from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.certificates.upkeep import Upkeep
+from certwright.controllers.circuit import ATTEMPTS_PER_HOUR
+from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler, view_of
 from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.signing import IssuerState, Signing
@@ -87,6 +96,7 @@ class Controllers:
         namespace: str | None = None,
         backoff_minimum: timedelta = timedelta(hours=1),
         backoff_maximum: timedelta = timedelta(hours=32),
+        issuer_attempts_per_hour: int = ATTEMPTS_PER_HOUR,
         certificate_owner_references: bool = False,
         acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
@@ -103,6 +113,12 @@ class Controllers:
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
         self._controllers: list[Controller] = []
+        self._gate = IssuerGate(
+            self._caches,
+            self._issuer_of,
+            now=clock.now,
+            attempts_per_hour=issuer_attempts_per_hour,
+        )
         self._acme = Acme(
             client=client,
             caches=self._caches,
@@ -139,7 +155,7 @@ class Controllers:
     @property
     def metrics(self) -> ControllerMetrics:
         """What can be told about the work at this moment."""
-        return ControllerMetrics(self._caches, self._controllers, self._clock)
+        return ControllerMetrics(self._caches, self._controllers, self._gate, self._clock)
 
     @property
     def synced(self) -> bool:
@@ -164,6 +180,7 @@ class Controllers:
     async def _work(self) -> None:
         # Only now: a Certificate whose Secret the copy does not hold YET would be issued again.
         await self._caches.wait_synced()
+        self._gate.rebuild()
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.name)
@@ -181,9 +198,12 @@ class Controllers:
     ) -> None:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace)
-        fights, trigger = Fights(limits), Trigger(limits)
+        fights, trigger = Fights(limits), Trigger(limits, self._gate)
         keys, requests = Keys(suffix), Requests()
-        issuing, upkeep = Issuing(limits, owns_secrets=owner_references), Upkeep(owns_secrets=owner_references)
+        issuing, upkeep = (
+            Issuing(limits, owns_secrets=owner_references),
+            Upkeep(owns_secrets=owner_references),
+        )
         readiness, revisions = Readiness(), Revisions()
         office = self._acme.renewal_office(lambda key: queue.add(key))
         renewal_info = RenewalInformation(office, self._acme.asks_for_renewal)
@@ -228,6 +248,20 @@ class Controllers:
         self._wire_certificates(queue, office.forget)
         caches.secrets.add_handler(_waking(queue.add, reconciler.dependents.of))
         authorities.on_change(queue.add)
+        self._gate.on_release(self._wake)
+
+    def _wake(self, key: ObjectKey, at: datetime) -> None:
+        """Have a Certificate, its open request and that one's Order looked at again at that moment."""
+        delay = at - self._clock.now()
+        named = {controller.name: controller.queue for controller in self._controllers}
+        named["certificates"].add_after(key, delay)
+        for request in self._caches.requests_of(owner_value(*key)):
+            if is_finished(request):
+                continue
+            named["certificaterequests"].add_after(request.metadata.key, delay)
+            for order in self._caches.orders_of(request.metadata):
+                if (orders := named.get("orders")) is not None:
+                    orders.add_after(order.metadata.key, delay)
 
     def _expiry(self, key: ObjectKey) -> float:
         """When so many are due at once that they have to wait for each other, those whose certificate ends
@@ -258,6 +292,7 @@ class Controllers:
                 add(certificate.metadata.key)
             _add_owner(add, old, new)
 
+        caches.certificates.add_handler(self._gate.certificate_changed)
         caches.certificates.add_handler(certificate_changed)
         caches.requests.add_handler(lambda old, new: _add_owner(add, old, new))
         caches.secrets.add_handler(secret_changed)
@@ -269,6 +304,7 @@ class Controllers:
             kinds=table.signer_kinds(self._enabled),
             now=self._clock.now,
             namespaced=caches.cluster_issuers is None,
+            gate=self._gate,
         )
         reconciler = RequestReconciler(
             signing,
@@ -412,16 +448,17 @@ class Controllers:
     def _find_issuer_of(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
         return self._find_signer(Signer(reference.kind_or_default, namespace, reference.name))
 
+    def _issuer_of(self, reference: IssuerReference, namespace: str) -> Issuer | ClusterIssuer | None:
+        if reference.kind_or_default != CLUSTER_ISSUERS.kind:
+            return self._caches.issuers.cache.get(ObjectKey(namespace, reference.name))
+        informer = self._caches.cluster_issuers
+        return informer.cache.get(ObjectKey("", reference.name)) if informer else None
+
     def _find_signer(self, signer: Signer) -> IssuerState | None:
-        issuer: Issuer | ClusterIssuer | None
-        if signer.kind == CLUSTER_ISSUERS.kind:
-            informer = self._caches.cluster_issuers
-            issuer = informer.cache.get(ObjectKey("", signer.name)) if informer else None
-            judged_here = table.CLUSTER_ISSUERS in self._enabled
-        else:
-            issuer = self._caches.issuers.cache.get(ObjectKey(signer.namespace, signer.name))
-            judged_here = table.ISSUERS in self._enabled
-        if issuer is None:
+        is_cluster = signer.kind == CLUSTER_ISSUERS.kind
+        judged_here = (table.CLUSTER_ISSUERS if is_cluster else table.ISSUERS) in self._enabled
+        reference = IssuerReference(name=signer.name, kind=signer.kind)
+        if (issuer := self._issuer_of(reference, signer.namespace)) is None:
             return None
         view = view_of(signer.kind, issuer)
         ready = conditions.find(issuer.status.conditions, reasons.READY)

@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from certwright.controllers.circuit import UNPROVEN
+from certwright.controllers.gate import IssuerGate
 from certwright.issuers.contract import (
     Failed,
     Issuer,
@@ -27,17 +29,13 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.table import ISSUERS, kind_of
+from certwright.issuers.table import ISSUERS, WITH_ORDERS, WITHOUT_TRACES, kind_of
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import Why
 from certwright.resources.meta import Condition
 from certwright.resources.request import CertificateRequest
-
-# Issuers that leave no traces outside this process. To all others a request is shown only once its approval
-# is stored: an order at a CA must not be made for a request that we turn out not to be allowed to approve.
-_WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 
 DENIED = "The CertificateRequest was denied by an approval controller"
 ISSUED_EVENT = "CertificateIssued"
@@ -90,7 +88,9 @@ class Signing:
         now: Callable[[], datetime],
         namespaced: bool = False,
         issuers: Mapping[str, Issuer] = ISSUERS,
+        gate: IssuerGate | None = None,
     ) -> None:
+        self._gate = gate
         self._namespaced = namespaced
         self._find_issuer = find_issuer
         self._issuers = issuers
@@ -144,11 +144,27 @@ class Signing:
             )
         if not kind:
             return self._pending(request, "IssuerTypeMissing", "Referenced issuer names no kind of issuer")
-        if not is_stored and kind not in _WITHOUT_TRACES:
+        if not is_stored and kind not in WITHOUT_TRACES:
+            # An order at a CA must not be made for a request that we turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
+        if (held := self._held(request, kind)) is not None:
+            return held
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
+        if self._gate is not None:
+            self._gate.told(request, outcome)
         return self._recorded(request, outcome, issuer.view.generation)
+
+    def _held(self, request: CertificateRequest, kind: str) -> Answer | None:
+        """What becomes of a request that has to wait for the sake of its issuer; None: it is the issuer's."""
+        hold = self._gate.may_ask(request) if self._gate is not None and kind not in WITH_ORDERS else None
+        if hold is None:
+            return None
+        if UNPROVEN in hold.sentence:
+            # For moments only: not worth a write.
+            return Answer(request, again_at=hold.until)
+        held = self._pending(request, "IssuerUnavailable", f"Not asking the issuer, {hold.sentence}")
+        return Answer(held.request, held.events, hold.until)
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
         match outcome:
