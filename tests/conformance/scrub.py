@@ -64,7 +64,7 @@ class Scrubber:
         text = _TIME_IN_JSON.sub(r"\1TIME", text)
         text = re.sub(r"continue=[^& ]+", "continue=TOKEN", text)
         text = re.sub(r"(in record \()\d+", r"\1REVISION", text)
-        return re.sub(r"(too old resource version: )\d+ \(\d+\)", r"\1REVISION", text)
+        return re.sub(r"(too old resource version: )\w+ \(\d+\)", r"\1REVISION", text)
 
     def plain(self, text: str) -> str:
         """A body that is not JSON, without what is by chance."""

@@ -25,6 +25,7 @@ from support.oracle import Oracle
 
 _SERVED_WITHIN_S = 60.0
 _CLOSED_WITHIN_S = 0.1
+_WINDOW_BYTES = 1 << 20  # enough for any story; one of them outgrows it
 OURS = ("memory", "sqlite", "https")
 """The forms of our server."""
 
@@ -34,7 +35,7 @@ async def reference(oracle: Oracle) -> AsyncIterator[HttpPeer]:
     """The reference, serving the definitions that stories use."""
     connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
     async with aiohttp.ClientSession(connector=connector) as session:
-        peer = HttpPeer(session, oracle.url)
+        peer = HttpPeer(session, oracle.url, oracle.etcd)
         await prepare(peer)
         yield peer
     # aiohttp does not wait until TLS connections are closed, and a loop that ends first leaves them to the
@@ -65,7 +66,10 @@ async def until_served(caller: Caller, path: str) -> None:
 async def ours(form: str, oracle: Oracle, folder: Path, namespaces: Iterable[str]) -> AsyncIterator[Peer]:
     """Our server over an empty store, with the definitions and these namespaces; who may ask the reference
     may ask it too."""
-    store: Store = await open_sqlite(folder / "state.db") if form == "sqlite" else MemoryStore()
+    if form == "sqlite":
+        store: Store = await open_sqlite(folder / "state.db", window_bytes=_WINDOW_BYTES)
+    else:
+        store = MemoryStore(window_bytes=_WINDOW_BYTES)
     server = ApiServer(store, SystemClock(), authenticator=ClientCertificates())
     try:
         await server.start(list(ALL))

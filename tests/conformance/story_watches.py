@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 from conformance.kinds import GAUGES_PATH, gauge, in_namespace, twin, widget
 from conformance.peers import Caller
 from conformance.stories import story
@@ -248,5 +251,29 @@ async def a_watch_ends_in_time(c: Caller) -> None:
         f"timeoutSeconds=1&{_INITIAL}",
     ):
         async with c.watch(f"{path}?{query}") as events:
+            await events.opened()
+            await events.rest()
+
+
+@story
+async def the_past_is_forgotten(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    for name in ("a", "b", "c"):
+        await c.post(path, widget(name))
+    for number in range(12):
+        note = f"{number}" + "x" * 100_000
+        await c.patch(f"{path}/a", {"metadata": {"annotations": {"note": note}}}, quiet=True)
+    last = (await c.patch(f"{path}/a", {"metadata": {"annotations": None}}, quiet=True)).json
+    await c.peer.forget(int(last["metadata"]["resourceVersion"]))
+    token = json.dumps({"v": "meta.k8s.io/v1", "rv": 1, "start": "a\0"}).encode()
+    told = await c.get(f"{path}?limit=1&continue={base64.urlsafe_b64encode(token).decode().rstrip('=')}")
+    assert told.status == 410
+    await c.get(f"{path}?limit=1&continue={told.json['metadata']['continue']}")
+    for query in ("resourceVersion=1", "resourceVersion=1&limit=1"):
+        await c.get(f"{path}?{query}")
+        await c.get(f"{path}?{query}&resourceVersionMatch=Exact")
+        await c.get(f"{path}?{query}&resourceVersionMatch=NotOlderThan")
+    for query in ("", "&allowWatchBookmarks=true", "&labelSelector=x"):
+        async with c.watch(f"{path}?resourceVersion=1&timeoutSeconds=5{query}") as events:
             await events.opened()
             await events.rest()

@@ -36,13 +36,15 @@ current-context: x
 class Oracle:
     """A reference server that is running: its address, and how to be its administrator.
 
-    `client_tls` shows a certificate of `ca_path`'s authority for CN=admin, O=system:masters.
+    `client_tls` shows a certificate of `ca_path`'s authority for CN=admin, O=system:masters. `etcd`: the address
+    of its etcd, which anybody may ask.
     """
 
     url: str
     client_tls: ssl.SSLContext
     ca_path: Path
     certificate_path: Path
+    etcd: str
 
 
 @contextlib.contextmanager
@@ -101,7 +103,7 @@ def running_oracle() -> Iterator[Oracle]:
                 try:
                     wait_for_port(port, process, log)
                     tls = client_context(certificate_path)
-                    yield Oracle(f"https://127.0.0.1:{port}", tls, ca_path, certificate_path)
+                    yield Oracle(f"https://127.0.0.1:{port}", tls, ca_path, certificate_path, etcd)
                 finally:
                     stop(process)
 
