@@ -25,6 +25,8 @@ LONGEST_HOLD_S = 60.0
 
 # Those who wait look after this time whether the limit has been lifted.
 _PIECE_S = 1.0
+# Turns are sums of fractions.
+_ROUNDING_S = 1e-6
 _ASK_AGAIN_S = 5.0
 _FAIRNESS = "x-kubernetes-pf-flowschema-uid"
 
@@ -59,8 +61,8 @@ class Throttle:
         """Return when one more request may be made."""
         begun = self._clock.monotonic()
         turn = self._turn(begun)
-        while (until := self._may_go_at(turn)) > (now := self._clock.monotonic()):
-            await self._clock.sleep(min(until - now, _PIECE_S))
+        while (left := self._may_go_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
+            await self._clock.sleep(min(left, _PIECE_S))
         self.waited_s += self._clock.monotonic() - begun
 
     def _turn(self, now: float) -> float:
