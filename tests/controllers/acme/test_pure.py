@@ -1,0 +1,299 @@
+"""What is computed without a server: which solver, which names, who is next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certwright.controllers.acme.checks import Checks
+from certwright.controllers.acme.choice import choose
+from certwright.controllers.acme.naming import challenge_name, fnv32, order_name
+from certwright.controllers.acme.slots import Slots, Wanted
+from certwright.resources import codec
+from certwright.resources.challenge import ChallengeSpec
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.order import OrderSpec
+from certwright.resources.solver import Selector, Solver
+from certwright.resources.table import CLUSTER_ISSUERS
+
+_BOTH = ("HTTP-01", "DNS-01")
+
+
+def solver(label: str, *, http: bool = False, **selector: Any) -> Solver:
+    """A solver that can be told from others; without `selector` it is for everything."""
+    provider = {"http01": {"webroot": {"path": f"/{label}"}}}
+    dns = {"dns01": {"rfc2136": {"nameserver": label}}}
+    whole = {**(provider if http else dns), **({"selector": selector} if selector else {})}
+    acme = {"server": "https://x", "privateKeySecretRef": {"name": "x"}, "solvers": [whole]}
+    issuer = {
+        "apiVersion": CLUSTER_ISSUERS.api_version,
+        "kind": "ClusterIssuer",
+        "metadata": {"name": "x"},
+        "spec": {"acme": acme},
+    }
+    made: Solver = codec.from_dict(CLUSTER_ISSUERS, issuer).spec.acme.solvers[0]  # type: ignore[union-attr]
+    return made
+
+
+def label_of(found: Solver | None) -> str:
+    """Which one it is."""
+    if found is None:
+        return ""
+    if found.dns01 is not None and found.dns01.rfc2136 is not None:
+        return found.dns01.rfc2136.nameserver
+    assert found.http01 is not None
+    assert found.http01.webroot is not None
+    return found.http01.webroot.path[1:]
+
+
+ANY = solver("any")
+ZONE = solver("zone", dnsZones=["example.org"])
+DEEP = solver("deep", dnsZones=["other.net", "a.example.org"])
+NAME = solver("name", dnsNames=["www.a.example.org"])
+LABEL = solver("label", matchLabels={"tier": "web"})
+LABELS = solver("labels", matchLabels={"tier": "web", "team": "x"})
+LABEL_ZONE = solver("label-zone", matchLabels={"tier": "web"}, dnsZones=["example.org"])
+
+
+@pytest.mark.parametrize(
+    ("solvers", "name", "labels", "expected"),
+    [
+        ([ANY, ZONE], "b.example.org", {}, "zone"),
+        ([ZONE, ANY], "b.example.org", {}, "zone"),
+        ([ANY, ZONE], "b.example.com", {}, "any"),
+        ([ZONE], "b.example.com", {}, ""),
+        ([ZONE], "notexample.org", {}, ""),
+        ([ZONE], "example.org", {}, "zone"),
+        ([ZONE], "*.example.org", {}, "zone"),
+        ([ZONE], "B.EXAMPLE.org", {}, "zone"),
+        ([ZONE, DEEP], "www.a.example.org", {}, "deep"),
+        ([DEEP, ZONE], "b.example.org", {}, "zone"),
+        ([DEEP, NAME, ANY], "www.a.example.org", {}, "name"),
+        ([NAME], "b.www.a.example.org", {}, ""),
+        ([solver("wild", dnsNames=["*.example.org"])], "*.example.org", {}, "wild"),
+        ([solver("wild", dnsNames=["*.example.org"])], "a.example.org", {}, ""),
+        ([solver("apex", dnsNames=["example.org"])], "*.example.org", {}, ""),
+        ([ANY, LABEL], "b.example.org", {"tier": "web"}, "label"),
+        ([ANY, LABEL], "b.example.org", {"tier": "db"}, "any"),
+        ([LABEL, LABELS], "b.example.org", {"tier": "web", "team": "x"}, "labels"),
+        ([LABELS, LABEL], "b.example.org", {"tier": "web"}, "label"),
+        # A zone is more than any number of labels, a name more than any zone.
+        ([LABELS, ZONE], "b.example.org", {"tier": "web", "team": "x"}, "zone"),
+        ([ZONE, LABEL_ZONE], "b.example.org", {"tier": "web"}, "label-zone"),
+        ([LABEL_ZONE], "b.example.org", {}, ""),
+        ([LABEL_ZONE, NAME], "www.a.example.org", {"tier": "web"}, "name"),
+        # Of equals the first.
+        ([solver("first"), solver("second")], "b.example.org", {}, "first"),
+        ([solver("first", dnsZones=["example.org"]), ZONE], "b.example.org", {}, "first"),
+        ([solver("page", http=True), ZONE], "b.example.org", {}, "zone"),
+        ([], "b.example.org", {}, ""),
+    ],
+)
+def test_the_most_exact_solver_is_taken(
+    solvers: list[Solver], name: str, labels: dict[str, str], expected: str
+) -> None:
+    assert label_of(choose(solvers, name=name, labels=labels, offered=_BOTH)) == expected
+
+
+def test_a_solver_whose_challenge_is_not_offered_is_no_solver() -> None:
+    solvers = [solver("page", http=True, dnsNames=["*.example.org"]), ANY]
+    assert label_of(choose(solvers, name="*.example.org", labels={}, offered=("DNS-01",))) == "any"
+    assert choose(solvers[:1], name="*.example.org", labels={}, offered=("DNS-01",)) is None
+
+
+def test_numbers_are_those_of_fnv_1() -> None:
+    # Vectors of the authors of FNV (32 bits, FNV-1, not 1a).
+    assert fnv32(b"") == 0x811C9DC5
+    assert fnv32(b"a") == 0x050C5D7E
+    assert fnv32(b"foobar") == 0x31F0B262
+
+
+def test_names_are_the_first_52_characters_and_a_number() -> None:
+    spec = OrderSpec(request=b"x", issuer_ref=IssuerReference(name="acme"), dns_names=("a.example.org",))
+    stem = "a" * 51 + "." + "b" * 30
+    assert order_name("web-1", spec).startswith("web-1-")
+    assert order_name(stem, spec).rpartition("-")[0] == "a" * 51
+    assert len(order_name("c" * 253, spec)) <= 63
+    assert order_name("web-1", spec) == order_name("web-1", spec)
+    assert order_name("web-1", spec) != order_name(
+        "web-1", OrderSpec(request=b"y", issuer_ref=spec.issuer_ref)
+    )
+
+
+def test_a_challenge_of_another_solver_has_another_name() -> None:
+    def spec(one: Solver) -> ChallengeSpec:
+        return ChallengeSpec(
+            url="u",
+            authorization_url="a",
+            dns_name="n",
+            type="DNS-01",
+            token="t",
+            key="k",
+            solver=one,
+            issuer_ref=IssuerReference(name="acme"),
+        )
+
+    assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
+
+
+def wanted(key: str, *, issuer: str = "i", order: str = "", subject: str = "") -> Wanted:
+    """A challenge that wants a slot."""
+    return Wanted(key, issuer, order or key, (subject or key, "HTTP-01"))
+
+
+def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
+    told: list[Hashable] = []
+    slots = Slots(2, told.append)
+    assert [slots.take(wanted(key)) for key in "abcd"] == [True, True, False, False]
+    assert slots.take(wanted("a"))
+    slots.release("a")
+    assert told == ["c"]
+    assert slots.take(wanted("c"))
+    slots.release("d")
+    slots.release("d")
+    slots.release("b")
+    assert (told, len(slots)) == (["c"], 1)
+
+
+def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
+    told: list[Hashable] = []
+    slots = Slots(9, told.append)
+    assert slots.take(wanted("a", subject="x"))
+    assert not slots.take(wanted("b", subject="x"))
+    assert slots.take(wanted("c", subject="y"))
+    slots.release("c")
+    assert told == []
+    slots.release("a")
+    assert told == ["b"]
+
+
+def test_a_big_order_delays_no_small_one() -> None:
+    told: list[Hashable] = []
+    slots = Slots(1, told.append)
+    slots.take(wanted("big0", order="big"))
+    for number in range(1, 100):
+        slots.take(wanted(f"big{number}", order="big"))
+    slots.take(wanted("small", order="small"))
+    slots.release("big0")
+    slots.release(told[-1])
+    assert "small" in told[:2]
+
+
+def test_issuers_take_turns_and_have_limits_of_their_own() -> None:
+    told: list[Hashable] = []
+    slots = Slots(3, told.append, most_per_issuer=2)
+    held = [slots.take(wanted(f"x{n}", issuer="x")) for n in range(5)]
+    assert held == [True, True, False, False, False]
+    assert slots.take(wanted("y0", issuer="y"))
+    assert not slots.take(wanted("y1", issuer="y"))
+    slots.release("x0")
+    slots.release("x1")
+    assert set(told) == {"y1", "x2"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=80))
+def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool, int]]) -> None:
+    holding: set[Hashable] = set()
+    waiting: set[Hashable] = set()
+
+    def granted(key: Hashable) -> None:
+        waiting.discard(key)
+        holding.add(key)
+
+    slots = Slots(4, granted, most_per_issuer=3)
+    every = [wanted(str(n), issuer=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)]
+    for takes, number in steps:
+        one = every[number]
+        if takes:
+            waiting.add(one.key)
+            if slots.take(one):
+                granted(one.key)
+        else:
+            holding.discard(one.key)
+            waiting.discard(one.key)
+            slots.release(one.key)
+        assert len(slots) == len(holding) <= 4
+        held = [w for w in every if w.key in holding]
+        assert len({w.subject for w in held}) == len(held)
+        assert all(sum(w.issuer == i for w in held) <= 3 for i in "01")
+    for one in every:
+        slots.release(one.key)
+    assert len(slots) == 0
+    assert slots.take(every[0])
+
+
+async def test_who_has_been_looked_at_less_often_goes_first() -> None:
+    begun: list[str] = []
+    gate = asyncio.Event()
+    checks: Checks[str, str] = Checks(1, lambda _: None)
+
+    def look(name: str) -> Any:
+        async def run() -> str:
+            begun.append(name)
+            await gate.wait()
+            return name
+
+        return run
+
+    checks.start("first", look("first"), attempt=0)
+    await asyncio.sleep(0)
+    for number in range(4):
+        checks.start(f"dead{number}", look(f"dead{number}"), attempt=7)
+    checks.start("new", look("new"), attempt=0)
+    gate.set()
+    while not checks.idle:
+        await asyncio.sleep(0)
+    assert begun[:2] == ["first", "new"]
+    assert sorted(begun[2:]) == [f"dead{number}" for number in range(4)]
+    # The newest and the oldest take turns.
+    assert {begun[2], begun[3]} == {"dead0", "dead3"}
+    assert (checks.take("new"), checks.take("new")) == ("new", None)
+
+
+async def test_looks_that_nobody_wants_are_ended() -> None:
+    checks: Checks[str, str] = Checks(1, lambda _: None)
+    ended: list[str] = []
+
+    async def forever() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+        return ""
+
+    checks.start("a", forever, attempt=0)
+    checks.start("b", forever, attempt=0)
+    await asyncio.sleep(0)
+    checks.forget("b")
+    checks.forget("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert ended == ["ended"]
+    assert checks.idle
+    checks.start("c", forever, attempt=0)
+    await asyncio.sleep(0)
+    await checks.close()
+    assert ended == ["ended", "ended"]
+
+
+async def test_a_look_that_fails_is_no_end_of_looking() -> None:
+    done: list[str] = []
+    checks: Checks[str, str] = Checks(1, done.append)
+
+    async def broken() -> str:
+        raise RuntimeError("no")
+
+    async def fine() -> str:
+        return "seen"
+
+    checks.start("a", broken, attempt=0)
+    checks.start("b", fine, attempt=0)
+    while not checks.idle:
+        await asyncio.sleep(0)
+    assert (sorted(done), checks.take("a"), checks.take("b")) == (["a", "b"], None, "seen")
