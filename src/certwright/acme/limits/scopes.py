@@ -1,0 +1,49 @@
+"""What the limits count: registered domains, sets of names, names.
+
+Source: Let's Encrypt, "Rate Limits": an IPv4 address and an IPv6 /64 count as registered domains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    from publicsuffixlist import PublicSuffixList  # 4 MB and 80 ms: for those who have limits
+
+    return PublicSuffixList()
+
+
+@lru_cache(maxsize=4096)
+def registered_domain(identifier: str) -> str:
+    """What a name or an address counts for, in lower case: `example.co.uk` for `*.www.example.co.uk`.
+
+    A public suffix counts as itself.
+    """
+    name = identifier.lower().removeprefix("*.").rstrip(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return _suffixes().privatesuffix(name) or name
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def registered_domains(identifiers: Iterable[str]) -> tuple[str, ...]:
+    """Each once, sorted."""
+    return tuple(sorted({registered_domain(one) for one in identifiers}))
+
+
+def set_of(identifiers: Iterable[str]) -> str:
+    """A short word for exactly this set of names, whatever their order and case."""
+    names = ",".join(sorted({one.lower().rstrip(".") for one in identifiers}))
+    return hashlib.sha256(names.encode()).hexdigest()[:16]

@@ -1,0 +1,128 @@
+"""How often something may happen, counted: token buckets that refill, and sliding windows.
+
+All moments are whole microseconds since 1970 (`micros`): sums of them are exact, so that a plan that is made
+twice is the same plan.
+
+Source: the generic cell rate algorithm, ITU-T I.371 annex A: a bucket is one number, the moment at which it
+will be full again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+
+
+def micros(moment: datetime) -> int:
+    """The moment in whole microseconds since 1970."""
+    return (moment - _EPOCH) // _MICRO
+
+
+def moment_of(at: int) -> datetime:
+    """What `micros` was made of."""
+    return _EPOCH + timedelta(microseconds=at)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`count` times within `window`.
+
+    A bucket (`refills`) gets one of them back every `window / count`; a sliding window gets each back when it
+    is `window` ago.
+    """
+
+    count: int
+    window: timedelta
+    refills: bool = field(default=True, kw_only=True)
+
+    @property
+    def every(self) -> int:
+        """Microseconds per time, rounded up: whoever is early is refused."""
+        return -(-(self.window // _MICRO) // self.count)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What has been used. `full_at` is for rates that refill, `spent` (oldest first) for windows.
+
+    `held` is what is promised and not used yet; nothing is free before `closed_until`.
+    """
+
+    full_at: int = 0
+    held: int = 0
+    closed_until: int = 0
+    spent: list[int] = field(default_factory=list)
+
+    def free_at(self, rate: Rate, now: int, ahead: int = 0) -> int:
+        """The earliest moment, `now` or later, at which one more is allowed after `ahead` others."""
+        before = self.held + ahead
+        free = self._refilled_at(rate, now, before) if rate.refills else self._slid_at(rate, now, before)
+        if self.closed_until > now:
+            free = max(free, self.closed_until + ahead * rate.every)
+        return free
+
+    def _refilled_at(self, rate: Rate, now: int, before: int) -> int:
+        return max(now, max(self.full_at, now) + (before + 1 - rate.count) * rate.every)
+
+    def _slid_at(self, rate: Rate, now: int, before: int) -> int:
+        window = rate.window // _MICRO
+        self._slide(now - window)
+        # The how-manieth of the past ones must have left the window first.
+        lacking = len(self.spent) + before + 1 - rate.count
+        if lacking <= 0:
+            return now
+        rounds, rest = divmod(lacking - 1, rate.count)
+        leaves = self.spent[rest] if rest < len(self.spent) else now
+        return max(now, leaves + window * (rounds + 1))
+
+    def _slide(self, until: int) -> None:
+        gone = 0
+        while gone < len(self.spent) and self.spent[gone] <= until:
+            gone += 1
+        del self.spent[:gone]
+
+    def spend(self, rate: Rate, at: int) -> None:
+        """One was used at that moment, whether it was allowed or not."""
+        if not rate.refills:
+            self.spent.append(at)
+            if len(self.spent) > 1 and at < self.spent[-2]:
+                self.spent.sort()
+            return
+        # A bucket is never emptier than empty.
+        most = at + rate.count * rate.every
+        self.full_at = max(self.full_at, min(max(self.full_at, at) + rate.every, most))
+
+    def close(self, rate: Rate, until: int, now: int) -> None:
+        """It is known from elsewhere that nothing is free before `until`, and one is then."""
+        if until <= now:
+            return
+        self.closed_until = max(self.closed_until, until)
+        if rate.refills:
+            self.full_at = max(self.full_at, until + (rate.count - 1) * rate.every)
+
+    def used(self, rate: Rate, now: int) -> int:
+        """How many are used or promised; what has been refilled does not count."""
+        if rate.refills:
+            lacks = max(0, self.full_at - now)
+            return -(-lacks // rate.every) + self.held
+        self._slide(now - rate.window // _MICRO)
+        return len(self.spent) + self.held
+
+    def is_idle(self, rate: Rate, now: int) -> bool:
+        """Whether it is as good as new."""
+        return self.closed_until <= now and self.used(rate, now) == 0
+
+    def numbers(self) -> list[int]:
+        """All that is to be remembered, as whole numbers: a form that `of_numbers` reads."""
+        return [self.full_at, self.held, self.closed_until, *self.spent]
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[int]) -> Bucket:
+        """The bucket. Raises `ValueError` for what `numbers` never gives."""
+        if len(numbers) < 3 or not all(isinstance(one, int) for one in numbers):
+            raise ValueError("not the numbers of a bucket")
+        return cls(numbers[0], numbers[1], numbers[2], sorted(numbers[3:]))
