@@ -184,7 +184,7 @@ class Cluster:
     ) -> None:
         self._timeline, self._ca, self._limits = timeline, ca, limits
         self._name, self._account, self._latency, self._proof = name, account, latency, proof
-        self._random = random.Random(seed)  # noqa: S311 - a simulation that is the same each time
+        self._random = random.Random(seed)
         self.orders: dict[str, _Order] = {}
         self._revision = 0
         self._life = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from certwright.kit.buckets import micros
 
@@ -46,8 +46,7 @@ class WaitUntil:
 ADMIT: Final = Admit()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
     """One bucket: which limit, and whose."""
 
     limit: str

@@ -24,7 +24,8 @@ _MICRO: Final = timedelta(microseconds=1)
 # What an order holds although nobody proves its names is let go after a while: dead names must not keep live
 # ones from the CA. It is counted all the same, should it be issued after all.
 HELD_FOR: Final = timedelta(hours=1) // _MICRO
-_SWEEP_EVERY: Final = timedelta(minutes=1) // _MICRO
+_LAPSE_EVERY: Final = timedelta(minutes=1) // _MICRO
+_TIDY_EVERY: Final = timedelta(minutes=10) // _MICRO
 _FIRST_PACE: Final = timedelta(seconds=1)
 _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
@@ -57,7 +58,8 @@ class Ledger:
         self.paces: dict[Key, Rate] = {}
         self.flights: dict[str, Flight] = {}
         self.lines = Lines(wake)
-        self._swept_at = 0
+        self._lapsed_at = 0
+        self._tidied_at = 0
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -214,22 +216,26 @@ class Ledger:
         self.is_changed = True
         self.lines.call(key)
 
-    def sweep(self, at: int, *, is_due: bool = False) -> None:
-        """Once a minute: let go of what has been held too long, and forget what is as good as new."""
-        if not is_due and at - self._swept_at < _SWEEP_EVERY:
-            return
-        self._swept_at = at
-        for flight in self.flights.values():
-            if not flight.has_lapsed and at - flight.at > HELD_FOR:
-                flight.has_lapsed = True
-                for key in flight.held:
-                    self.bucket(key).held = max(0, self.bucket(key).held - 1)
-                    self.lines.call(key)
-        for key, bucket in list(self.buckets.items()):
-            rate = self.rate(key)
-            if key not in self.lines and (rate is None or bucket.is_idle(rate, at)):
-                del self.buckets[key]
-                self.paces.pop(key, None)
+    def sweep(self, at: int) -> None:
+        """Let go of what has been held too long, and forget what is as good as new: now and then."""
+        if at - self._lapsed_at >= _LAPSE_EVERY:
+            self._lapsed_at = at
+            for flight in self.flights.values():
+                if not flight.has_lapsed and at - flight.at > HELD_FOR:
+                    self._lapse(flight)
+        if at - self._tidied_at >= _TIDY_EVERY:
+            self._tidied_at = at
+            for key, bucket in list(self.buckets.items()):
+                rate = self.rate(key)
+                if key not in self.lines and (rate is None or bucket.is_idle(rate, at)):
+                    del self.buckets[key]
+                    self.paces.pop(key, None)
+
+    def _lapse(self, flight: Flight) -> None:
+        flight.has_lapsed = True
+        for key in flight.held:
+            self.bucket(key).held = max(0, self.bucket(key).held - 1)
+            self.lines.call(key)
 
     # --- what the CA says --------------------------------------------------------------------------------
 
@@ -309,20 +315,13 @@ class Ledger:
 
 def state(ledger: Ledger, now: datetime) -> dict[str, Any]:
     """All that a restart needs, for JSON; `recovery.recover` reads it."""
-    at = micros(now)
-    ledger.sweep(at, is_due=True)
-    used = [(key, bucket) for key, bucket in ledger.buckets.items() if not _is_idle(ledger, key, bucket, at)]
+    ledger.sweep(micros(now))
     return {
-        "buckets": {str(key): bucket.numbers() for key, bucket in sorted(used, key=lambda one: one[0])},
+        "buckets": {str(key): bucket.numbers() for key, bucket in ledger.buckets.items()},
         "paces": {str(key): rate.window // timedelta(seconds=1) for key, rate in ledger.paces.items()},
         "flights": {uid: [flight.at, flight.is_placed] for uid, flight in ledger.flights.items()},
-        "waiting": {str(key): many for key, _ in used if (many := ledger.lines.length(key))},
+        "waiting": ledger.lines.lengths(),
     }
-
-
-def _is_idle(ledger: Ledger, key: Key, bucket: Bucket, at: int) -> bool:
-    rate = ledger.rate(key)
-    return rate is None or bucket.is_idle(rate, at)
 
 
 def _failure_key(account: str, name: str) -> Key:

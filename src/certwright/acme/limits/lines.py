@@ -31,9 +31,9 @@ class Lines:
     def __contains__(self, key: Key) -> bool:
         return key in self._lines
 
-    def length(self, key: Key) -> int:
-        """How many stand in that line."""
-        return len(self._lines.get(key, ()))
+    def lengths(self) -> dict[str, int]:
+        """How many stand in each line."""
+        return {str(key): len(line) for key, line in self._lines.items()}
 
     def ahead(self, key: Key, asking: Asking) -> int:
         """How many stand before that order, or would if it stood there."""
