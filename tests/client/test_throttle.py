@@ -13,6 +13,7 @@ from client.peers import ALICE, Peer, run_all
 
 
 async def advance(clock: TestClock, seconds: float) -> None:
+    await run_all()
     target = clock.now() + timedelta(seconds=seconds)
     while (moment := clock.next_deadline()) is not None and moment <= target:
         clock.set_now(moment)
