@@ -23,6 +23,7 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.checks import Checks
+from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.slots import Slots, Wanted
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
@@ -45,13 +46,12 @@ if TYPE_CHECKING:
 
 VALID = "Successfully authorized domain"
 _FIRST_LOOK = timedelta(seconds=0.25)
-_FIRST_POLL = timedelta(seconds=0.1)
 _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
 # A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
 _ASK_THE_SERVER = timedelta(hours=6)
-# From the third look at the server on, the waiting is worth being told.
-_POLLS_UNTOLD = 3
+# A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
+_VERDICT_UNTOLD = timedelta(seconds=3)
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class _Work:
     looks: int = 0
     look_at: datetime | None = None
     is_seen: bool = False
-    is_accepted: bool = False
+    accepted_at: datetime | None = None
     polls: int = 0
     poll_at: datetime | None = None
     asked_at: datetime | None = None
@@ -108,6 +108,7 @@ class ChallengeReconciler:
         self._check_period = check_period
         self._work: dict[ObjectKey, _Work] = {}
         self._failures: dict[ObjectKey, int] = {}
+        self._paces: dict[str, Pace] = {}
 
         def granted(key: Hashable) -> None:
             assert isinstance(key, ObjectKey)
@@ -188,13 +189,16 @@ class ChallengeReconciler:
             return waiting
         if not self.slots.take(_wanted(challenge)):
             return Result()
-        if not work.is_accepted:
+        if work.accepted_at is None:
             return await self._accept(challenge, work, way)
         if work.poll_at is not None and self._now() < work.poll_at:
             return Result(wake_at=work.poll_at)
         found = await self._ask(challenge, work, way)
-        if found.status == "pending" or found.status == "processing":
-            return await self._poll_again(challenge, work, found.retry_after)
+        waits = found.status in ("pending", "processing")
+        if work.polls == 1:
+            self._pace_of(way).asked(is_there=not waits)
+        if waits:
+            return await self._poll_again(challenge, work, way, found.retry_after)
         return await self._verdict(challenge, work, found)
 
     async def _look(self, challenge: Challenge, work: _Work, way: Way) -> Result | None:
@@ -247,7 +251,6 @@ class ChallengeReconciler:
         from certwright.acme.protocol.errors import Refused
         from certwright.acme.protocol.problem import Reaction
 
-        retry_after: datetime | None = None
         try:
             await way.client.run(authorizations.accept_challenge, challenge.spec.url)
         except Refused as error:
@@ -258,14 +261,19 @@ class ChallengeReconciler:
             if found.status != "pending":
                 return await self._verdict(challenge, work, found)
             raise
-        work.is_accepted = True
-        return await self._poll_again(challenge, work, retry_after)
+        work.accepted_at = self._now()
+        return await self._poll_again(challenge, work, way, None)
 
-    async def _poll_again(self, challenge: Challenge, work: _Work, retry_after: datetime | None) -> Result:
+    def _pace_of(self, way: Way) -> Pace:
+        return self._paces.setdefault(way.client.directory_url, Pace())
+
+    async def _poll_again(
+        self, challenge: Challenge, work: _Work, way: Way, retry_after: datetime | None
+    ) -> Result:
         work.polls += 1
-        delay = doubled(_FIRST_POLL, work.polls, cap=_LONGEST_POLL)
-        work.poll_at = max(self._now() + delay, retry_after or self._now())
-        if work.polls < _POLLS_UNTOLD:
+        delay, now = doubled(self._pace_of(way).delay, work.polls, cap=_LONGEST_POLL), self._now()
+        work.poll_at = max(now + delay, retry_after or now)
+        if work.accepted_at is None or now - work.accepted_at < _VERDICT_UNTOLD:
             return Result(wake_at=work.poll_at)
         reason = "Waiting for the CA's verdict"
         return await self._wait(challenge, reason, work.poll_at, processing=True)
