@@ -78,10 +78,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Bench]:
+async def running(data_dir: Path | None = None) -> AsyncIterator[Bench]:
     """Everything of `certwright serve` but the socket, with a counter in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
-        store = await open_sqlite(Path(folder) / "store.sqlite")
+        store = await open_sqlite((data_dir or Path(folder)) / "store.sqlite")
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
         await api.start(custom_resource_definitions())
         counted = Counted(api, Counter())

@@ -37,10 +37,11 @@ class Daemon:
 
 
 @contextmanager
-def daemon(*arguments: str) -> Iterator[Daemon]:
-    """Start `certwright serve` on a free port with a fresh data directory, and stop it at the end."""
+def daemon(*arguments: str, data_dir: Path | None = None) -> Iterator[Daemon]:
+    """Start `certwright serve` on a free port with a fresh data directory (or that one), and stop it at the
+    end."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
-        data_dir = Path(folder)
+        data_dir = data_dir or Path(folder)
         command = [sys.executable, "-m", "certwright", "serve", "--listen", "127.0.0.1:0"]
         begun = time.perf_counter()
         with subprocess.Popen(

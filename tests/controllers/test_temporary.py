@@ -15,8 +15,8 @@ from certwright.resources import conditions
 from certwright.resources.certificate import Certificate, Keystores, PKCS12Keystore
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from controllers.crashes import Guillotine
 from controllers.scene import Scene, make_certificate, make_issuer
-from controllers.test_crash import Guillotine
 
 
 def asking(name: str = "web", issuer: str = "later", **spec: Any) -> Certificate:

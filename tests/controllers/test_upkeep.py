@@ -17,8 +17,8 @@ from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, SECRETS
+from controllers.crashes import Unreliable
 from controllers.scene import Scene, make_certificate
-from controllers.test_crash import Unreliable
 from support.world import CONTROLLER, World, make_world
 
 REF = {"name": "password", "key": "pw"}

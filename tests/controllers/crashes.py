@@ -1,0 +1,175 @@
+"""Processes that end between two writes, and a ledger of what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from certwright.client.transport import close_stream
+from certwright.kit.exchange import Request, Response
+from certwright.pki.certificates import read_certificate
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources import errors
+from support.world import CONTROLLER
+
+Handler = Callable[[Request], Awaitable[Response]]
+_CONFLICT = json.dumps({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}).encode()
+
+
+def is_write(request: Request) -> bool:
+    """Whether this is a write of the controllers other than an Event."""
+    return (
+        request.user == CONTROLLER
+        and request.method not in ("GET", "HEAD")
+        and "/events" not in request.target
+    )
+
+
+class Guillotine:
+    """An API server that cuts the controllers off once they have written `writes` times.
+
+    With `answered` the answer to the last write still arrives, and the next one never does.
+    """
+
+    def __init__(self, handler: Handler, writes: int, *, answered: bool = False) -> None:
+        self._handler = handler
+        self._left = writes
+        self._answered = answered
+
+    async def handle(self, request: Request) -> Response:
+        """Serve, or be gone."""
+        if not is_write(request):
+            return await self._handler(request)
+        if self._left <= 0:
+            raise errors.Unreachable("cut off")
+        response = await self._handler(request)
+        self._left -= response.status < 400
+        if self._left == 0 and not self._answered:
+            raise errors.Unreachable("cut off")
+        return response
+
+
+class Unreliable:
+    """An API server of whose answers to the controllers 30 % are an error, or are lost after the deed."""
+
+    def __init__(self, handler: Handler, seed: int) -> None:
+        self._handler = handler
+        self._random = random.Random(seed)
+
+    async def handle(self, request: Request) -> Response:
+        """Serve, fail before, or fail after."""
+        if request.user != CONTROLLER or "watch=true" in request.target:
+            return await self._handler(request)
+        dice = self._random.random()
+        if dice < 0.05:
+            raise errors.Unreachable("lost on the way there")
+        if dice < 0.1:
+            return Response(500, {}, b"no")
+        if dice < 0.2 and request.method != "GET":
+            return Response(409, {}, _CONFLICT)
+        response = await self._handler(request)
+        if dice >= 0.7 and dice < 0.8:
+            raise errors.Unreachable("lost on the way back")
+        return response
+
+
+class Outage:
+    """An API server that the controllers can lose: requests fail, and the watches that are open break."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._gone = asyncio.Event()
+        self.refused = 0
+
+    def begin(self) -> None:
+        """Be gone."""
+        self._gone.set()
+
+    def end(self) -> None:
+        """Be there again."""
+        self._gone.clear()
+
+    async def handle(self, request: Request) -> Response:
+        """Serve, or be gone."""
+        if request.user != CONTROLLER:
+            return await self._handler(request)
+        if self._gone.is_set():
+            self.refused += 1
+            raise errors.Unreachable("gone")
+        response = await self._handler(request)
+        if response.stream is None:
+            return response
+        return Response(response.status, response.headers, stream=self._breaking(response.stream))
+
+    async def _breaking(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        gone = asyncio.ensure_future(self._gone.wait())
+        try:
+            while True:
+                chunk = asyncio.ensure_future(anext(stream))
+                try:
+                    await asyncio.wait((gone, chunk), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not chunk.done():
+                        chunk.cancel()
+                        await asyncio.wait((chunk,))
+                if gone.done():
+                    raise errors.Unreachable("gone")
+                try:
+                    yield chunk.result()
+                except StopAsyncIteration:
+                    return
+        finally:
+            gone.cancel()
+            await close_stream(stream)
+
+
+class Ledger:
+    """Reads every write of the controllers that went through, whether its answer arrives or not.
+
+    What must hold at each single write is checked at once: key and certificate of a target Secret belong
+    together, and a key that waits for its certificate never changes.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self.writes: list[str] = []
+        self.signed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """By Certificate and revision: the certificates that were signed for it."""
+        self.broken: list[str] = []
+        """What must not have happened."""
+        self._handler = handler
+        self._waiting: dict[str, str] = {}
+
+    async def handle(self, request: Request) -> Response:
+        """Serve, and read."""
+        response = await self._handler(request)
+        if is_write(request) and response.status < 400:
+            path = request.target.partition("?")[0]
+            self.writes.append(f"{request.method} {path.partition('/namespaces/')[2]}")
+            if request.method != "DELETE" and response.stream is None:
+                self._read(json.loads(response.body))
+        return response
+
+    def _read(self, found: dict[str, Any]) -> None:
+        if found["kind"] == "CertificateRequest" and found.get("status", {}).get("certificate"):
+            notes = found["metadata"]["annotations"]
+            revision = (
+                notes["cert-manager.io/certificate-name"],
+                notes["cert-manager.io/certificate-revision"],
+            )
+            self.signed[revision].add(found["status"]["certificate"])
+        elif found["kind"] == "Secret":
+            self._read_secret(found["metadata"], found["data"])
+
+    def _read_secret(self, meta: dict[str, Any], data: dict[str, str]) -> None:
+        if meta.get("labels", {}).get("cert-manager.io/next-private-key") == "true":
+            if self._waiting.setdefault(meta["uid"], data["tls.key"]) != data["tls.key"]:
+                self.broken.append(f"the key in {meta['name']} was overwritten")
+            return
+        key, leaf = (base64.b64decode(data[entry]) for entry in ("tls.key", "tls.crt"))
+        if public_key_der(load_private_key(key)) != read_certificate(leaf).public_key_der:
+            self.broken.append(f"key and certificate in {meta['name']} do not belong together")
