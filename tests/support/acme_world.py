@@ -6,6 +6,7 @@ The API server and the controllers are the real ones, and so is the ACME server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from certwright.kit.workshop import Threads
 from certwright.resources import codec, conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.errors import NotFound
 from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from certwright.store.memory import MemoryStore
@@ -98,9 +100,10 @@ class AcmeWorld:
         try:
             async with asyncio.timeout(within_s):
                 while True:
-                    last = await self.client.get(kind, name, namespace)
-                    if true_of(last):
-                        return last
+                    with contextlib.suppress(NotFound):
+                        last = await self.client.get(kind, name, namespace)
+                        if true_of(last):
+                            return last
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(f"{kind.kind} {name} is not as wanted after {within_s} s: {last}") from None

@@ -126,7 +126,14 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     ("Issuer", GROUP): {("spec",): _ISSUER},
     ("ClusterIssuer", GROUP): {("spec",): _ISSUER},
     ("Order", ACME_GROUP): {
-        ("spec",): (_once_set("request") | {"fieldPath": ".request"},),
+        ("spec",): (
+            _once_set("request") | {"fieldPath": ".request"},
+            _rule(
+                "self.request != oldSelf.request || self == oldSelf",
+                "order spec is immutable after creation",
+                reason=_FORBIDDEN,
+            ),
+        ),
         ("status",): tuple(
             _once_set(field) | {"fieldPath": f".{field}"} for field in ("url", "finalizeURL", "certificate")
         ),

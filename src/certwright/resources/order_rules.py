@@ -13,10 +13,13 @@ _ONCE_SET = "field is immutable once set"
 
 
 def validate_order_update(old: Order, new: Order) -> list[FieldError]:
-    """The signing request stays, and so does what the server has said."""
+    """The spec stays as it is, and so does what the server has said. cert-manager holds on to the signing
+    request only; a change of the rest would do nothing, and is refused here."""
     errors: list[FieldError] = []
-    if old.spec.request and old.spec.request != new.spec.request:
+    if old.spec.request != new.spec.request:
         errors.append(forbidden("spec.request", _ONCE_SET))
+    elif old.spec != new.spec:
+        errors.append(forbidden("spec", "order spec is immutable after creation"))
     before, after = old.status, new.status
     for path, was, now in (
         ("status.url", before.url, after.url),

@@ -18,8 +18,9 @@ from certwright.resources import codec
 from certwright.resources.challenge import ChallengeSpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.order import OrderSpec
-from certwright.resources.solver import Selector, Solver
+from certwright.resources.solver import Solver
 from certwright.resources.table import CLUSTER_ISSUERS
+from support.world import settle
 
 _BOTH = ("HTTP-01", "DNS-01")
 
@@ -247,8 +248,7 @@ async def test_who_has_been_looked_at_less_often_goes_first() -> None:
         checks.start(f"dead{number}", look(f"dead{number}"), attempt=7)
     checks.start("new", look("new"), attempt=0)
     gate.set()
-    while not checks.idle:
-        await asyncio.sleep(0)
+    await settle()
     assert begun[:2] == ["first", "new"]
     assert sorted(begun[2:]) == [f"dead{number}" for number in range(4)]
     # The newest and the oldest take turns.
@@ -294,6 +294,5 @@ async def test_a_look_that_fails_is_no_end_of_looking() -> None:
 
     checks.start("a", broken, attempt=0)
     checks.start("b", fine, attempt=0)
-    while not checks.idle:
-        await asyncio.sleep(0)
+    await settle()
     assert (sorted(done), checks.take("a"), checks.take("b")) == (["a", "b"], None, "seen")

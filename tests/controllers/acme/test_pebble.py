@@ -1,0 +1,326 @@
+"""From a Certificate to its chain, with a real CA (Pebble) and a real name server (BIND)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+
+from certwright.controllers.manager import Controllers
+from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources import conditions
+from certwright.resources.core import Secret
+from certwright.resources.errors import Invalid
+from certwright.resources.table import (
+    CERTIFICATE_REQUESTS,
+    CERTIFICATES,
+    CHALLENGES,
+    CLUSTER_ISSUERS,
+    EVENTS,
+    ORDERS,
+    SECRETS,
+)
+from support.acme_world import AcmeWorld, acme_world
+from support.bind import Bind, running_bind
+from support.pebble import Pebble, running_pebble
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_PROGRAM = """\
+import json, os, sys, urllib.request
+verb = {"present": "set-txt", "cleanup": "clear-txt"}[sys.argv[2]]
+body = {"host": os.environ["ACME_RECORD"] + ".", "value": os.environ["ACME_VALUE"]}
+urllib.request.urlopen(sys.argv[1] + "/" + verb, json.dumps(body).encode())
+"""
+_RECORDS = {
+    "example.org": "_acme-challenge.alias CNAME _acme-challenge.there.delegated.test.",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(pebble: Pebble) -> AsyncIterator[AcmeWorld]:
+    """A world with an issuer that proves by HTTP-01."""
+    async with acme_world(pebble) as made:
+        await made.issuer()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bind() -> Iterator[Bind]:
+    """Two zones, and an alias from one into the other."""
+    with running_bind(["example.org", "delegated.test"], records=_RECORDS) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
+    """A world whose names are in BIND, with an issuer that proves by updates of its zones."""
+    with running_pebble(names=bind.address) as pebble:
+        async with acme_world(pebble, bind=bind) as made:
+            for algorithm, strategy in (("HMACSHA256", "None"), ("HMACSHA512", "Follow")):
+                name = algorithm.lower()
+                await secret(made, name, {"key": bind.secrets[name].encode()}, "kube-system")
+                rfc2136 = {
+                    "nameserver": bind.address,
+                    "tsigKeyName": name,
+                    "tsigAlgorithm": algorithm,
+                    "tsigSecretSecretRef": {"name": name, "key": "key"},
+                }
+                solver = {"dns01": {"rfc2136": rfc2136, "cnameStrategy": strategy}}
+                await made.issuer(strategy.lower(), solvers=[solver])
+            yield made
+
+
+async def secret(
+    world: AcmeWorld, name: str, data: dict[str, bytes], namespace: str, *, replace: bool = False
+) -> None:
+    """Make a Secret, or another one in its place."""
+    if replace:
+        await world.client.delete(SECRETS, name, namespace)
+    held = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    await world.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": held})
+
+
+async def chain_of(world: AcmeWorld, name: str) -> tuple[CertificateFacts, ...]:
+    """The chain of a Certificate that is ready, and belongs to the key beside it."""
+    await world.ready(name)
+    held: Secret = await world.client.get(SECRETS, name, "default")
+    chain = read_chain(held.data["tls.crt"])
+    assert public_key_der(load_private_key(held.data["tls.key"])) == chain[0].public_key_der
+    await settled(world, name)
+    return chain
+
+
+async def settled(world: AcmeWorld, name: str) -> None:
+    """Return when a successful Certificate has left no Challenge."""
+    for _ in range(500):
+        if not [c for c in (await world.client.list(CHALLENGES)).items if c.metadata.name.startswith(name)]:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"there are Challenges of {name} left")
+
+
+def calls(world: AcmeWorld) -> int:
+    """How many requests all clients have made."""
+    controllers = world.controllers
+    assert isinstance(controllers, Controllers)
+    registry = controllers._acme._clients.registry()
+    return sum(sum(client.calls.values()) for client in registry._clients.values())
+
+
+def shown(folder: Path) -> list[Path]:
+    """The pages in a web root."""
+    return [one for one in folder.rglob("*") if one.is_file()]
+
+
+async def test_several_names_by_http(world: AcmeWorld) -> None:
+    await world.certificate("several", "a.example.org", "b.example.org", "c.example.org")
+    leaf = (await chain_of(world, "several"))[0]
+    assert sorted(leaf.dns_names) == ["a.example.org", "b.example.org", "c.example.org"]
+
+
+async def test_an_address_by_http(world: AcmeWorld) -> None:
+    await world.certificate("address", ipAddresses=["127.0.0.1"])
+    assert (await chain_of(world, "address"))[0].ip_addresses == ("127.0.0.1",)
+
+
+async def test_by_tls_alpn(world: AcmeWorld) -> None:
+    await world.issuer("alpn", solvers=[{"tlsALPN01": {}}])
+    await world.certificate("alpn", "alpn.example.org", issuer="alpn")
+    assert (await chain_of(world, "alpn"))[0].dns_names == ("alpn.example.org",)
+
+
+async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    server = ThreadingHTTPServer(("127.0.0.2", world.pebble.http_port), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    world.pebble.names.set_addresses("root.example.org", ["127.0.0.2"])
+    try:
+        await world.issuer("root", solvers=[{"http01": {"webroot": {"path": str(tmp_path)}}}])
+        await world.certificate("root", "root.example.org", issuer="root")
+        assert (await chain_of(world, "root"))[0].dns_names == ("root.example.org",)
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+    assert shown(tmp_path) == []
+
+
+async def test_by_a_program(world: AcmeWorld, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    command = [sys.executable, str(program), world.pebble.names._management]
+    await world.issuer("program", solvers=[{"exec": {"command": command}}])
+    await world.certificate("program", "*.program.example.org", issuer="program")
+    assert (await chain_of(world, "program"))[0].dns_names == ("*.program.example.org",)
+
+
+async def test_the_chain_that_is_preferred(world: AcmeWorld) -> None:
+    root = x509.load_pem_x509_certificate(world.pebble.root(1))
+    wanted = root.subject.rfc4514_string().removeprefix("CN=")
+    await world.issuer("chain", preferredChain=wanted)
+    await world.certificate("chain", "chain.example.org", issuer="chain")
+    assert (await chain_of(world, "chain"))[-1].issuer_text == f"CN={wanted}"
+
+
+async def test_a_profile_of_the_server(world: AcmeWorld) -> None:
+    await world.issuer("profile", profile="shortlived")
+    await world.certificate("profile", "p.example.org", issuer="profile")
+    leaf = (await chain_of(world, "profile"))[0]
+    assert (leaf.not_after - leaf.not_before).days in (5, 6)
+
+
+async def test_a_failure_is_told_in_one_sentence_all_the_way_up(world: AcmeWorld) -> None:
+    name = "blocked-domain.example"
+    await world.certificate("blocked", f"a.{name}")
+    failed = await world.until(CERTIFICATES, "blocked", lambda c: bool(c.status.failed_issuance_attempts))
+    condition = conditions.find(failed.status.conditions, "Issuing")
+    assert condition is not None
+    (order,) = [o for o in (await world.client.list(ORDERS)).items if o.metadata.name.startswith("blocked")]
+    request = await world.client.get(CERTIFICATE_REQUESTS, "blocked-1", "default")
+    ready = conditions.find(request.status.conditions, "Ready")
+    assert ready is not None
+    assert "[rejectedIdentifier]" in order.status.reason
+    assert order.status.reason in ready.message
+    assert order.status.reason in condition.message
+
+
+async def test_a_proof_that_the_ca_does_not_see_stays_to_be_read(world: AcmeWorld) -> None:
+    # We find what the CA does not: its name server says something else than ours.
+    world.pebble.names.set_addresses("hidden.example.org", ["127.0.0.3"])
+    await world.issuer("hidden", solvers=[{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}])
+    await world.certificate("hidden", "hidden.example.org", issuer="hidden")
+    failed = await world.until(CERTIFICATES, "hidden", lambda c: bool(c.status.failed_issuance_attempts))
+    condition = conditions.find(failed.status.conditions, "Issuing")
+    assert condition is not None
+    (challenge,) = (await world.client.list(CHALLENGES)).items
+    assert challenge.status.state == "invalid"
+    assert challenge.status.reason.startswith("Error accepting authorization: ")
+    assert f"hidden.example.org: {challenge.status.reason}" in condition.message
+    assert not challenge.status.presented
+    before = calls(world)
+    await world.client.patch(ORDERS, *_of(challenge), {"metadata": {"labels": {"touched": "yes"}}})
+    await asyncio.sleep(0.2)
+    assert calls(world) == before
+    await world.client.delete(CERTIFICATES, "hidden", "default")
+
+
+def _of(challenge: Any) -> tuple[str, str]:
+    return challenge.metadata.owner_references[0].name, challenge.metadata.namespace
+
+
+async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) -> None:
+    await world.certificate("cold", "cold.example.org")
+    await chain_of(world, "cold")
+    writes, requests = len(world.object_writes), calls(world)
+    await world.certificate("warm", "warm.example.org")
+    await chain_of(world, "warm")
+    await world.until(CERTIFICATES, "warm", lambda c: c.status.next_private_key_secret_name is None)
+    await asyncio.sleep(0.1)
+    assert len(world.object_writes) - writes <= 14
+    # 9 for one name at most; this Pebble refuses a tenth of the nonces, which costs a request each.
+    assert calls(world) - requests <= 12
+    controllers = world.controllers
+    assert controllers is not None
+    await controllers.flush()
+    told = [e for e in (await world.client.list(EVENTS)).items if e.metadata.name.startswith("warm")]
+    assert len(told) <= 4
+
+
+async def test_a_restart_asks_nothing_and_makes_nothing(world: AcmeWorld) -> None:
+    await world.certificate("before", "before.example.org")
+    await chain_of(world, "before")
+    orders = len((await world.client.list(ORDERS)).items)
+    await world.start_controllers()
+    await asyncio.sleep(0.2)
+    assert calls(world) == 0
+    assert len((await world.client.list(ORDERS)).items) == orders
+
+
+async def test_two_issuers_with_one_key_share_a_client(world: AcmeWorld) -> None:
+    await world.issuer("one")
+    first = await world.until(CLUSTER_ISSUERS, "one", is_ready)
+    await world.issuer("two", privateKeySecretRef={"name": "one-account"})
+    second = await world.until(CLUSTER_ISSUERS, "two", is_ready)
+    assert first.status.acme is not None
+    assert second.status.acme is not None
+    assert first.status.acme.uri == second.status.acme.uri
+    assert world.controllers is not None
+    clients = world.controllers._acme._clients.registry()._clients.values()
+    assert [client.kid for client in clients].count(first.status.acme.uri) == 1
+
+
+def is_ready(issuer: Any) -> bool:
+    """Whether an issuer can order."""
+    return conditions.is_true(issuer.status.conditions, "Ready")
+
+
+async def test_wildcard_and_apex_together_by_dns(zone: AcmeWorld) -> None:
+    await zone.certificate("wild", "*.w.example.org", "w.example.org", issuer="none")
+    assert sorted((await chain_of(zone, "wild"))[0].dns_names) == ["*.w.example.org", "w.example.org"]
+
+
+async def test_many_certificates_of_one_zone_by_dns(zone: AcmeWorld) -> None:
+    await asyncio.gather(
+        *(
+            zone.certificate(f"many{n}", "*.m.example.org", f"m{n}.example.org", issuer="none")
+            for n in range(5)
+        )
+    )
+    for number in range(5):
+        await chain_of(zone, f"many{number}")
+
+
+async def test_an_alias_is_followed_by_dns(zone: AcmeWorld) -> None:
+    await zone.certificate("alias", "alias.example.org", issuer="follow")
+    assert (await chain_of(zone, "alias"))[0].dns_names == ("alias.example.org",)
+
+
+async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld, tmp_path: Path) -> None:
+    # A provider that says yes and does nothing.
+    liar = {"exec": {"command": ["/bin/true"], "type": "DNS-01"}}
+    await zone.issuer("liar", solvers=[liar])
+    await zone.certificate("lied", "lied.example.org", issuer="liar")
+    request = await zone.until(
+        CERTIFICATE_REQUESTS, "lied-1", lambda r: "propagation" in str(r.status.conditions)
+    )
+    told = conditions.find(request.status.conditions, "Ready")
+    assert told is not None
+    assert (
+        "lied.example.org: Waiting for DNS-01 challenge propagation: the name server ns1.example.org has no "
+        "TXT record at _acme-challenge.lied.example.org yet"
+    ) in told.message
+    await zone.client.delete(CERTIFICATES, "lied", "default")
+
+
+async def test_a_provider_that_refuses_is_told(zone: AcmeWorld) -> None:
+    refuses = {"exec": {"command": ["/bin/sh", "-c", "echo no such zone >&2; exit 3"], "type": "DNS-01"}}
+    await zone.issuer("refuses", solvers=[refuses])
+    await zone.certificate("refused", "refused.example.org", issuer="refuses")
+    request = await zone.until(
+        CERTIFICATE_REQUESTS, "refused-1", lambda r: "no such zone" in str(r.status.conditions)
+    )
+    told = conditions.find(request.status.conditions, "Ready")
+    assert told is not None
+    assert "refused.example.org: Error presenting challenge: " in told.message
+    await zone.client.delete(CERTIFICATES, "refused", "default")
+
+
+async def test_what_an_order_is_may_not_be_changed(world: AcmeWorld) -> None:
+    await world.certificate("fixed", "fixed.example.org")
+    await chain_of(world, "fixed")
+    (order,) = [o for o in (await world.client.list(ORDERS)).items if o.metadata.name.startswith("fixed")]
+    with pytest.raises(Invalid, match="order spec is immutable after creation"):
+        await world.client.patch(
+            ORDERS, order.metadata.name, "default", {"spec": {"dnsNames": ["other.example.org"]}}
+        )
