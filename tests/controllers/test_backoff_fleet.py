@@ -1,0 +1,171 @@
+"""Many certificates that fail: nobody attempts early whatever happens to the process, no certificate ends for
+want of attempts, and the cause decides about the wait."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from certwright.kit.backoff import doubled
+from certwright.kit.exchange import Request, Response
+from certwright.resources import errors
+from certwright.resources.causes import Cause, Why
+from certwright.resources.meta import ObjectKey
+from certwright.resources.table import CERTIFICATES
+from controllers.scene import Scene, make_certificate
+from controllers.somebody import ISSUER, move_in
+from support.world import CONTROLLER, START, World
+
+HOUR = timedelta(hours=1)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+async def add(world: World, number: int, *, duration: str = "2160h", one_issuer: bool = True) -> list[str]:
+    """Certificates of one external issuer, or each of one of its own."""
+    names = [f"c{index:05}" for index in range(number)]
+    for name in names:
+        issuer = ISSUER if one_issuer else msgspec.structs.replace(ISSUER, name=name)
+        await world.create(CERTIFICATES, make_certificate(name, "", issuer_ref=issuer, duration=duration))
+    return names
+
+
+async def status_of(world: World, name: str) -> tuple[str, str]:
+    """Reason and message of Issuing."""
+    certificate = await world.certificate(name)
+    found = next(one for one in certificate.status.conditions if one.type == "Issuing")
+    return found.reason, found.message
+
+
+@pytest.mark.parametrize(("life", "outage"), [(160, 40), (160, 50), (24, 7.5), (1, 0.25)])
+async def test_no_certificate_ends_while_its_ca_is_out(world: World, life: float, outage: float) -> None:
+    """A CA that is out for 40 hours, from the moment at which certificates of 160 hours are due for renewal:
+    by the design's waits the attempts are 1, 3, 7, 15, 31 and 63 hours later, ten hours after the end."""
+    end = START
+    somebody = await move_in(
+        world, lambda now: Why(Cause.UNAVAILABLE) if now > START and now < end else None, life=life * HOUR
+    )
+    names = await add(world, 20, duration=f"{max(life, 1)}h")
+    await world.settle()
+    ends = {name: (await world.certificate(name)).status.not_after for name in names}
+    renewals = [(await world.certificate(name)).status.renewal_time for name in names]
+    begin = min(one for one in renewals if one is not None)
+    end = begin + outage * HOUR
+    await world.advance_to(min(one for one in ends.values() if one is not None) - timedelta(seconds=1))
+    for name in names:
+        certificate = await world.certificate(name)
+        assert certificate.status.revision == 2, f"{name} has not been renewed in time"
+        assert certificate.status.failed_issuance_attempts is None
+    attempts = Counter(key for moment, key in somebody.asked if begin <= moment < end)
+    assert max(attempts.values()) < 20
+
+
+async def test_an_issuer_that_asks_for_time_gets_it(world: World) -> None:
+    until = START + 5 * HOUR
+    why = Why(Cause.RATE_LIMITED, "", until)
+    somebody = await move_in(world, lambda now: why if now < until else None)
+    await add(world, 1)
+    await world.settle()
+    assert await status_of(world, "c00000") == (
+        "RateLimited",
+        "The certificate request has failed to complete and will be retried: the issuer said no; not before "
+        "2026-01-01T05:00:00Z. Next attempt at 2026-01-01T05:00:00Z; the issuer grants no more at present; "
+        "asking sooner would be refused too; `certwright renew c00000 -n default` tries at once",
+    )
+    await world.start_controllers()
+    await world.advance(10 * HOUR)
+    assert [moment for moment, _ in somebody.asked] == [START, until]
+    assert await world.is_ready("c00000")
+
+
+async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_that_is_named(
+    world: World,
+) -> None:
+    why: Why | None = Why(Cause.INVALID_REQUEST, "change spec.dnsNames: this CA refuses one of them")
+    somebody = await move_in(world, lambda _: why)
+    await add(world, 1)
+    await world.advance(31 * HOUR)
+    assert len(somebody.asked) == 1
+    reason, message = await status_of(world, "c00000")
+    assert reason == "InvalidRequest"
+    assert (
+        "Next attempt at 2026-01-02T08:00:00Z; change spec.dnsNames: this CA refuses one of them" in message
+    )
+    await world.advance(HOUR)
+    assert len(somebody.asked) == 2
+    why = None
+    await Scene(world).change_spec("c00000", dnsNames=["good.example.com"])
+    assert len(somebody.asked) == 3
+    assert await world.is_ready("c00000")
+
+
+FAILING = 10_000
+
+
+async def test_ten_thousand_failing_certificates_attempt_nothing_early(world: World) -> None:
+    """They failed under a version without counters, under cert-manager, or under ours. The process is killed
+    again and again: in the middle of its work, between two attempts, and while some fall due. (Each has an
+    issuer of its own: one that fails for all would be spared, and there would be next to no attempts.)"""
+    dice = random.Random(7)
+    await world.stop_controllers()
+    somebody = await move_in(world, lambda _: Why())
+    due = await let_them_have_failed(world, await add(world, FAILING, one_issuer=False), dice)
+    await start_and_kill_at_random_moments(world, dice)
+    first: dict[ObjectKey, datetime] = {}
+    for moment, key in somebody.asked:
+        first.setdefault(key, moment)
+    early = [key for key, moment in first.items() if moment < due[key]]
+    assert early == []
+    # And nobody is forgotten.
+    assert set(first) == {key for key, moment in due.items() if moment <= world.clock.now()}
+    assert 10 < len(first) < FAILING / 20
+
+
+async def let_them_have_failed(
+    world: World, names: list[str], dice: random.Random
+) -> dict[ObjectKey, datetime]:
+    """Nearly none is due while the test lasts. Returns when each is."""
+    due = {}
+    for name in names:
+        attempts = dice.choice((None, 1, 2, 4, 7))
+        wait = doubled(HOUR, attempts or 1, cap=32 * HOUR)
+        last = (START - wait * (dice.random() * 0.99)).replace(microsecond=0)
+        due[ObjectKey("default", f"{name}-1")] = last + wait
+        issuing = {"type": "Issuing", "status": "False", "reason": "Failed", "message": "it failed: no"}
+        status = {"lastFailureTime": last, "failedIssuanceAttempts": attempts, "conditions": [issuing]}
+        await world.client.patch(CERTIFICATES, name, "default", {"status": status}, subresource="status")
+    return due
+
+
+async def start_and_kill_at_random_moments(world: World, dice: random.Random) -> None:
+    handler = world.recording.handler
+    world.recording.handler = cut_off_after(dice.randrange(FAILING), handler)
+    await world.start_controllers()
+    world.recording.handler = handler
+    for _ in range(2):
+        await world.start_controllers()
+        await world.advance(timedelta(seconds=dice.randint(20, 40)))
+    await world.stop_controllers()
+    world.clock.set_now(world.clock.now() + timedelta(seconds=30))
+    await world.start_controllers()
+
+
+def cut_off_after(writes: int, handler: Handler) -> Handler:
+    """An API server that the controllers lose after so many writes; the answer to the last one too."""
+    left = writes
+
+    async def handle(request: Request) -> Response:
+        nonlocal left
+        if request.user != CONTROLLER or request.method == "GET" or "/events" in request.target:
+            return await handler(request)
+        left -= 1
+        response = await handler(request) if left >= 0 else None
+        if response is None or left == 0:
+            raise errors.Unreachable("cut off")
+        return response
+
+    return handle
