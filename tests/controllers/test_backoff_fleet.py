@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-import msgspec
 import pytest
 
 from certwright.kit.backoff import doubled
@@ -25,12 +24,10 @@ HOUR = timedelta(hours=1)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-async def add(world: World, number: int, *, duration: str = "2160h", one_issuer: bool = True) -> list[str]:
-    """Certificates of one external issuer, or each of one of its own."""
+async def add(world: World, number: int, *, duration: str = "2160h") -> list[str]:
     names = [f"c{index:05}" for index in range(number)]
     for name in names:
-        issuer = ISSUER if one_issuer else msgspec.structs.replace(ISSUER, name=name)
-        await world.create(CERTIFICATES, make_certificate(name, "", issuer_ref=issuer, duration=duration))
+        await world.create(CERTIFICATES, make_certificate(name, "", issuer_ref=ISSUER, duration=duration))
     return names
 
 
@@ -106,23 +103,33 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
 FAILING = 10_000
 
 
-async def test_ten_thousand_failing_certificates_attempt_nothing_early(world: World) -> None:
+@pytest.mark.parametrize(
+    ("failing", "attempts_per_hour"),
+    [(FAILING, 0), (FAILING // 5, 12)],
+    ids=["each by its own wait", "their issuer is spared too"],
+)
+async def test_ten_thousand_failing_certificates_attempt_nothing_early(
+    world: World, failing: int, attempts_per_hour: int
+) -> None:
     """They failed under a version without counters, under cert-manager, or under ours. The process is killed
-    again and again: in the middle of its work, between two attempts, and while some fall due. (Each has an
-    issuer of its own: one that fails for all would be spared, and there would be next to no attempts.)"""
+    again and again: in the middle of its work, between two attempts, and while some fall due."""
     dice = random.Random(7)
     await world.stop_controllers()
     somebody = await move_in(world, lambda _: Why())
-    due = await let_them_have_failed(world, await add(world, FAILING, one_issuer=False), dice)
-    await start_and_kill_at_random_moments(world, dice)
+    due = await let_them_have_failed(world, await add(world, failing), dice)
+    await start_and_kill_at_random_moments(world, dice, failing, attempts_per_hour)
     first: dict[ObjectKey, datetime] = {}
     for moment, key in somebody.asked:
         first.setdefault(key, moment)
     early = [key for key, moment in first.items() if moment < due[key]]
     assert early == []
-    # And nobody is forgotten.
-    assert set(first) == {key for key, moment in due.items() if moment <= world.clock.now()}
-    assert 10 < len(first) < FAILING / 20
+    fell_due = {key for key, moment in due.items() if moment <= world.clock.now()}
+    assert 10 < len(fell_due) < failing / 20
+    if attempts_per_hour:
+        assert len(somebody.asked) < attempts_per_hour
+    else:
+        # And nobody is forgotten.
+        assert set(first) == fell_due
 
 
 async def let_them_have_failed(
@@ -141,17 +148,19 @@ async def let_them_have_failed(
     return due
 
 
-async def start_and_kill_at_random_moments(world: World, dice: random.Random) -> None:
+async def start_and_kill_at_random_moments(
+    world: World, dice: random.Random, failing: int, attempts_per_hour: int
+) -> None:
     handler = world.recording.handler
-    world.recording.handler = cut_off_after(dice.randrange(FAILING), handler)
-    await world.start_controllers()
+    world.recording.handler = cut_off_after(dice.randrange(failing), handler)
+    await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
     world.recording.handler = handler
     for _ in range(2):
-        await world.start_controllers()
+        await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
         await world.advance(timedelta(seconds=dice.randint(20, 40)))
     await world.stop_controllers()
     world.clock.set_now(world.clock.now() + timedelta(seconds=30))
-    await world.start_controllers()
+    await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
 
 
 def cut_off_after(writes: int, handler: Handler) -> Handler:
