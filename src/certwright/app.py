@@ -33,6 +33,9 @@ from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import AcmeSettings as AcmeSettings
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.manager import Controllers
+from certwright.controllers.replica import USER_AGENT, Replica, beside_a_server
+from certwright.controllers.replica import ClusterSettings as ClusterSettings
+from certwright.engine.lease import Terms as Terms
 from certwright.kit import exposition
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Identity
@@ -107,9 +110,15 @@ class RunningControllers:
     """Controllers at work; `close` stops them."""
 
     def __init__(
-        self, controllers: Controllers, listeners: Listeners, workshop: Threads, transport: Transport
+        self,
+        controllers: Controllers | Replica,
+        listeners: Listeners,
+        workshop: Threads,
+        transport: Transport,
+        tasks: TaskSet,
     ) -> None:
         self._controllers = controllers
+        self._tasks = tasks
         self._listeners = listeners
         self._workshop = workshop
         self._transport = transport
@@ -134,6 +143,16 @@ class RunningControllers:
             raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
         return self._pages.port
 
+    @property
+    def holder(self) -> str:
+        """Which replica holds the lease, as last seen; empty where there is no election."""
+        return self._controllers.holder if isinstance(self._controllers, Replica) else ""
+
+    async def wait_leading(self) -> None:
+        """Return when these controllers are the ones at work; at once where there is no election."""
+        if isinstance(self._controllers, Replica):
+            await self._controllers.wait_leading()
+
     async def wait_synced(self) -> None:
         """Return when all caches hold what the API server has."""
         await self._controllers.wait_synced()
@@ -150,15 +169,21 @@ class RunningControllers:
         if self._pages is not None:
             await self._pages.close()
         await self._controllers.close()
+        await self._tasks.close()
         await self._listeners.close()
         self._workshop.close()
         await self._transport.close()
 
 
 async def start_controllers(
-    transport: Transport, options: ControllerOptions, *, clock: Clock | None = None
+    transport: Transport,
+    options: ControllerOptions,
+    *,
+    clock: Clock | None = None,
+    cluster: ClusterSettings | None = None,
 ) -> RunningControllers:
-    """Start the controllers against the API server behind `transport`.
+    """Start the controllers against the API server behind `transport`; without `cluster` they ask it as often
+    as they like and work at once.
 
     Raises `StartError` when the options make no sense, or a port that they name cannot be listened at.
     """
@@ -166,11 +191,12 @@ async def start_controllers(
         listeners = await open_listeners(options.acme)
     except CannotListen as error:
         raise StartError(str(error)) from error
-    workshop = Threads()
-    try:
-        controllers = Controllers(
-            Client(transport, user_agent="certwright-controllers"),
-            clock or SystemClock(),
+    workshop, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
+
+    def make(client: Client) -> Controllers:
+        return Controllers(
+            client,
+            clock,
             workshop,
             enabled=options.controllers,
             cluster_resource_namespace=options.cluster_resource_namespace,
@@ -181,12 +207,20 @@ async def start_controllers(
             certificate_owner_references=options.certificate_owner_references,
             acme=listeners.options,
         )
+
+    try:
+        controllers = (
+            make(Client(transport, user_agent=USER_AGENT))
+            if cluster is None
+            else beside_a_server(transport, cluster, clock=clock, make=make, tasks=tasks)
+        )
     except ValueError as error:
+        await tasks.close()
         await listeners.close()
         workshop.close()
         raise StartError(str(error)) from error
     controllers.start()
-    return RunningControllers(controllers, listeners, workshop, transport)
+    return RunningControllers(controllers, listeners, workshop, transport, tasks)
 
 
 class RunningServer:

@@ -266,6 +266,7 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     controllers = start("controllers", *kubeconfig, "--metrics-listen-address", "127.0.0.1:0")
     told, _, address = controllers.line().partition(" at ")
     assert told == "metrics are"
+    assert controllers.line().startswith("certwright's controllers are at work on ")
     taken = address.removeprefix("http://").removesuffix("/metrics")
     connection = http.client.HTTPConnection(taken, timeout=5)
     connection.request("GET", "/metrics")
@@ -280,4 +281,27 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     assert third.status == 2
     assert "write HOST:PORT" in third.err
     assert ended(controllers) < 2
+    assert ended(server) < 2
+
+
+def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: Start) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    assert server.line()
+    terms = {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "100ms"}
+    flags = ["--kubeconfig", "certwright-data/kubeconfig"]
+    flags += [f"--leader-election-{name}={value}" for name, value in terms.items()]
+    first = start("controllers", *flags)
+    assert first.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
+    second = start("controllers", *flags)
+    assert second.line().startswith(f"waiting for the lease: {socket.gethostname()}_")
+    assert ended(first) < 2
+    assert second.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
+    assert ended(second) < 2
+    third = start("controllers", *flags, "--leader-election-renew-deadline", "3s").rest()
+    assert (third.status, third.err) == (
+        1,
+        "error: the lease duration must be longer than the renew deadline\n",
+    )
+    fourth = start("controllers", *flags, "--kube-api-qps", "60").rest()
+    assert "--kube-api-burst not below it" in fourth.err
     assert ended(server) < 2

@@ -1,7 +1,8 @@
 """Finding the server and talking to it.
 
-Order: `--kubeconfig`, `$KUBECONFIG`, `./certwright-data/kubeconfig`. Whatever goes wrong with the connection
-is told together with the file that was taken and why, since a wrong file is the usual cause.
+Order: `--kubeconfig`, `$KUBECONFIG`, in a pod its ServiceAccount, `./certwright-data/kubeconfig`. Whatever
+goes wrong with the connection is told together with the file that was taken and why, since a wrong file is
+the usual cause.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ USER_AGENT = f"certwright/{__version__}"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kubeconfig that was taken (several files count as one), and how the user can recognise why."""
+    """The kubeconfig that was taken (several files count as one), and how the user can recognise why.
+
+    No file at all stands for the ServiceAccount of the pod.
+    """
 
     paths: tuple[Path, ...]
     why: str
 
     def __str__(self) -> str:
+        if not self.paths:
+            return f"of the pod's service account ({self.why})"
         return f"{os.pathsep.join(map(str, self.paths))} ({self.why})"
 
 
@@ -52,6 +58,8 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
         return Choice((option,), "from --kubeconfig")
     if named := kubeconfig.from_environment(environment.get("KUBECONFIG", "")):
         return Choice(tuple(named), "from $KUBECONFIG")
+    if kubeconfig.is_in_cluster(environment):
+        return Choice((), "neither --kubeconfig nor $KUBECONFIG is given")
     default = DEFAULT_DATA_DIR / "kubeconfig"
     if (folder / default).exists():
         return Choice((default,), "the default place")
@@ -86,6 +94,8 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
 
 def load(choice: Choice, context: str | None) -> ClusterAccess:
     """Read the chosen file. Raises `Failed`."""
+    if not choice.paths:
+        return _of_the_pod(context)
     if not any(path.exists() for path in choice.paths):
         raise Failed(
             f"the kubeconfig {choice} does not exist; `certwright serve` writes one, or name another"
@@ -94,6 +104,17 @@ def load(choice: Choice, context: str | None) -> ClusterAccess:
         return kubeconfig.load(choice.paths, context)
     except KubeconfigError as error:
         raise Failed(_unusable(choice, error)) from error
+
+
+def _of_the_pod(context: str | None) -> ClusterAccess:
+    if context is not None:
+        raise Failed(f"--context {context} names a part of a kubeconfig, and none is given; see --kubeconfig")
+    try:
+        found = kubeconfig.in_cluster(os.environ)
+    except KubeconfigError as error:
+        raise Failed(f"the pod's service account cannot be used: {error}") from error
+    assert found is not None
+    return found
 
 
 def connect(choice: Choice, access: ClusterAccess) -> Transport:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, daemon
+from certwright.cli import acme_flags, cluster_flags, daemon
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit import logs
+from certwright.kit.ids import random_suffix
 
 if TYPE_CHECKING:
     from certwright import app
+
+_SOON_S = 2.0
+"""How long one waits in silence for the lease."""
 
 
 def _address(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, int] | None:
@@ -38,9 +44,35 @@ async def _serve_metrics(running: app.RunningControllers, address: tuple[str, in
     click.echo(f"metrics are at http://{address[0]}:{port}/metrics")
 
 
+def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
+    from certwright import app  # see `command`
+
+    given = asdict(flags)
+    terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
+    return app.ClusterSettings(
+        # Two processes on one machine are two, and so is one before and after it was started again.
+        identity=f"{socket.gethostname()}_{random_suffix(10)}",
+        terms=app.Terms(duration=terms.pop("lease_duration"), **terms),
+        **given,
+    )
+
+
+async def _tell(running: app.RunningControllers, where: str) -> None:
+    """Say when they are at work, and that they wait, if they have to."""
+    try:
+        async with asyncio.timeout(_SOON_S):
+            await running.wait_leading()
+    except TimeoutError:
+        others = f"{running.holder} is" if running.holder else "another replica may be"
+        click.echo(f"waiting for the lease: {others} at work on {where}")
+        await running.wait_leading()
+    click.echo(f"certwright's controllers are at work on {where}")
+
+
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
 @daemon.controller_options
 @acme_flags.acme_options
+@cluster_flags.cluster_options
 @click.option(
     "--namespace",
     metavar="NS",
@@ -61,6 +93,7 @@ def command(
     server: ServerOptions,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
+    cluster: cluster_flags.ClusterFlags,
     namespace: str | None,
     metrics_address: tuple[str, int] | None,
     log_level: str,
@@ -69,7 +102,8 @@ def command(
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
 
     That may be `certwright serve --controllers ''`, or a Kubernetes cluster with the definitions of
-    `certwright crds`. The flags are named as cert-manager's.
+    `certwright crds`; in a pod it is the pod's own cluster. Of several that run, one works and the others
+    wait. The flags are named as cert-manager's.
 
     \b
     Examples:
@@ -82,7 +116,7 @@ def command(
     from certwright.cli import access
 
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
-    cluster = access.load(choice, server.context)
+    found = access.load(choice, server.context)
     options = app.ControllerOptions(
         namespace=namespace, acme=app.AcmeSettings(**asdict(acme)), **asdict(flags)
     )
@@ -90,14 +124,18 @@ def command(
     async def work() -> None:
         stop = daemon.Stop()
         try:
-            running = await app.start_controllers(access.connect(choice, cluster), options)
+            transport = access.connect(choice, found)
+            running = await app.start_controllers(transport, options, cluster=_settings(cluster))
         except app.StartError as error:
             raise Failed(str(error)) from error
         try:
             if metrics_address is not None:
                 await _serve_metrics(running, metrics_address)
-            click.echo(f"certwright's controllers are at work on {cluster.server} (kubeconfig {choice})")
-            await stop.wait_or(running.wait_failed())
+            telling = asyncio.ensure_future(_tell(running, f"{found.server} (kubeconfig {choice})"))
+            try:
+                await stop.wait_or(running.wait_failed())
+            finally:
+                telling.cancel()
         finally:
             await daemon.close(running.close)
 

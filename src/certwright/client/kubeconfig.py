@@ -83,11 +83,17 @@ def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAcce
     return _access(cluster, user, place, chosen)
 
 
+def is_in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -> bool:
+    """Whether Kubernetes started this program in a pod, with a ServiceAccount."""
+    named = environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT")
+    return bool(named) and (directory / "token").exists()
+
+
 def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess | None:
     """The access that Kubernetes gives to the program in a pod; None outside. Raises `KubeconfigError`."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port or not (directory / "token").exists():
+    if not is_in_cluster(environ, directory):
         return None
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
     place = Place(directory, "service account")
     return ClusterAccess(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",

@@ -109,5 +109,5 @@ async def lift_where_fair(transport: Transport, throttle: Throttle, clock: Clock
         await whole_body(answer)
         if _FAIRNESS in answer.headers:
             throttle.lift()
-            _log.info("the API server shares its time fairly: requests are not limited here")
+            _log.debug("the API server shares its time fairly: requests are not limited here")
         return

@@ -112,7 +112,7 @@ class Candidate:
             patience_s = self._terms.renew_deadline.total_seconds()
             problem = await self._try(patience_s)
             if self.held:
-                _log.info("%s holds the lease %s/%s", self.identity, self._namespace, self.name)
+                _log.debug("%s holds the lease %s/%s", self.identity, self._namespace, self.name)
                 return
             if problem and problem != told:
                 _log.warning("the lease %s/%s: %s; trying again", self._namespace, self.name, problem)

@@ -1,0 +1,113 @@
+"""The flags of controllers that work beside an API server: how often they ask, and which replica works."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from certwright.cli import daemon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFlags:
+    """What the user wants: the members of `app.ClusterSettings`."""
+
+    kube_api_qps: float
+    kube_api_burst: int
+    leader_elect: bool
+    leader_election_namespace: str
+    lease_duration: timedelta
+    renew_deadline: timedelta
+    retry_period: timedelta
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags; the function gets them as `cluster: ClusterFlags`."""
+
+    @functools.wraps(command)
+    def gather(*args: Any, **given: Any) -> Any:
+        cluster = ClusterFlags(**{field.name: given.pop(field.name) for field in fields(ClusterFlags)})
+        if cluster.kube_api_qps >= 0 and not 0 < cluster.kube_api_qps <= cluster.kube_api_burst:
+            raise click.UsageError(
+                "--kube-api-qps must be above 0 and --kube-api-burst not below it; a negative "
+                "--kube-api-qps means no limit"
+            )
+        return command(*args, cluster=cluster, **given)
+
+    wrapped: Callable[..., Any] = gather
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _duration(flag: str, name: str, default: str, text: str) -> Callable[[Callable[..., Any]], Any]:
+    return click.option(
+        flag,
+        name,
+        metavar="DURATION",
+        default=default,
+        show_default=True,
+        callback=daemon.parse_duration_option,
+        help=text,
+    )
+
+
+_OPTIONS = (
+    click.option(
+        "--kube-api-qps",
+        metavar="NUMBER",
+        type=float,
+        default=20.0,
+        show_default=True,
+        help="Requests a second that the API server is asked on average; without meaning where the server "
+        "shares its time by itself (priority and fairness).",
+    ),
+    click.option(
+        "--kube-api-burst",
+        metavar="NUMBER",
+        type=int,
+        default=50,
+        show_default=True,
+        help="Requests that may be made at once.",
+    ),
+    click.option(
+        "--leader-elect",
+        metavar="BOOL",
+        type=bool,
+        default=True,
+        # As Go's flags: without a value it means true.
+        is_flag=False,
+        flag_value=True,
+        help="Whether of several replicas one works, and the others wait for its lease.  [default: true]",
+    ),
+    click.option(
+        "--leader-election-namespace",
+        metavar="NS",
+        default="kube-system",
+        show_default=True,
+        help="Where the Lease is, by which the replica that works is found.",
+    ),
+    _duration(
+        "--leader-election-lease-duration",
+        "lease_duration",
+        "60s",
+        "How long the others wait after the last renewal of the Lease.",
+    ),
+    _duration(
+        "--leader-election-renew-deadline",
+        "renew_deadline",
+        "40s",
+        "After how long without a renewal the replica at work stops.",
+    ),
+    _duration(
+        "--leader-election-retry-period",
+        "retry_period",
+        "15s",
+        "How often the Lease is renewed, and looked at by the others.",
+    ),
+)

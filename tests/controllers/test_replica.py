@@ -1,0 +1,175 @@
+"""Several replicas of the controllers, one API server, a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from certwright.client.local import LocalTransport
+from certwright.controllers.manager import Controllers
+from certwright.controllers.replica import ClusterSettings, Replica, beside_a_server
+from certwright.kit.exchange import Request, Response
+from certwright.kit.tasks import TaskSet
+from certwright.kit.workshop import Inline
+from certwright.resources.errors import Unreachable
+from controllers.scene import Scene
+from support.world import CONTROLLER, World, make_world
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+class Member:
+    """A replica with a connection of its own, that can be cut on the way there or on the way back."""
+
+    def __init__(self, world: World, name: str, **settings: object) -> None:
+        self.cut = ""
+        self.changes: list[str] = []
+        self._world = world
+        self._tasks = TaskSet()
+        given = {"identity": name, "kube_api_qps": -1.0} | settings
+        made = beside_a_server(
+            LocalTransport(self._handle, CONTROLLER),
+            ClusterSettings(**given),  # type: ignore[arg-type] # a test names them as it needs
+            clock=world.clock,
+            make=lambda client: Controllers(client, world.clock, Inline()),
+            tasks=self._tasks,
+        )
+        assert isinstance(made, Replica)
+        self.replica = made
+        made.start()
+
+    async def _handle(self, request: Request) -> Response:
+        if self.cut:
+            raise Unreachable("cut off")
+        if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
+            self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
+        return await self._world.recording.handle(request)
+
+    async def die(self) -> None:
+        """As by SIGKILL: nothing is written any more, not even to release the lease."""
+        self.cut = "dead"
+        await self.close()
+
+    async def close(self) -> None:
+        await self.replica.close()
+        await self._tasks.close()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with make_world(controllers=False) as made:
+        yield made
+
+
+@pytest.fixture
+async def scene(world: World) -> Scene:
+    return Scene(world)
+
+
+async def test_one_of_two_works_and_the_other_keeps_still(world: World) -> None:
+    one, two = Member(world, "one"), Member(world, "two")
+    scene = Scene(world)
+    await scene.add_ca()
+    await scene.issue()
+    assert await world.is_ready("web")
+    assert (one.replica.leads, two.replica.leads) == (True, False)
+    assert len([c for c in one.changes if "/certificates/web" in c]) > 0
+    assert two.changes == []
+    assert b'leader_election_master_status{name="cert-manager-controller"} 1' in one.replica.metrics.take()()
+    assert b'leader_election_master_status{name="cert-manager-controller"} 0' in two.replica.metrics.take()()
+    assert b"certmanager_certificate_ready_status" in one.replica.metrics.take()()
+    await one.close()
+    await two.close()
+
+
+async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_nothing_is_done_twice(
+    world: World,
+) -> None:
+    scene = Scene(world)
+    one, two = Member(world, "one"), Member(world, "two")
+    await scene.add_ca()
+    await scene.issue()
+    for number in range(3):
+        # Cut off after so many changes of the next issuance.
+        await scene.change_spec("web", dnsNames=[f"{number}.example.com"])
+        await world.settle()
+    before = len(await scene.requests())
+    await one.die()
+    await scene.change_spec("web", dnsNames=["last.example.com"])
+    await world.advance(seconds(59))
+    assert two.changes == []
+    await world.advance(seconds(19))
+    assert two.replica.leads
+    assert await world.is_ready("web")
+    names = [request.metadata.name for request in await scene.requests()]
+    assert len(names) == before
+    signed = [w.path for w in world.recording.object_writes() if w.path.endswith("/status")]
+    requests = [path for path in signed if "/certificaterequests/" in path]
+    assert len(requests) == len(set(requests))
+    await two.close()
+
+
+async def test_a_replica_that_leaves_is_followed_at_the_next_look(world: World) -> None:
+    one, two = Member(world, "one"), Member(world, "two")
+    await world.settle()
+    await one.close()
+    await world.advance(seconds(18))
+    assert two.replica.leads
+    await two.close()
+
+
+async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line_is_back(
+    world: World,
+) -> None:
+    scene = Scene(world)
+    one, two = Member(world, "one"), Member(world, "two")
+    await scene.add_ca()
+    await scene.issue()
+    one.cut = "cable"
+    await world.advance(seconds(41))
+    assert (one.replica.leads, two.replica.leads) == (False, False)
+    await scene.change_spec("web", dnsNames=["new.example.com"])
+    await world.advance(seconds(60))
+    assert two.replica.leads
+    one.changes.clear()
+    one.cut = ""
+    await world.advance(seconds(120))
+    assert one.changes == []
+    assert one.replica.holder == "two"
+    assert await world.is_ready("web")
+    # And back again.
+    await two.close()
+    await world.advance(seconds(18))
+    await scene.change_spec("web", dnsNames=["newer.example.com"])
+    await world.settle()
+    assert one.replica.leads
+    assert await world.is_ready("web")
+    await one.close()
+
+
+async def test_without_an_election_controllers_work_at_once(world: World) -> None:
+    tasks = TaskSet()
+    made = beside_a_server(
+        LocalTransport(world.server.handle, CONTROLLER),
+        ClusterSettings(identity="one", leader_elect=False),
+        clock=world.clock,
+        make=lambda client: Controllers(client, world.clock, Inline()),
+        tasks=tasks,
+    )
+    assert isinstance(made, Controllers)
+    await tasks.close()
+
+
+async def test_options_that_make_no_sense_are_told_before_the_lease_is_there(world: World) -> None:
+    with pytest.raises(ValueError, match="no-such"):
+        beside_a_server(
+            LocalTransport(world.server.handle, CONTROLLER),
+            ClusterSettings(identity="one", kube_api_qps=-1),
+            clock=world.clock,
+            make=lambda client: Controllers(client, world.clock, Inline(), enabled="no-such"),
+            tasks=TaskSet(),
+        )
