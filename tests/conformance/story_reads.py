@@ -301,3 +301,56 @@ async def all_namespaces_are_listed(c: Caller) -> None:
     await c.get(everywhere + f"&fieldSelector=metadata.namespace={c.other}")
     await c.get(everywhere, accept=TABLE)
     await c.delete(everywhere)
+
+
+@story
+async def requests_that_are_seldom_made(c: Caller) -> None:
+    path = in_namespace(c.namespace)
+    await c.post(path, widget("a", meta={"labels": {"x": "1"}}))
+    for query in ("fieldSelector=%ff", "fieldSelector=metadata.name%3D%ff"):
+        await c.get(f"{path}?{query}")
+        await c.get(f"{path}?{query}&watch=true&timeoutSeconds=1")
+    for rest in (
+        "namespaces//widgets?labelSelector=nobody",
+        "namespaces//widgets/a",
+        "namespaces//widgets/a/status",
+        "/namespaces/default/widgets",
+        f"namespaces/{c.namespace}//widgets",
+        f"namespaces/{c.namespace}/widgets//a",
+        f"namespaces/{c.namespace}/widgets/a//status",
+        f"namespaces/{c.namespace}/widgets/",
+        f"namespaces/{c.namespace}/widgets/a/",
+    ):
+        await c.get(f"/apis/test.dev/v1/{rest}")
+    await c.post("/apis/test.dev/v1/namespaces//widgets", widget("w"))
+    await c.delete("/apis/test.dev/v1/namespaces//widgets?labelSelector=nobody")
+    await c.delete("/apis/test.dev/v1/namespaces//widgets/a")
+    for method in ("POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"):
+        for rest in (
+            f"watch/namespaces/{c.namespace}/widgets",
+            f"watch/namespaces/{c.namespace}/widgets/a",
+            "watch/widgets",
+        ):
+            await c.call(
+                method,
+                f"/apis/test.dev/v1/{rest}?timeoutSeconds=1&labelSelector=x",
+                widget("w") if method in ("POST", "PUT") else None,
+            )
+    for accept in (
+        "text/html",
+        "application/vnd.kubernetes.protobuf",
+        "application/json;as=Table;v=v9;g=meta.k8s.io",
+    ):
+        for query in (
+            "limit=x",
+            "timeoutSeconds=x",
+            "labelSelector=%21%21",
+            "fieldSelector=spec.nothing=1",
+            "resourceVersion=x",
+            "sendInitialEvents=true",
+            "timeoutSeconds=1",
+        ):
+            await c.get(f"{path}?watch=true&{query}", accept=accept)
+            await c.get(f"{path}?{query}", accept=accept)
+    for verb in ("POST", "PUT", "DELETE", "PATCH"):
+        await c.call(verb, f"{path}/a?fieldValidation=x&dryRun=x&propagationPolicy=x", accept="text/html")

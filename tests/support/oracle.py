@@ -36,8 +36,8 @@ current-context: x
 class Oracle:
     """A reference server that is running: its address, and how to be its administrator.
 
-    `client_tls` shows a certificate of `ca_path`'s authority for CN=admin, O=system:masters. `etcd`: the address
-    of its etcd, which anybody may ask.
+    `client_tls` shows a certificate of `ca_path`'s authority for CN=admin, O=system:masters. `etcd`: the
+    address of its etcd, which anybody may ask.
     """
 
     url: str

@@ -10,7 +10,7 @@ from certwright.apiserver.backend import Call, not_supported
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.representations.negotiation import Shape
 from certwright.apiserver.routes import Route
-from certwright.apiserver.verbs import forms, reads
+from certwright.apiserver.verbs import forms, paging, reads, selectors, updates
 from certwright.kit.exchange import Response
 from certwright.resources.errors import (
     ApiError,
@@ -48,6 +48,20 @@ def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiE
     if verb in ("update", "patch") and not route.name and not route.subresource:
         return BadRequest("name must be provided")
     return not_supported(definition, verb)
+
+
+def check_first(call: Call) -> None:
+    """What is said before a form that nobody can give is refused.
+
+    Raises `BadRequest` and `Invalid` for a list or watch that is asked for as none may be, and
+    `UnsupportedMediaType` for a patch of no known kind.
+    """
+    if call.verb in ("list", "watch"):
+        paging.check_query(call.query, watch=call.verb == "watch")
+        selectors.parse_labels(call.query.get("labelSelector", ""))
+        selectors.parse_fields(call.query.get("fieldSelector", ""))
+    elif call.verb == "patch":
+        updates.check_media(call)
 
 
 async def unfit(call: Call, response: Response) -> Response | None:

@@ -67,8 +67,6 @@ def parse_path(path: str) -> Route | None:
     # `namespaces/x` and `namespaces/x/status` are the Namespace itself, `namespaces/x/secrets` is inside it.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-        if not namespace:
-            return None
     # What lies deeper than a subresource is one that nobody has.
     plural, name, subresource = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
     if not plural:
@@ -82,7 +80,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 def verb_of(method: str, route: Route, query: Mapping[str, str]) -> str:
     """The verb that rules and errors speak of; empty for a method that no resource has."""
     if route.watched:
-        return "watch" if method == "GET" and not route.subresource else ""
+        return "" if route.subresource else "watch"
     if method in ("GET", "HEAD"):
         if route.name:
             return "get"

@@ -34,7 +34,7 @@ from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Source, Track
 from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.representations import discovery
-from certwright.apiserver.representations.negotiation import JSON, Shape, negotiate
+from certwright.apiserver.representations.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.apiserver.representations.openapi import OpenApi
 from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
 from certwright.apiserver.users import rbac, rbac_defaults
@@ -56,6 +56,7 @@ from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     ApiError,
     InternalError,
+    NotAcceptable,
     Unavailable,
     from_response,
 )
@@ -280,10 +281,17 @@ class ApiServer:
             return refusals.nowhere()
         if definition.conversion is not None:
             run = self._conversions.around(run)
-        form = negotiate(request.headers.get("accept", ""), custom=definition.custom, stream=verb == "watch")
-        call = track.call = Call(request, user, verb, definition, route, query, form)
+        if route.watched and request.method != "GET" and not definition.custom:
+            raise refusals.no_method()
+        call = track.call = Call(request, user, verb, definition, route, query, WHOLE)
         if definition.warning:
             call.warnings.append(definition.warning)
+        accept = request.headers.get("accept", "")
+        try:
+            form = call.form = negotiate(accept, custom=definition.custom, stream=verb == "watch")
+        except NotAcceptable:
+            refusals.check_first(call)
+            raise
         try:
             response = await run(self._backend, call)
         except ApiError as error:

@@ -1,6 +1,6 @@
 """What the server's own controllers ask for, as the requests that Kubernetes' controllers send.
 
-So admission webhooks are asked about a deletion whoever it comes from, and see a user that they know.
+So admission webhooks are asked about a deletion or a change whoever it comes from, and see a user that they know.
 
 Source: Kubernetes documentation, "Dynamic Admission Control"; kube-controller-manager's use of one
 ServiceAccount for each controller.
@@ -16,12 +16,14 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.representations.negotiation import WHOLE
 from certwright.apiserver.routes import Route
 from certwright.apiserver.users.auth import AUTHENTICATED
+from certwright.apiserver.verbs.patch import MERGE
 from certwright.kit.exchange import Identity, Request
-from certwright.store.contract import Row
+from certwright.store.contract import Key, Row
 
 GARBAGE_COLLECTOR, NAMESPACES = "generic-garbage-collector", "namespace-controller"
 """The controllers, by their ServiceAccounts."""
 _HOME = "kube-system"
+_AGENT = "kube-controller-manager"
 
 
 @cache
@@ -37,9 +39,22 @@ def deletion(controller: str, definition: ResourceDefinition, row: Row, policy: 
     options: objects.Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
     if policy:
         options["propagationPolicy"] = policy
+    request = Request("DELETE", _target(definition, key), body=objects.encode_json(options), user=user)
+    return Call(request, user, "delete", definition, _route(definition, key), {}, WHOLE)
+
+
+def patch(controller: str, definition: ResourceDefinition, key: Key) -> Call:
+    """A PATCH of an object, whatever it changes."""
+    user, headers = identity(controller), {"user-agent": _AGENT, "content-type": MERGE}
+    request = Request("PATCH", _target(definition, key), headers, b"{}", user=user)
+    return Call(request, user, "patch", definition, _route(definition, key), {}, WHOLE)
+
+
+def _target(definition: ResourceDefinition, key: Key) -> str:
     base = f"/apis/{definition.api_version}" if definition.group else f"/api/{definition.version}"
     inside = f"/namespaces/{key.namespace}" if key.namespace else ""
-    target = f"{base}{inside}/{definition.plural}/{key.name}"
-    request = Request("DELETE", target, body=objects.encode_json(options), user=user)
-    route = Route(definition.group, definition.version, key.namespace, definition.plural, key.name, "")
-    return Call(request, user, "delete", definition, route, {}, WHOLE)
+    return f"{base}{inside}/{definition.plural}/{key.name}"
+
+
+def _route(definition: ResourceDefinition, key: Key) -> Route:
+    return Route(definition.group, definition.version, key.namespace, definition.plural, key.name, "")

@@ -221,6 +221,8 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule(_READ, "orders challenges", _ACME),
         _rule("create delete", "challenges", _ACME),
         _rule("update", "orders/finalizers", _ACME),
+        # Ours: what has been used of the limits of ACME servers.
+        _rule("get create patch", "configmaps"),
         issuers,
         secrets,
         events,

@@ -137,14 +137,22 @@ def number(query: Mapping[str, str], name: str) -> int:
     raise BadRequest(f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {detail}")
 
 
+def check_query(query: Mapping[str, str], *, watch: bool) -> None:
+    """Whether the parameters of a list or watch have their types and go together. Raises `Invalid` and
+    `BadRequest`."""
+    number(query, "limit")
+    number(query, "timeoutSeconds")
+    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
+    refuse(wrong_with_watch(query) if watch else _wrong_with_list(query, match, version))
+
+
 def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) -> ListOptions:
     """Read the parameters of a list. Raises `Invalid` and `BadRequest`."""
     if not query:
         return ListOptions()
+    check_query(query, watch=False)
     limit, version = max(0, number(query, "limit")), query.get("resourceVersion", "")
-    number(query, "timeoutSeconds")
     match = query.get("resourceVersionMatch", "")
-    refuse(_wrong_with_list(query, match, version))
     if token := query.get("continue", ""):
         revision, after = decode_token(token, namespaced=namespaced, namespace=namespace)
         if version not in ("", "0"):

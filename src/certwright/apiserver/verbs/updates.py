@@ -113,14 +113,20 @@ async def patch(backend: Backend, call: Call) -> Response:
     return await modify(backend, call, patch_wish(backend, call))
 
 
+def check_media(call: Call) -> str:
+    """The kind of patch that is sent. Raises `UnsupportedMediaType`."""
+    strategic = (STRATEGIC,) if call.definition.strategic is not None else ()
+    accepted, media = (JSON_PATCH, MERGE, *strategic, APPLY), content_type(call.request.headers)
+    if media not in accepted:
+        raise unsupported(accepted)
+    return media
+
+
 def patch_wish(backend: Backend, call: Call) -> Wish:
     """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
-    media, definition = content_type(call.request.headers), call.definition
-    accepted = [JSON_PATCH, MERGE] + ([STRATEGIC] if definition.strategic is not None else [])
+    media, definition = check_media(call), call.definition
     if media == APPLY:
         return _apply_wish(backend, call)
-    if media not in accepted:
-        raise unsupported((*accepted, APPLY))
     options.check(call)
     if media == JSON_PATCH:
         return _json_patch_wish(call)

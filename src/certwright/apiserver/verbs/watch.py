@@ -49,9 +49,8 @@ class WatchOptions:
 
 def watch_options(query: Mapping[str, str]) -> WatchOptions:
     """Read the parameters of a watch. Raises `Invalid`, `BadRequest`, and `ApiError` for no revision."""
-    limit, timeout = paging.number(query, "limit"), paging.number(query, "timeoutSeconds")
-    del limit  # it must be a number, and means nothing to a watch
-    paging.refuse(paging.wrong_with_watch(query))
+    paging.check_query(query, watch=True)
+    timeout = paging.number(query, "timeoutSeconds")
     revision = paging.revision_of(query.get("resourceVersion", ""))
     # Without a word on it, objects come first unless a revision says where to begin.
     initial = is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else revision == 0
