@@ -71,6 +71,8 @@ def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def gather(*args: Any, **given: Any) -> Any:
         flags = ControllerFlags(**{field.name: given.pop(field.name) for field in fields(ControllerFlags)})
+        if min(flags.backoff_minimum, flags.backoff_maximum) < timedelta(0):
+            raise click.UsageError("the backoff after a failed request cannot be negative; 0 switches it off")
         if flags.backoff_minimum > flags.backoff_maximum:
             raise click.UsageError(
                 f"the minimum backoff ({format_duration(flags.backoff_minimum)}) is longer than "

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from certwright.client.informer import Informer
+from certwright.controllers.certificates.backoff import minimum_in
 from certwright.controllers.dependents import Dependents
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -31,6 +32,7 @@ from certwright.resources.meta import Condition, ObjectKey
 T = TypeVar("T", bound=Issuer | ClusterIssuer)
 
 FAILED_EVENT = "ErrInitIssuer"
+BAD_ANNOTATION_EVENT = "BadAnnotation"
 
 
 def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
@@ -113,19 +115,30 @@ class IssuerReconciler(Generic[T]):
         self._recorder = recorder
         self._workshop = workshop
         self._now = now
+        self._told: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Check the issuer and write the answer, where it is another one than before."""
         issuer = self._informer.cache.get(key)
         if issuer is None or issuer.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
+            self._told.pop(key, None)
             return Result()
+        self._say_what_is_not_obeyed(key, issuer)
         checked = await self._check(key, issuer)
         try:
             await self._write(issuer, checked)
         except NotFound:
             return Result()
         return Result(wake_at=self._now() + checked.retry_after if checked.retry_after else None)
+
+    def _say_what_is_not_obeyed(self, key: ObjectKey, issuer: T) -> None:
+        try:
+            minimum_in(issuer.metadata.annotations)
+        except ValueError as error:
+            if self._told.get(key) != str(error):
+                self._told[key] = str(error)
+                self._recorder.event(self._kind, issuer, "Warning", BAD_ANNOTATION_EVENT, str(error))
 
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
         namespace = self._secrets_in(issuer)

@@ -10,12 +10,14 @@ users.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from certwright.kit.backoff import doubled
-from certwright.resources import causes, conditions, reasons
+from certwright.kit.durations import parse_duration
+from certwright.resources import causes, conditions, names, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 
@@ -104,6 +106,24 @@ def _after(moment: datetime, wait: timedelta) -> datetime:
         return moment + wait
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
+
+
+def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
+    """The shortest wait that an issuer's annotation asks for; None where it has none.
+
+    Raises `ValueError` with a sentence for one that cannot be obeyed.
+    """
+    text = annotations.get(names.MINIMUM_BACKOFF)
+    if text is None:
+        return None
+    wrong = f'the annotation {names.MINIMUM_BACKOFF} is "{text}", which is not obeyed'
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{wrong}: {error}") from error
+    if not timedelta(seconds=1) <= found <= LONGEST_OBEYED:
+        raise ValueError(f"{wrong}: write a duration from 1s to 168h")
+    return found
 
 
 def standing_of(

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from certwright.controllers.certificates import backoff, rules
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kit.durations import parse_duration
-from certwright.resources import causes, conditions, names
+from certwright.resources import causes, conditions
 from certwright.resources.causes import FAILURE_CAUSE, Cause, Why
 from certwright.resources.issuer import ClusterIssuer, Issuer
 
@@ -57,15 +56,11 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
 
 def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:
     """The shortest wait after a failure that the issuer's annotation asks for; None where it says nothing
-    that could be obeyed."""
-    text = issuer.metadata.annotations.get(names.MINIMUM_BACKOFF) if issuer is not None else None
-    if text is None:
-        return None
+    that could be obeyed. (Of that the issuer itself is told.)"""
     try:
-        found = parse_duration(text)
+        return backoff.minimum_in(issuer.metadata.annotations) if issuer is not None else None
     except ValueError:
         return None
-    return found if timedelta(0) < found <= backoff.LONGEST_OBEYED else None
 
 
 def _has_changed(issuer: Issuer | ClusterIssuer | None, snapshot: Snapshot) -> bool:

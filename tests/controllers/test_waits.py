@@ -1,0 +1,115 @@
+"""What an issuer has to say about the wait, and what is told about it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from certwright.controllers.certificates import waits
+from certwright.controllers.certificates.backoff import Limits
+from certwright.resources import causes
+from certwright.resources.causes import Cause, Why
+from certwright.resources.certificate import CertificateStatus
+from certwright.resources.issuer import Issuer
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.request import CertificateRequestStatus
+from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.scene import SELF_SIGNED, Scene, make_issuer
+from controllers.test_metrics import scrape
+from controllers.test_rules import certificate, request, snapshot
+from controllers.things import mark
+from support.world import START, World
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("generation", "hours"), [(4, 32), (5, 2)])
+def test_an_issuer_that_has_been_changed_is_asked_at_the_designs_time(generation: int, hours: int) -> None:
+    """A request that it called impossible may be possible now."""
+    condition = causes.condition_of(Why(Cause.INVALID_REQUEST, "change it", None, 4))
+    assert condition is not None
+    refused = msgspec.structs.replace(request(1), status=CertificateRequestStatus(conditions=(condition,)))
+    status = CertificateStatus(last_failure_time=START, failed_issuance_attempts=2)
+    failed = msgspec.structs.replace(certificate(), status=status)
+    issuer = Issuer(metadata=ObjectMeta(name="ca", generation=generation), spec=SELF_SIGNED)
+    around = snapshot(certificate=failed, requests=(refused,), find_issuer=lambda: issuer)
+    assert waits.retry_at(around, Limits()) == START + hours * HOUR
+
+
+@pytest.fixture
+async def failing(scene: Scene) -> World:
+    """A Certificate of a CA of ours whose first request has failed."""
+    await scene.world.start_controllers(enabled="*,-certificaterequests-approver")
+    await scene.issue()
+    await mark(scene.world, "web-1", "Failed")
+    return scene.world
+
+
+async def annotate(world: World, text: str | None) -> None:
+    body = {"metadata": {"annotations": {"certwright.io/minimum-backoff": text}}}
+    await world.client.patch(ISSUERS, "ca", "default", body)
+    await world.settle()
+
+
+async def told(world: World) -> str:
+    held = (await world.certificate("web")).status.conditions
+    return next(one.message for one in held if one.type == "Issuing")
+
+
+async def test_an_issuers_annotation_sets_its_shortest_wait(failing: World) -> None:
+    assert "Next attempt at 2026-01-01T01:00:00Z" in await told(failing)
+    await annotate(failing, "3h")
+    assert "Next attempt at 2026-01-01T03:00:00Z" in await told(failing)
+    await failing.advance(3 * HOUR - timedelta(seconds=1))
+    assert (await failing.certificate("web")).status.failed_issuance_attempts == 1
+    assert not await is_issuing(failing)
+    await failing.advance(timedelta(seconds=1))
+    assert await is_issuing(failing)
+
+
+async def is_issuing(world: World) -> bool:
+    held = (await world.certificate("web")).status.conditions
+    return any(one.type == "Issuing" and one.status == "True" for one in held)
+
+
+@pytest.mark.parametrize("text", ["soon", "-1h", "0s", "1ms", "169h", ""])
+async def test_an_annotation_that_makes_no_sense_is_not_obeyed_and_the_issuer_is_told_once(
+    failing: World, text: str
+) -> None:
+    await annotate(failing, text)
+    await failing.client.patch(ISSUERS, "ca", "default", {"metadata": {"labels": {"a": "b"}}})
+    await failing.settle()
+    assert "Next attempt at 2026-01-01T01:00:00Z" in await told(failing)
+    events = [one for one in await failing.events() if one.reason == "BadAnnotation"]
+    assert [(one.type, one.involved_object.kind) for one in events] == [("Warning", "Issuer")]
+    assert events[0].message.startswith(f'the annotation certwright.io/minimum-backoff is "{text}"')
+
+
+async def test_the_metrics_tell_who_waits_why_and_until_when(failing: World) -> None:
+    await failing.create(ISSUERS, make_issuer("idle"))
+    about = {
+        "name": "web",
+        "namespace": "default",
+        "cause": "Failed",
+        "issuer_name": "ca",
+        "issuer_kind": "",
+        "issuer_group": "",
+    }
+    found = scrape(failing)
+    assert found["certwright_certificate_failed_attempts"] == [(about, 1)]
+    due = (START + HOUR).timestamp()
+    assert found["certwright_certificate_next_attempt_timestamp_seconds"] == [(about, due)]
+
+
+async def test_a_denial_is_a_cause_of_its_own_in_the_metrics(scene: Scene) -> None:
+    world = scene.world
+    await world.start_controllers(enabled="*,-certificaterequests-approver")
+    await scene.issue()
+    await mark(world, "web-1", "Denied", reason="policy.example")
+    ((about, value),) = scrape(world)["certwright_certificate_failed_attempts"]
+    assert (about["cause"], value) == ("Denied", 1)
+    await world.client.delete(CERTIFICATES, "web", "default")
+    await world.settle()
+    assert "certwright_certificate_failed_attempts" not in scrape(world)
