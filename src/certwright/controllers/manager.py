@@ -129,6 +129,7 @@ class Controllers:
             secrets_of=self._secrets_of,
             distrust=self._look_at_issuer,
             user_agent=USER_AGENT,
+            namespace=namespace or cluster_resource_namespace,
         )
         limits = Limits(minimum=backoff_minimum, maximum=backoff_maximum)
         self._build_certificates(limits, suffix, owner_references=certificate_owner_references)
@@ -411,6 +412,7 @@ class Controllers:
         if table.ORDERS in self._enabled:
             orders = self._acme.orders()
             add_order = self._controller("orders", orders.reconcile).queue.add
+            self._acme.ledgers.start(add_order)
             caches.orders.add_handler(lambda old, new: add_order(_key(old, new)))
             self._wake_with_issuer(add_order, caches.orders_for)
             caches.secrets.add_handler(_waking(add_order, self._acme.dependents.of))

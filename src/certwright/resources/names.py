@@ -42,6 +42,8 @@ PRIVATE_KEY_SECRET_NAME: Final = "cert-manager.io/private-key-secret-name"  # no
 CERTIFICATE_REVISION: Final = "cert-manager.io/certificate-revision"
 REPLACES: Final = "certwright.io/replaces"
 """On a request: the identifier (RFC 9773 §4.1) of the certificate that it replaces."""
+ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"
+"""On a ConfigMap: it holds what an ACME server allows, and what of that has been used."""
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"
 ALLOW_DIRECT_INJECTION: Final = "cert-manager.io/allow-direct-injection"
 VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"

@@ -1,7 +1,7 @@
 """A ledger after a restart: what was saved, and what is to be seen of the orders since.
 
-What was saved may be seconds old. No order that was counted is lost by that: one that the CA has made has left
-its trace in the API (its URL, its certificate), with a revision that is later than the saved one.
+What was saved may be seconds old. No order that was counted is lost by that: one that the CA has made has
+left its trace in the API (its URL, its certificate), with a revision that is later than the saved one.
 """
 
 from __future__ import annotations

@@ -42,6 +42,15 @@ class Told:
 Observer = Callable[[Told], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The server does not want to hear `content` (whatever tells it from others) before `until`, and `why`."""
+
+    until: datetime
+    content: object
+    why: str
+
+
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known."""
 
@@ -59,6 +68,8 @@ class AcmeClient:
         self.kid = ""
         self.is_lost = False
         """Whether the server has said that it does not know the account (any more)."""
+        self.pause: Pause | None = None
+        """Kept by whoever registers the account."""
         self.calls: Counter[Action] = Counter()
         self._transport = transport
         self._now = now

@@ -47,6 +47,11 @@ class Refused(AcmeError):
         """What can be done about it."""
         return self.problem.reaction
 
+    @property
+    def is_limit(self) -> bool:
+        """Whether it was refused because there have been too many (RFC 8555 §6.6)."""
+        return self.problem.name == "rateLimited" or self.status == 429
+
 
 class AccountTrouble(Refused):
     """The account must be mended before anything else can succeed."""

@@ -41,18 +41,16 @@ def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
     )
 
 
-async def place(client: AcmeClient, spec: OrderSpec, now: datetime) -> ServerOrder:
-    """Make the order at the server. Raises `AcmeError`."""
+async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetime) -> ServerOrder:
+    """Make the order at the server; `replaces` empty: it names no certificate that it replaces.
+
+    Raises `AcmeError`.
+    """
     not_after = now + parse_duration(spec.duration) if spec.duration else None
     wanted = identifiers_of(spec)
-    try:
-        return await client.run(
-            orders.new_order, wanted, profile=spec.profile, replaces=spec.replaces, not_after=not_after
-        )
-    except Refused as error:
-        if error.reaction is not Reaction.WITHOUT_REPLACES or not spec.replaces:
-            raise
-    return await client.run(orders.new_order, wanted, profile=spec.profile, not_after=not_after)
+    return await client.run(
+        orders.new_order, wanted, profile=spec.profile, replaces=replaces, not_after=not_after
+    )
 
 
 async def find_lost(

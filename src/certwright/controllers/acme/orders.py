@@ -40,7 +40,7 @@ from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
     # What speaks to ACME servers is loaded with the first Order: see `_server`.
-    from certwright.acme.protocol.errors import AcmeError
+    from certwright.acme.protocol.errors import AcmeError, Refused
     from certwright.acme.protocol.orders import Order as ServerOrder
 
 COMPLETE = "Order completed successfully"
@@ -51,9 +51,12 @@ _LONGEST_WAIT = timedelta(minutes=10)
 FindWay = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
-Admit = Callable[[Order, Way], Wait | None]
-"""Whether the CA's limits allow a new order now; a `Wait` until they do."""
+Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
+"""Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
+the certificate that it replaces (RFC 9773 §5)."""
 
+RefusedFor = Callable[[Order, Way, "Refused"], None]
+"""Told when the CA has refused a new order for now, because of a limit."""
 
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
@@ -68,6 +71,7 @@ class _Memory:
     failures: int = 0
     not_before: datetime | None = None
     polls: int = 0
+    replaces_nothing: bool = False
     maybe_placed: bool = False
 
 
@@ -85,6 +89,7 @@ class OrderReconciler:
         is_known: Callable[[str], bool],
         find_way: FindWay,
         admit: Admit,
+        limited: RefusedFor,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
         status: StatusWriter[Order],
@@ -99,6 +104,7 @@ class OrderReconciler:
         self._is_known = is_known
         self._find_way = find_way
         self._admit = admit
+        self._limited = limited
         self._distrust = distrust
         self._downloaded = downloaded
         self._status = status
@@ -156,7 +162,8 @@ class OrderReconciler:
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
         if not order.status.url:
-            if (wait := self._admit(order, way)) is not None:
+            names_other = bool(order.spec.replaces) and not memory.replaces_nothing
+            if (wait := await self._admit(order, way, names_other)) is not None:
                 return await self._wait(order, wait)
             order = await self._place(order, way, memory)
         elif any(not one.identifier for one in order.status.authorizations):
@@ -184,7 +191,8 @@ class OrderReconciler:
             # Whether the server has heard of it is known only once it has answered.
             memory.maybe_placed = True
             try:
-                found = await ordering.place(way.client, order.spec, self._now())
+                replaces = "" if memory.replaces_nothing else order.spec.replaces
+                found = await ordering.place(way.client, order.spec, replaces, self._now())
             except Unreachable:
                 raise
             except Exception:
@@ -292,6 +300,12 @@ class OrderReconciler:
                 reaction = Reaction.WAIT
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             return await self._fail(order, "errored", str(error))
+        if reaction is Reaction.WITHOUT_REPLACES and not memory.replaces_nothing:
+            # Without it the order counts against the CA's limits: they are asked first.
+            memory.replaces_nothing = True
+            return Result(wake_at=self._now())
+        if isinstance(error, Refused) and not order.status.url and error.is_limit:
+            self._limited(order, way, error)
         memory.failures += 1
         delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
         until = self._now() + delay

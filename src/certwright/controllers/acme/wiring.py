@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from certwright.acme.limits.known import Chosen
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
 from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
+from certwright.controllers.acme.ledger import Ledgers
 from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
 from certwright.controllers.acme.renewal_office import RenewalOffice
@@ -70,6 +72,7 @@ class AcmeOptions:
     responder: Responder | None = None
     listener: Listener | None = None
     make_transport: MakeTransport | None = None
+    limits: Chosen = field(default_factory=dict)
 
 
 FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
@@ -78,7 +81,8 @@ SecretsOf = Callable[[IssuerReference, str], str]
 
 class Acme:
     """What ACME issuers use, and the two reconcilers. `find_issuer` gives the issuer that a reference in a
-    namespace means, `secrets_of` where its Secrets lie; `distrust` has an issuer looked at again."""
+    namespace means, `secrets_of` where its Secrets lie; `distrust` has an issuer looked at again;
+    what is to be remembered of CAs is kept in `namespace`."""
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class Acme:
         secrets_of: SecretsOf,
         distrust: Callable[[IssuerView], None],
         user_agent: str,
+        namespace: str,
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._client = client
@@ -105,6 +110,14 @@ class Acme:
         self._clients = AcmeClients(
             user_agent=user_agent, now=clock.now, make_transport=options.make_transport
         )
+        self.ledgers = Ledgers(
+            client=client,
+            caches=caches,
+            clock=clock,
+            find_issuer=find_issuer,
+            namespace=namespace,
+            chosen=options.limits,
+        )
         self._challenges: ChallengeReconciler | None = None
         self._office: RenewalOffice | None = None
 
@@ -114,6 +127,7 @@ class Acme:
             await self._challenges.close()
         if self._office is not None:
             await self._office.close()
+        await self.ledgers.close()
         await self._clients.close()
 
     @property
@@ -139,7 +153,8 @@ class Acme:
             challenges_of=lambda order: caches.challenges_of(order.metadata),
             is_known=lambda url: bool(caches.orders_at(url)),
             find_way=self._way_of_order,
-            admit=lambda _order, _way: None,
+            admit=self.ledgers.admit,
+            limited=self.ledgers.limited,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
             status=StatusWriter(self._client, caches.orders),
