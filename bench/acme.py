@@ -51,6 +51,7 @@ from support.programs import TOOLS  # noqa: E402 - see above
 
 NUMBER = 200
 LARGE, NAMES_EACH = 10, 100
+AT_ONCE = 200
 NONCES_REFUSED = (10, 50)
 _ALGORITHM = "hmacsha256"
 
@@ -170,6 +171,7 @@ async def certwright(
             http01_nameservers=(bind.address,),
             dns01_nameservers=(bind.address,),
             dns01_authority_port=bind.port,
+            max_concurrent_challenges=AT_ONCE,
             responder=responder,
             make_transport=lambda tls: CountedTransport(_transport(tls), calls),
         )
@@ -236,7 +238,9 @@ async def measure_all(refused: int, pebble: Pebble, bind: Bind) -> list[list[str
             rows += await measure(scene, "dns-01", f"dns-{refused}", NUMBER)
             if refused == NONCES_REFUSED[0]:
                 rows += await measure(scene, "http-01", "large", LARGE, NAMES_EACH)
-            rows.append([f"memory now / peak ({refused} %)", f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"])
+            rows.append(
+                [f"memory now / peak ({refused} %)", f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"]
+            )
     finally:
         await responder.close()
     return rows

@@ -138,6 +138,10 @@ class FakeCa:
         """Changes a certificate before it is signed."""
         self.before: Callable[[Action, Json], None] | None = None
         """Called with each request that is well signed; raises `Refusal` for those it does not like."""
+        self.suggests: Callable[[str], Json] | None = None
+        """What it answers about the renewal of the certificate with that identifier; None: it offers nothing of
+        the kind. Raises `Refusal`."""
+        self.renewal_retry_after = ""
         self.reuse_authorizations = False
         self.lifetime = timedelta(days=90)
         self._plans: list[_Plan] = []
@@ -208,6 +212,8 @@ class FakeCa:
             return self._ok(request, self._places())
         if request.action is Action.NEW_NONCE:
             return self._ok(request, None)
+        if request.action is Action.RENEWAL_INFO:
+            return self._renewal_info(request)
         whole = json.loads(request.body)
         header, text = json.loads(_unb64(whole["protected"])), _unb64(whole["payload"])
         payload: Json = json.loads(text) if text else {}
@@ -251,8 +257,17 @@ class FakeCa:
                 raise Refusal("malformed", f"{request.action} is not served", status=404)
 
     def _places(self) -> Json:
-        names = ("newNonce", "newAccount", "newOrder", "keyChange", "revokeCert")
+        names: tuple[str, ...] = ("newNonce", "newAccount", "newOrder", "keyChange", "revokeCert")
+        if self.suggests is not None:
+            names += ("renewalInfo",)
         return {name: f"{self.base}/{name}" for name in names} | {"meta": self.meta}
+
+    def _renewal_info(self, request: Request) -> Response:
+        if self.suggests is None:
+            raise Refusal("malformed", "renewal information is not served", status=404)
+        headers = [("retry-after", self.renewal_retry_after)] if self.renewal_retry_after else []
+        found = self.suggests(request.url.rpartition("/")[2])
+        return self._response(request, 200, headers, json.dumps(found).encode())
 
     def _new_account(self, request: Request, header: Json, payload: Json) -> Response:
         thumbprint = hashlib.sha256(json.dumps(header["jwk"], sort_keys=True).encode()).hexdigest()
@@ -414,6 +429,9 @@ class FakeCa:
             .serial_number(next(self._numbers))
             .not_valid_before(self.now())
             .not_valid_after(self.now() + self.lifetime)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
         )
         if self.tamper is not None:
             builder = self.tamper(builder, csr)

@@ -19,7 +19,7 @@ from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.controllers.acme.wiring import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.kit.clock import SystemClock
+from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.workshop import Threads
 from certwright.resources import codec, conditions
 from certwright.resources.certificate import Certificate
@@ -43,6 +43,7 @@ class AcmeWorld:
     client: Client
     recording: Recording
     options: AcmeOptions
+    clock: Clock
     controllers: Controllers | None = None
 
     async def start_controllers(self) -> Controllers:
@@ -51,7 +52,7 @@ class AcmeWorld:
         client = Client(
             LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers"
         )
-        self.controllers = Controllers(client, SystemClock(), Threads(), acme=self.options)
+        self.controllers = Controllers(client, self.clock, Threads(), acme=self.options)
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers
@@ -127,12 +128,16 @@ def _base64(data: bytes) -> str:
 
 
 @asynccontextmanager
-async def acme_world(pebble: Pebble, *, bind: Bind | None = None, **options: Any) -> AsyncIterator[AcmeWorld]:
-    """A world whose listeners are where the Pebble looks; with `bind` names are resolved there."""
+async def acme_world(
+    pebble: Pebble, *, bind: Bind | None = None, clock: Clock | None = None, **options: Any
+) -> AsyncIterator[AcmeWorld]:
+    """A world whose listeners are where the Pebble looks; with `bind` names are resolved there. The `clock` is
+    ours alone: Pebble's is the wall clock."""
+    clock = clock or SystemClock()
     responder, listener = Responder(), Listener()
     await responder.listen("127.0.0.1", pebble.http_port)
     await listener.listen("127.0.0.1", pebble.tls_port)
-    server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None, bookmark_every_s=None)
+    server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
     await server.start(custom_resource_definitions())
     names = (bind.address,) if bind is not None else (pebble.names.address,)
     made = AcmeOptions(
@@ -150,7 +155,7 @@ async def acme_world(pebble: Pebble, *, bind: Bind | None = None, **options: Any
     )
     recording = Recording(server.handle)
     world = AcmeWorld(
-        pebble, Client(LocalTransport(recording.handle, ADMIN), user_agent="test"), recording, made
+        pebble, Client(LocalTransport(recording.handle, ADMIN), user_agent="test"), recording, made, clock
     )
     try:
         await world.start_controllers()

@@ -156,6 +156,8 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
         last_failure_time=None,
         failed_issuance_attempts=None,
         next_private_key_secret_name=None,
+        # It was said of the certificate before: a window for that one would have this one renewed at once.
+        acme=None,
     )
     draft.remove_condition(reasons.ISSUING)
     draft.tell("Normal", "Issuing", ISSUED)

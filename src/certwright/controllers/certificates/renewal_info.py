@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from certwright.controllers.acme.renewal_office import Heard, RenewalOffice
+from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.hands import Hands
@@ -30,7 +30,8 @@ class RenewalInformation:
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Take what was heard into the status; take it away where nobody asks any longer."""
         facts = rules.certificate_of(snapshot)
-        held = snapshot.certificate.status.acme
+        # As the draft has it: an issuance that has just ended takes away what was said of the one before.
+        held = draft.certificate.status.acme
         if not isinstance(facts, CertificateFacts) or not self._asks(snapshot.certificate):
             if held is not None:
                 draft.change(acme=None)
@@ -40,7 +41,8 @@ class RenewalInformation:
             if held is not None and held.ari is not None and not _is_of(held.ari, facts):
                 draft.change(acme=None)
             return
-        if _is_newer(heard, held):
+        # The office speaks to a server once at a time: what differs was heard later than what is written.
+        if heard.status != (held.ari if held is not None else None):
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> bool:  # noqa: ARG002 - the protocol's
@@ -70,12 +72,3 @@ class RenewalInformation:
 
 def _is_of(held: ARIStatus, facts: CertificateFacts) -> bool:
     return held.last_checked is None or held.last_checked >= facts.not_before
-
-
-def _is_newer(heard: Heard, held: CertificateACMEStatus | None) -> bool:
-    if heard.status is None:
-        return held is not None
-    if held is None or held.ari is None:
-        return True
-    before, after = held.ari.next_check, heard.status.next_check
-    return before is None or (after is not None and after > before)

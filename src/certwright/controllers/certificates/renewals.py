@@ -18,6 +18,9 @@ from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, Renewal
 
 _SHORTEST_LIFE = timedelta(minutes=1)
+# A server that calls every new certificate overdue would otherwise be asked for one after the other. Many
+# set the beginning back by an hour.
+_SOONEST_SUGGESTED = timedelta(hours=2)
 
 
 class Plan(NamedTuple):
@@ -85,6 +88,7 @@ def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
     begin, end = ari.suggested_window.start, ari.suggested_window.end
     if begin is None or end is None or ari.last_checked < facts.not_before:
         return None
+    begin = max(begin, facts.not_before + min(_SOONEST_SUGGESTED, (facts.not_after - facts.not_before) / 10))
     last = max(min(end, facts.not_after), begin)
     return _Span(begin, last - begin, facts.not_after)
 

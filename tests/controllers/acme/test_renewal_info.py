@@ -1,0 +1,303 @@
+"""Renewal when the ACME server wants it (RFC 9773): asked with the issuance, obeyed, never asked too often."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+
+from acme.fake_ca import Refusal
+from certwright.acme.protocol.messages import Action
+from certwright.pki.ari import certificate_id
+from certwright.pki.certificates import read_certificate
+from certwright.resources.certificate import ARIStatus, Certificate
+from certwright.resources.table import CERTIFICATES, ORDERS, SECRETS
+from controllers.acme.fake_world import FakeWorld
+from support.acme_world import acme_world
+from support.pebble import Pebble
+from support.shifted import ShiftedClock
+
+DAY = timedelta(days=1)
+
+
+def window(begin: datetime, length: timedelta = timedelta(hours=2), **more: str) -> dict[str, Any]:
+    """An answer of the server."""
+    return {
+        "suggestedWindow": {
+            "start": begin.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "end": (begin + length).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+        **more,
+    }
+
+
+def suggest(fake: FakeWorld, answer: dict[str, Any]) -> None:
+    """Let the CA answer this for every certificate."""
+    fake.ca.suggests = lambda _identifier: answer
+
+
+def ari_of(certificate: Certificate) -> ARIStatus:
+    """What is known of the server's wishes."""
+    assert certificate.status.acme is not None
+    assert certificate.status.acme.ari is not None
+    return certificate.status.acme.ari
+
+
+async def identifier_in(fake: FakeWorld, name: str = "web") -> str:
+    """The RFC 9773 identifier of the certificate in a Secret."""
+    secret = await fake.world.secret(name)
+    return certificate_id(read_certificate(secret.data["tls.crt"]))
+
+
+def replaced(fake: FakeWorld) -> list[str]:
+    """What each order at the CA replaces."""
+    return [order.payload.get("replaces", "") for order in fake.ca.orders.values()]
+
+
+async def test_the_window_is_in_the_status_with_the_first_ready(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + 20 * DAY
+    suggest(fake, window(begin, explanationURL="https://ca.example/why"))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    certificate = await fake.certificate()
+    ari = ari_of(certificate)
+    assert ari.suggested_window is not None
+    assert ari.suggested_window.start == begin
+    assert ari.suggested_window.end == begin + timedelta(hours=2)
+    assert ari.explanation_url == "https://ca.example/why"
+    assert ari.last_error == ""
+    assert certificate.status.renewal_time is not None
+    assert begin <= certificate.status.renewal_time <= begin + timedelta(hours=2)
+
+
+async def test_it_costs_no_write(fake: FakeWorld) -> None:
+    await fake.issuer()
+    counts = []
+    for name in ("silent", "asked"):
+        before = len(fake.world.recording.object_writes())
+        await fake.issue(name, f"{name}.example.org")
+        await fake.world.advance(timedelta(minutes=1))
+        assert await fake.world.is_ready(name)
+        counts.append(len(fake.world.recording.object_writes()) - before)
+        # What a server offers is looked up once a day.
+        suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+        await fake.start()
+        await fake.world.advance(2 * DAY)
+    assert ari_of(await fake.certificate("asked")).suggested_window is not None
+    assert counts[0] == counts[1]
+
+
+async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_replaces(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + 20 * DAY
+    suggest(fake, window(begin))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    first = await identifier_in(fake)
+    await fake.world.advance_to(begin - timedelta(minutes=1))
+    assert (await fake.certificate()).status.revision == 1
+    suggest(fake, window(begin + 40 * DAY))
+    await fake.world.advance_to(begin + timedelta(hours=3))
+    certificate = await fake.certificate()
+    assert certificate.status.revision == 2
+    assert replaced(fake) == ["", first]
+    found = ari_of(certificate).suggested_window
+    assert found is not None
+    assert found.start == begin + 40 * DAY
+
+
+async def test_a_window_in_the_past_renews_at_once(fake: FakeWorld) -> None:
+    """As before a mass revocation: the server is asked every few hours, and then says: now."""
+    suggest(fake, window(fake.world.clock.now() + 60 * DAY))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(DAY)
+    first = await identifier_in(fake)
+    assert (await fake.certificate()).status.revision == 1
+
+    def suggests(identifier: str) -> dict[str, Any]:
+        now = fake.world.clock.now()
+        return window(now - DAY if identifier == first else now + 60 * DAY)
+
+    fake.ca.suggests = suggests
+    await fake.world.advance(timedelta(hours=7))
+    assert (await fake.certificate()).status.revision == 2
+    assert replaced(fake) == ["", first]
+    await fake.world.advance(2 * DAY)
+    assert (await fake.certificate()).status.revision == 2
+
+
+async def test_a_server_that_calls_every_certificate_overdue_gets_no_storm_of_orders(fake: FakeWorld) -> None:
+    suggest(fake, window(fake.world.clock.now() - DAY))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(DAY)
+    assert len(fake.ca.orders) <= 13
+
+
+async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(fake: FakeWorld) -> None:
+    """What it said of the one before must not be taken for the new one's, whose beginning it sets back."""
+
+    def earlier(builder: x509.CertificateBuilder, _csr: object) -> x509.CertificateBuilder:
+        builder._not_valid_before -= timedelta(hours=1)  # type: ignore[attr-defined, operator]
+        return builder
+
+    fake.ca.tamper = earlier
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(20 * DAY - timedelta(hours=1))
+    fake.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=3)
+    await fake.world.advance(timedelta(hours=3))
+    assert (await fake.certificate()).status.revision == 2
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+    await fake.world.advance(DAY)
+    assert (await fake.certificate()).status.revision == 2
+
+
+async def test_a_server_that_has_counted_the_replacement_already_is_asked_without(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + 20 * DAY
+    suggest(fake, window(begin))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance_to(begin - timedelta(minutes=1))
+    fake.ca.refuse(Action.NEW_ORDER, "alreadyReplaced", status=409)
+    suggest(fake, window(begin + 40 * DAY))
+    await fake.world.advance(timedelta(hours=3))
+    certificate = await fake.certificate()
+    assert certificate.status.revision == 2
+    assert certificate.status.failed_issuance_attempts is None
+    assert replaced(fake) == ["", ""]
+
+
+async def test_a_server_that_offers_nothing_is_not_asked(fake: FakeWorld) -> None:
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(10 * DAY)
+    certificate = await fake.certificate()
+    assert certificate.status.acme is None
+    assert Action.RENEWAL_INFO not in fake.ca.counted()
+    assert certificate.status.not_after is not None
+    assert certificate.status.renewal_time is not None
+    assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
+
+
+async def test_an_issuer_may_switch_it_off(fake: FakeWorld) -> None:
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+    await fake.issuer(renewalInformationSource="None")
+    await fake.issue()
+    await fake.world.advance(70 * DAY)
+    certificate = await fake.certificate()
+    assert certificate.status.acme is None
+    assert Action.RENEWAL_INFO not in fake.ca.counted()
+    assert certificate.status.revision == 2
+    assert replaced(fake) == ["", ""]
+
+
+async def test_what_was_suggested_before_stands_while_the_server_is_in_trouble(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + 20 * DAY
+    suggest(fake, window(begin))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    before = await fake.certificate()
+
+    def suggests(_identifier: str) -> dict[str, Any]:
+        raise Refusal("serverInternal", "on fire", status=500)
+
+    fake.ca.suggests = suggests
+    await fake.world.advance(timedelta(hours=8))
+    after = await fake.certificate()
+    assert ari_of(after).suggested_window == ari_of(before).suggested_window
+    assert "on fire" in ari_of(after).last_error
+    assert ari_of(after).last_checked == ari_of(before).last_checked
+    assert after.status.renewal_time == before.status.renewal_time
+    assert await fake.world.is_ready("web")
+    asked = fake.ca.counted()[Action.RENEWAL_INFO]
+    await fake.world.advance(DAY)
+    assert fake.ca.counted()[Action.RENEWAL_INFO] - asked <= 24
+    suggest(fake, window(begin))
+    await fake.world.advance(timedelta(hours=2))
+    assert ari_of(await fake.certificate()).last_error == ""
+
+
+async def test_a_window_without_sense_is_none(fake: FakeWorld) -> None:
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY, -timedelta(hours=1)))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    certificate = await fake.certificate()
+    assert ari_of(certificate).suggested_window is None
+    assert "window" in ari_of(certificate).last_error
+    assert certificate.status.not_after is not None
+    assert certificate.status.renewal_time is not None
+    assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
+
+
+async def test_the_server_is_asked_again_when_it_says(fake: FakeWorld) -> None:
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+    fake.ca.renewal_retry_after = "7200"
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    ari = ari_of(await fake.certificate())
+    assert ari.last_checked is not None
+    assert ari.next_check is not None
+    wait = ari.next_check - ari.last_checked
+    assert timedelta(hours=2) <= wait <= timedelta(hours=2.2)
+    before = fake.ca.counted()[Action.RENEWAL_INFO]
+    await fake.world.advance(timedelta(hours=11))
+    assert fake.ca.counted()[Action.RENEWAL_INFO] - before == 5
+
+
+async def test_a_restart_keeps_the_moment_and_asks_nobody(fake: FakeWorld) -> None:
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY, 3 * DAY))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    before = await fake.certificate()
+    asked = fake.ca.counted()[Action.RENEWAL_INFO]
+    writes = len(fake.world.recording.object_writes())
+    for _ in range(3):
+        await fake.start()
+        await fake.world.advance(timedelta(minutes=5))
+    assert (await fake.certificate()).status == before.status
+    assert fake.ca.counted()[Action.RENEWAL_INFO] == asked
+    assert len(fake.world.recording.object_writes()) == writes
+
+
+async def test_maintenance_windows_are_obeyed_after_the_servers_moment(fake: FakeWorld) -> None:
+    begin = (fake.world.clock.now() + 20 * DAY).replace(hour=9, minute=0)
+    suggest(fake, window(begin))
+    await fake.issuer()
+    at_night = {"cron": "0 2 * * *", "windowDuration": "1h", "timezone": "UTC"}
+    await fake.issue(renewal={"windows": [at_night]})
+    await fake.world.advance(timedelta(minutes=1))
+    moment = (await fake.certificate()).status.renewal_time
+    assert moment is not None
+    assert moment > begin
+    assert moment.hour == 2
+
+
+async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> None:
+    clock = ShiftedClock()
+    async with acme_world(pebble, clock=clock) as world:
+        await world.issuer()
+        await world.certificate("web", "ari.example.org")
+        certificate = await world.ready("web")
+        found = ari_of(certificate).suggested_window
+        assert found is not None
+        assert found.start is not None
+        assert found.end is not None
+        assert certificate.status.renewal_time is not None
+        assert found.start <= certificate.status.renewal_time <= found.end
+        first = (await world.client.get(SECRETS, "web", "default")).data["tls.crt"]
+        leaf = first[: first.index(b"-----END CERTIFICATE-----") + 26]
+        past = datetime.now(UTC) - timedelta(hours=2)
+        pebble.set_renewal_info(leaf, window(past, timedelta(hours=1), explanationURL="https://ca.example/r"))
+        clock.jump(timedelta(hours=7))
+        await world.until(CERTIFICATES, "web", lambda one: one.status.revision == 2)
+        orders = [order.spec.replaces for order in (await world.client.list(ORDERS)).items]
+        assert certificate_id(read_certificate(first)) in orders
