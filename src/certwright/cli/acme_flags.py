@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ class AcmeFlags:
     dns01_nameservers: tuple[str, ...]
     dns01_recursive_only: bool
     dns01_check_period: timedelta
+    limits_file: Path | None
 
 
 def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,5 +133,12 @@ _OPTIONS = (
         show_default=True,
         callback=daemon.parse_duration_option,
         help="How long to wait at most between two looks for a challenge that was shown just now.",
+    ),
+    click.option(
+        "--acme-limits",
+        "limits_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="What ACME servers allow (YAML), where that is not what is known of them.",
     ),
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certwright.acme.limits.known import BadLimits, Chosen, read_limits
 from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.resources import yaml_reader
 
 if TYPE_CHECKING:
     # Loaded only where something listens: see `open_listeners`.
@@ -30,6 +33,7 @@ class AcmeSettings:
     dns01_nameservers: tuple[str, ...] = ()
     dns01_recursive_only: bool = False
     dns01_check_period: timedelta = timedelta(seconds=10)
+    limits_file: Path | None = None
 
 
 class CannotListen(Exception):
@@ -58,6 +62,7 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
     _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers)
     if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:
         raise CannotListen("--tlsalpn01-backend says where other connections go; it needs --tlsalpn01-listen")
+    limits = _read_limits(settings.limits_file) if settings.limits_file is not None else {}
     responder = await _responder(settings.http01_listen) if settings.http01_listen is not None else None
     try:
         listener = await _listener(settings)
@@ -74,8 +79,21 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
         dns01_check_period=settings.dns01_check_period,
         responder=responder,
         listener=listener,
+        limits=limits,
     )
     return Listeners(options, responder, listener)
+
+
+def _read_limits(path: Path) -> Chosen:
+    try:
+        return read_limits(yaml_reader.load(path.read_text()))
+    except OSError as error:
+        why = error.strerror or str(error)
+    except UnicodeDecodeError:
+        why = "it is not text in UTF-8"
+    except (yaml_reader.YamlError, BadLimits) as error:
+        why = str(error)
+    raise CannotListen(f"--acme-limits {path}: {why}")
 
 
 async def _responder(address: Address) -> Responder:
