@@ -7,17 +7,23 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from certwright.controllers import approval
 from certwright.controllers.certificates import waits
 from certwright.controllers.certificates.backoff import Limits
-from certwright.resources import causes
+from certwright.controllers.issuers import view_of
+from certwright.controllers.signing import IssuerState, Signing
+from certwright.issuers.contract import Checked, Failed, IssuerView, Outcome, SigningRequest, Tools
+from certwright.kit.workshop import Inline
+from certwright.resources import causes, conditions
 from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import CertificateStatus
-from certwright.resources.issuer import Issuer
-from certwright.resources.meta import ObjectMeta
+from certwright.resources.issuer import Issuer, IssuerSpec
+from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequestStatus
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import SELF_SIGNED, Scene, make_issuer
 from controllers.test_metrics import scrape
+from controllers.test_request_flow import VAULT, make_request, no_secret
 from controllers.test_rules import certificate, request, snapshot
 from controllers.things import mark
 from support.world import START, World
@@ -113,3 +119,35 @@ async def test_a_denial_is_a_cause_of_its_own_in_the_metrics(scene: Scene) -> No
     await world.client.delete(CERTIFICATES, "web", "default")
     await world.settle()
     assert "certwright_certificate_failed_attempts" not in scrape(world)
+
+
+class Overloaded:
+    """An issuer that wants to be left alone until six o'clock."""
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+        del issuer, tools
+        return Checked(ready=True, reason="Ready", message="")
+
+    async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
+        del issuer, signing, tools
+        return Failed("Busy", "503", cause=Cause.UNAVAILABLE, advice="try later", not_before=START + 6 * HOUR)
+
+
+async def test_what_an_issuer_says_is_written_into_the_request() -> None:
+    request = approval.approve(make_request("outside"), START)
+    made = make_issuer("outside", IssuerSpec(vault=VAULT))
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, generation=4))
+    state = IssuerState(view_of("Issuer", made), True, "")
+    signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Overloaded()})
+    tools = Tools(get_secret=no_secret, workshop=Inline(), now=lambda: START)
+    answer = await signing.answer(request, tools, SigningRequest(request, get_secret=no_secret))
+    found = conditions.find(answer.request.status.conditions, "FailureCause")
+    assert found == Condition(
+        type="FailureCause",
+        status="True",
+        reason="IssuerUnavailable",
+        message="try later; not before 2026-01-01T06:00:00Z",
+        last_transition_time=START,
+        observed_generation=4,
+    )
+    assert causes.of_request(answer.request) == Why(Cause.UNAVAILABLE, "try later", START + 6 * HOUR, 4)

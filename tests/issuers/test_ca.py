@@ -16,6 +16,7 @@ from certwright.issuers.contract import Checked, Failed, Pending, Signed
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
+from certwright.resources.causes import Cause
 from conformance.check_issuer import Setup
 from issuers.authority import Authority, new_root
 
@@ -188,6 +189,8 @@ async def test_a_bad_request_fails_with_the_reason_signing_error(
     assert isinstance(outcome, Failed)
     assert outcome.reason == "SigningError"
     assert outcome.message.startswith("Error signing certificate: not a certificate signing request")
+    assert outcome.cause is Cause.INVALID_REQUEST
+    assert "spec.usages" in outcome.advice
 
 
 async def test_a_ca_below_one_that_allows_none_is_signed_with_a_warning(ca_setup: MakeSetup) -> None:

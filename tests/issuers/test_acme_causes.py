@@ -1,0 +1,121 @@
+"""What the failure of an Order, or a request that cannot be ordered, means for the next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from certwright.acme.protocol.client import Registry
+from certwright.acme.protocol.problem import Problem
+from certwright.issuers.acme import ACME
+from certwright.issuers.contract import AcmeTools, Failed, Outcome, Pending, SigningRequest, Tools
+from certwright.kit.workshop import Inline
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from certwright.resources.causes import Cause
+from certwright.resources.issuer import ACMEIssuer, IssuerSpec
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.order import Order, OrderSpec, OrderStatus
+from certwright.resources.references import SecretKeySelector
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from issuers.conftest import view
+from support.world import START
+
+KEY = generate(KeyPlan.of("ECDSA"))
+SPEC = IssuerSpec(
+    acme=ACMEIssuer(
+        server="https://ca.example/directory", private_key_secret_ref=SecretKeySelector(name="account")
+    )
+)
+
+
+async def sign(status: OrderStatus, **plan: Any) -> Outcome:
+    """The issuer's answer to a request whose Order is in that state."""
+    csr = build_csr(CsrPlan(**(plan or {"dns_names": ("web.example.com",)})), KEY)
+    reference = IssuerReference(name="my-issuer")
+    request = CertificateRequest(spec=CertificateRequestSpec(issuer_ref=reference, request=csr))
+
+    async def ensure_order(_request: CertificateRequest, spec: OrderSpec) -> Order:
+        return Order(metadata=ObjectMeta(name="web-1-1", namespace="default"), spec=spec, status=status)
+
+    async def nothing(_name: str) -> Mapping[str, bytes] | None:
+        return None
+
+    async def keep(_name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return data
+
+    def registry() -> Registry:
+        raise AssertionError("an Order is looked at, not the server")
+
+    acme = AcmeTools(registry=registry, create_secret=keep, ensure_order=ensure_order)
+    tools = Tools(get_secret=nothing, workshop=Inline(), now=lambda: START, acme=acme)
+    return await ACME().sign(view(SPEC), SigningRequest(request, nothing), tools)
+
+
+def says(kind: str) -> str:
+    """An Order's reason, as it is made of a server's problem."""
+    return Problem(type=f"urn:ietf:params:acme:error:{kind}", detail="we do not like it").sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "field"),
+    [
+        ("rejectedIdentifier", Cause.INVALID_REQUEST, "spec.dnsNames"),
+        ("unsupportedIdentifier", Cause.INVALID_REQUEST, "spec.ipAddresses"),
+        ("badPublicKey", Cause.INVALID_REQUEST, "spec.privateKey"),
+        ("badCSR", Cause.INVALID_REQUEST, "spec.dnsNames"),
+        ("invalidProfile", Cause.INVALID_REQUEST, "spec.acme.profile"),
+        ("rateLimited", Cause.RATE_LIMITED, ""),
+        ("serverInternal", Cause.UNAVAILABLE, ""),
+        # Mended outside of the spec: a record, a firewall, a web server.
+        ("dns", Cause.UNKNOWN, ""),
+        ("connection", Cause.UNKNOWN, ""),
+        ("unauthorized", Cause.UNKNOWN, ""),
+        ("caa", Cause.UNKNOWN, ""),
+        ("tomorrowsType", Cause.UNKNOWN, ""),
+    ],
+)
+async def test_the_type_of_the_problem_is_the_cause(kind: str, cause: Cause, field: str) -> None:
+    outcome = await sign(OrderStatus(state="errored", reason=says(kind)))
+    assert isinstance(outcome, Failed)
+    assert outcome.cause is cause
+    assert field in outcome.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("rateLimited", Cause.RATE_LIMITED),
+        ("serverInternal", Cause.UNAVAILABLE),
+        ("rejectedIdentifier", None),
+        ("dns", None),
+    ],
+)
+async def test_an_order_that_waits_for_its_server_says_so(kind: str, cause: Cause | None) -> None:
+    outcome = await sign(OrderStatus(state="pending", reason=says(kind)))
+    assert isinstance(outcome, Pending)
+    assert outcome.cause is cause
+
+
+async def test_an_order_that_goes_on_has_no_cause() -> None:
+    outcome = await sign(OrderStatus(state="pending"))
+    assert isinstance(outcome, Pending)
+    assert (outcome.cause, outcome.is_told) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        ({"common_name": "other.example.com", "dns_names": ("web.example.com",)}, "spec.commonName"),
+        ({"email_addresses": ("a@example.com",), "dns_names": ("web.example.com",)}, "spec.emailAddresses"),
+        ({"uris": ("spiffe://x",)}, "spec.dnsNames"),
+    ],
+)
+async def test_what_acme_cannot_prove_names_the_field(plan: dict[str, Any], field: str) -> None:
+    outcome = await sign(OrderStatus(), **plan)
+    assert isinstance(outcome, Failed)
+    assert outcome.cause is Cause.INVALID_REQUEST
+    assert field in outcome.advice
