@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble
+.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble demo-acme
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 # A stamp per lock: nothing is asked of the package index while the locks are as they were.
 $(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml
@@ -53,6 +53,9 @@ pebble: $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv  ## build the ACME server t
 $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
 	@echo "building $(@F) …"
 	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
+
+demo-acme: $(VENV)/.dev pebble  ## a certificate by ACME from Pebble on this machine (ARGS=--once ends when it is Ready)
+	@PYTHONPATH=tests $(BIN)/python examples/demo_acme.py $(ARGS)
 
 soak: $(VENV)/.dev  ## compare with the reference for long: CERTWRIGHT_SOAK=500 sequences of requests (make oracle first)
 	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_managed_fields.py tests/conformance/test_generated.py $(ARGS)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.acme.protocol import account
 from certwright.acme.protocol.account import Account, ExternalAccount
-from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.client import AcmeClient, Pause
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.problem import Reaction
@@ -95,10 +95,10 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
         client.kid = client.kid or known.uri
         return known
-    made = await _register(client, spec, tools.get_secret)
+    made = await _register(client, spec, tools)
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
-        await _tell_contact(client, contact)
+        await _tell_contact(client, contact, spec)
     return IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
 
 
@@ -193,10 +193,14 @@ def _contact(spec: ACMEIssuer) -> list[str]:
     return [f"mailto:{spec.email.lower()}"] if spec.email else []
 
 
-async def _register(client: AcmeClient, spec: ACMEIssuer, get_secret: GetSecret) -> Account:
+async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Account:
+    external = await _external(spec, tools.get_secret)
+    content = (spec.email, external)
+    pause, now = client.pause, tools.now()
+    if pause is not None and pause.content == content and now < pause.until:
+        raise Trouble(_NOT_REGISTERED, pause.why, retry_after=pause.until - now)
     try:
         directory = await client.directory(fresh=client.is_lost)
-        external = await _external(spec, get_secret)
         if directory.external_account_required and external is None:
             raise Trouble(
                 _NOT_REGISTERED,
@@ -205,7 +209,11 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, get_secret: GetSecret)
             )
         made = await client.run(account.register, _contact(spec), external=external)
     except AcmeError as error:
-        raise _trouble(error, _NOT_REGISTERED, _REGISTER) from error
+        trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
+        if isinstance(error, Refused) and error.retry_after is not None:
+            client.pause = Pause(error.retry_after, content, str(trouble))
+            trouble.retry_after = max(error.retry_after - now, timedelta(seconds=1))
+        raise trouble from error
     if not made.is_usable:
         name = spec.private_key_secret_ref.name
         raise Trouble(
@@ -217,11 +225,11 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, get_secret: GetSecret)
     return made
 
 
-async def _tell_contact(client: AcmeClient, contact: list[str]) -> None:
+async def _tell_contact(client: AcmeClient, contact: list[str], spec: ACMEIssuer) -> None:
     try:
         await client.run(account.update_contact, contact)
     except AcmeError as error:
-        raise _trouble(error, _NOT_UPDATED, _UPDATE) from error
+        raise _trouble(error, _NOT_UPDATED, _UPDATE, spec) from error
 
 
 async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount | None:
@@ -244,7 +252,7 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
         raise Trouble(_NOT_REGISTERED, f"{_REGISTER}{where}: {error}") from error
 
 
-def _trouble(error: AcmeError, reason: str, prefix: str) -> Trouble:
+def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Trouble:
     """Whether, and when, to try again is in the kind of error."""
     if isinstance(error, Untrusted):
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
@@ -252,11 +260,22 @@ def _trouble(error: AcmeError, reason: str, prefix: str) -> Trouble:
         return Trouble(reason, f"{prefix}{error}", retry_after=_SOON)
     if not isinstance(error, Refused):
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
-    told = f"{prefix}{error}{_HINTS.get(error.problem.name, '')}"
+    if error.problem.name == "about:blank" and error.reaction is not Reaction.WAIT:
+        # No ACME server says no without a word: it is something else that answers, or a proxy for a while.
+        told = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
+        return Trouble(reason, told, retry_after=_LATER)
+    told = f"{prefix}{error}{_hint(error.problem.name, spec)}"
     if error.reaction is not Reaction.WAIT:
         # The same again would be refused again: somebody has to change the issuer or a Secret.
         return Trouble(reason, told)
     return Trouble(reason, told, retry_after=_SOON)
+
+
+def _hint(name: str, spec: ACMEIssuer) -> str:
+    if name == "unauthorized" and spec.external_account_binding is None:
+        secret = spec.private_key_secret_ref.name
+        return f'; if the account has been closed, delete Secret "{secret}" to have a new one made'
+    return _HINTS.get(name, "")
 
 
 _HINTS = {

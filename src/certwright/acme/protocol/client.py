@@ -44,7 +44,7 @@ Observer = Callable[[Told], None]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The server does not want to hear `content` (whatever tells it from others) before `until`, and `why`."""
+    """The server does not want to hear `content` before `until`; `why` is a sentence."""
 
     until: datetime
     content: object

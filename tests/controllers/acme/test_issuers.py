@@ -1,0 +1,270 @@
+"""What can be wrong with an ACME issuer: one sentence each, with what to do, in its condition."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from certwright.acme.protocol.messages import Action
+from certwright.resources import conditions
+from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
+from controllers.acme.fake_world import FakeWorld
+from support.acme_world import AcmeWorld, acme_world
+from support.pebble import Pebble, running_pebble
+
+_MAC = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+
+
+@pytest.fixture(scope="module")
+def bound() -> Iterator[Pebble]:
+    """A CA that wants accounts to be bound to its customers."""
+    with running_pebble(
+        externalAccountBindingRequired=True, externalAccountMACKeys={"kid-1": _MAC}
+    ) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(bound: Pebble) -> AsyncIterator[AcmeWorld]:
+    """A world at that CA."""
+    async with acme_world(bound) as made:
+        for name, key in (("right", _MAC), ("wrong", "A" * 43), ("broken", "not base64!"), ("short", "AAAA")):
+            data = {"key": base64.b64encode(key.encode()).decode()}
+            await made.create(SECRETS, {"metadata": {"name": name, "namespace": "kube-system"}, "data": data})
+        yield made
+
+
+def binding(secret: str, key_id: str = "kid-1") -> dict[str, Any]:
+    """An external account binding."""
+    return {
+        "externalAccountBinding": {"keyID": key_id, "keySecretRef": {"name": secret, "key": "key"}},
+    }
+
+
+async def verdict(world: AcmeWorld, name: str, **acme: Any) -> tuple[str, str, str]:
+    """Status, reason and message of a new issuer's condition."""
+    await world.issuer(name, **acme)
+    found = await world.until(
+        CLUSTER_ISSUERS, name, lambda i: conditions.find(i.status.conditions, "Ready") is not None
+    )
+    ready = conditions.find(found.status.conditions, "Ready")
+    assert ready is not None
+    return ready.status, ready.reason, ready.message
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("secret", "key_id", "reason", "words"),
+    [
+        ("", "", "ErrRegisterACMEAccount", "set spec.acme.externalAccountBinding to what your CA gave you"),
+        ("wrong", "kid-1", "ErrRegisterACMEAccount", "check the key ID and the key of spec.acme.external"),
+        ("right", "kid-9", "ErrRegisterACMEAccount", "check the key ID and the key of spec.acme.external"),
+        ("broken", "kid-1", "ErrRegisterACMEAccount", "is not base64url; copy it from the CA"),
+        ("short", "kid-1", "ErrRegisterACMEAccount", "which no CA gives out; copy it from the CA"),
+        ("nobody", "kid-1", "ErrRegisterACMEAccount", 'Secret "nobody" of spec.acme.externalAccountBinding'),
+        ("right", "kid-1", "ACMEAccountRegistered", "The ACME account was registered"),
+    ],
+)
+async def test_an_account_must_be_bound_rightly(
+    world: AcmeWorld, secret: str, key_id: str, reason: str, words: str
+) -> None:
+    acme = binding(secret, key_id) if secret else {}
+    found = await verdict(world, f"eab-{secret or 'none'}-{key_id or 'none'}", **acme)
+    assert found[1] == reason
+    assert words in found[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("acme", "reason", "words"),
+    [
+        ({"server": "ftp://x"}, "InvalidURL", "write https://… in spec.acme.server"),
+        ({"server": "https://"}, "InvalidURL", "write https://… in spec.acme.server"),
+        (
+            {"server": "https://acme-v01.api.letsencrypt.org/directory"},
+            "InvalidConfig",
+            "https://acme-v02.api.letsencrypt.org/directory",
+        ),
+        (
+            {"server": "https://127.0.0.1:1/dir"},
+            "ErrRegisterACMEAccount",
+            "127.0.0.1:1/dir cannot be reached",
+        ),
+        ({"server": "https://none.invalid/dir"}, "ErrRegisterACMEAccount", "cannot be resolved"),
+        ({"server": "{base}/nothing"}, "ErrRegisterACMEAccount", "check the URL in spec.acme.server with"),
+        ({"server": "{base}/nonce-plz"}, "ErrRegisterACMEAccount", "instead of an ACME directory"),
+        ({"caBundle": ""}, "ErrRegisterACMEAccount", "put that into spec.acme.caBundle"),
+        ({"caBundle": "{other}"}, "ErrRegisterACMEAccount", "is not trusted"),
+    ],
+)
+async def test_a_server_that_is_none(world: AcmeWorld, acme: dict[str, str], reason: str, words: str) -> None:
+    other = trustme.CA().cert_pem.bytes()
+    known = {
+        "{base}": world.pebble.directory.removesuffix("/dir"),
+        "{other}": base64.b64encode(other).decode(),
+    }
+    for place, value in known.items():
+        acme = {key: text.replace(place, value) for key, text in acme.items()}
+    number = sum(ord(letter) for letter in f"{acme}")
+    found = await verdict(world, f"server-{number}", **binding("right"), **acme)
+    assert (found[0], found[1]) == ("False", reason), found
+    assert words in found[2], found
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"other": b"x"}, 'holds no account key under "tls.key"; put the key there, or delete the Secret'),
+        ({"tls.key": b"no key"}, 'the account key in Secret "given-'),
+    ],
+)
+async def test_an_account_key_that_is_none(world: AcmeWorld, data: dict[str, bytes], words: str) -> None:
+    name = f"given-{len(words)}"
+    held = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    await world.create(SECRETS, {"metadata": {"name": name, "namespace": "kube-system"}, "data": held})
+    found = await verdict(world, name, **binding("right"), privateKeySecretRef={"name": name})
+    assert found[1] == "ErrVerifyACMEAccount"
+    assert words in found[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_key_is_made_where_that_is_forbidden(world: AcmeWorld) -> None:
+    found = await verdict(world, "forbidden", **binding("right"), disableAccountKeyGeneration=True)
+    assert found[1] == "ErrVerifyACMEAccount"
+    assert "'disableAccountKeyGeneration' set to true" in found[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_another_account_key_is_another_account_and_another_address_is_told(world: AcmeWorld) -> None:
+    await verdict(world, "moving", **binding("right"))
+    first = (await world.client.get(CLUSTER_ISSUERS, "moving")).status.acme
+    other = await world.client.get(SECRETS, "eab-right-kid-1-account", "kube-system")
+    await world.client.patch(
+        SECRETS,
+        "moving-account",
+        "kube-system",
+        {"data": {"tls.key": base64.b64encode(other.data["tls.key"]).decode()}},
+    )
+    assert first is not None
+    moved = await world.until(
+        CLUSTER_ISSUERS, "moving", lambda i: i.status.acme is not None and i.status.acme.uri != first.uri
+    )
+    assert conditions.is_true(moved.status.conditions, "Ready")
+    patch = {"spec": {"acme": {"email": "other@example.org"}}}
+    await world.client.patch(CLUSTER_ISSUERS, "moving", "", patch)
+    told = await world.until(
+        CLUSTER_ISSUERS,
+        "moving",
+        lambda i: i.status.acme is not None and i.status.acme.last_registered_email == "other@example.org",
+    )
+    assert told.status.acme is not None
+    assert moved.status.acme is not None
+    assert told.status.acme.uri == moved.status.acme.uri
+    await asyncio.sleep(0)
+
+
+async def test_an_account_that_was_closed_is_told_by_the_issuer_and_all_goes_on_with_another(
+    fake: FakeWorld,
+) -> None:
+    await fake.issuer()
+    (account,) = fake.ca.accounts.values()
+    account.status = "deactivated"
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    status, reason, message = await fake.ready_of()
+    assert (status, reason) == ("False", "ErrRegisterACMEAccount")
+    assert "the account has been deactivated" in message
+    assert 'delete Secret "acme-account"' in message
+    assert (await fake.certificate()).status.failed_issuance_attempts is None
+    assert "the account has been deactivated" in (await fake.requests())[0].status.conditions[-1].message
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+    await fake.world.advance(timedelta(minutes=1))
+    assert (await fake.ready_of())[0] == "True"
+    assert len(fake.ca.accounts) == 2
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_server_that_has_forgotten_the_account_gets_it_again(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.accounts.clear()
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert (await fake.ready_of())[0] == "True"
+    assert len(fake.ca.accounts) == 1
+
+
+async def test_an_account_key_secret_that_is_deleted_is_made_again(fake: FakeWorld) -> None:
+    await fake.issuer()
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert (await fake.ready_of())[0] == "True"
+    assert len(fake.ca.accounts) == 2
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_server_that_is_away_is_asked_again(fake: FakeWorld) -> None:
+    fake.ca.lose(Action.DIRECTORY, after=False, times=3)
+    await fake.issuer()
+    status, reason, message = await fake.ready_of()
+    assert (status, reason) == ("False", "ErrRegisterACMEAccount")
+    assert "the line is cut" in message
+    await fake.world.advance(timedelta(minutes=5))
+    assert (await fake.ready_of())[0] == "True"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"emailAddresses": ["a@example.org"]},
+            "ACME proves DNS names and IP addresses only, not a@example.org",
+        ),
+        (
+            {"commonName": "elsewhere.example.org"},
+            '"elsewhere.example.org" does not exist in [a.example.org]',
+        ),
+    ],
+)
+async def test_what_acme_cannot_prove_is_not_ordered(
+    fake: FakeWorld, spec: dict[str, Any], words: str
+) -> None:
+    await fake.issuer()
+    await fake.issue("web", **spec)
+    assert words in await fake.message_of()
+    assert fake.ca.orders == {}
+
+
+async def test_a_name_without_a_solver_waits_for_one(fake: FakeWorld) -> None:
+    await fake.issuer(
+        solvers=[{"dns01": {"rfc2136": {"nameserver": "192.0.2.1"}}, "selector": {"dnsZones": ["x.net"]}}]
+    )
+    await fake.issue("web")
+    assert (
+        "no solver of the issuer fits a.example.org, for which the server offers http-01, dns-01, "
+        "tls-alpn-01; add one to spec.acme.solvers, or widen its selector"
+    ) in (await fake.requests())[0].status.conditions[-1].message
+    solvers = [{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}]
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", {"spec": {"acme": {"solvers": solvers}}})
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert len(fake.ca.orders) == 1
+
+
+async def test_nothing_that_listens_is_told(fake: FakeWorld) -> None:
+    fake.options = {"responder": None}
+    await fake.start()
+    await fake.issuer()
+    await fake.issue("web")
+    told = (await fake.requests())[0].status.conditions[-1].message
+    assert "nothing of certwright listens for HTTP-01; start it with --http01-listen :80" in told
