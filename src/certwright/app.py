@@ -323,6 +323,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: _Closers) 
         raise StartError(str(error)) from error
     face = await _listen(api, options, identity)
     closers.add(face.close)
+    await api.publish(host=options.host, port=face.port)
     address = f"https://{_in_url(options.host)}:{face.port}"
     server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
     server.watch_over(_keep_serving(face, identity, options, clock), name="serving certificate")

@@ -290,7 +290,7 @@ class Events:
         return found
 
     def _came_by_the_clock(self, event: Json) -> bool:
-        """Whether it is a bookmark that only time has brought: the first may be that of the initial events."""
+        """Whether it is a bookmark that only time has brought. The first may be of the initial events."""
         if event.get("type") != "BOOKMARK":
             return False
         first, self._has_marked = not self._has_marked, True

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from certwright.apiserver import refusals
+from certwright.apiserver import own_service, refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
 from certwright.apiserver.backend import Backend, Call, not_found
 from certwright.apiserver.background.aggregation import Aggregation
+from certwright.apiserver.background.api_services import LocalServices
 from certwright.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
 from certwright.apiserver.background.gc import GarbageCollector
 from certwright.apiserver.background.namespace_contents import NamespaceContents
@@ -129,7 +130,8 @@ class ApiServer:
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
-        self._backend.observers += [self._contents, self._aggregation, self._expiry]
+        self._local = LocalServices(self._backend, self.handle, _MYSELF)
+        self._backend.observers += [self._contents, self._aggregation, self._expiry, self._local]
         self._controllers = DefinitionControllers(self._backend)
         self._backend.observers.insert(0, self._controllers)
         self._conversions = Conversions(self._webhooks.client)
@@ -149,7 +151,8 @@ class ApiServer:
     @property
     def idle(self) -> bool:
         """Whether the work behind the answers (garbage, terminating namespaces, …) is done."""
-        behind = (self._garbage, self._termination, self._contents, self._aggregation, self._expiry)
+        makers = (self._contents, self._aggregation, self._local)
+        behind = (self._garbage, self._termination, self._expiry, *makers)
         return all(part.idle for part in behind)
 
     @property
@@ -178,8 +181,13 @@ class ApiServer:
         self._tasks.start(self._aggregation.run(), name="aggregated roles")
         self._tasks.start(self._contents.run(), name="contents of namespaces")
         self._tasks.start(self._expiry.run(), name="expiry of events")
+        self._tasks.start(self._local.run(), name="APIServices")
         await self._termination.resume()
         self._health.started = True
+
+    async def publish(self, *, host: str, port: int) -> None:
+        """Say in the Service `kubernetes` where the server listens. Raises `ApiError`."""
+        await own_service.publish(self.handle, _MYSELF, host=host, port=port)
 
     async def _load_rbac(self) -> None:
         for plural in rbac.PLURALS:

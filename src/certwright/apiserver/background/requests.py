@@ -1,6 +1,7 @@
 """What the server's own controllers ask for, as the requests that Kubernetes' controllers send.
 
-So admission webhooks are asked about a deletion or a change whoever it comes from, and see a user that they know.
+So admission webhooks are asked about a deletion or a change whoever it comes from, and see a user that they
+know.
 
 Source: Kubernetes documentation, "Dynamic Admission Control"; kube-controller-manager's use of one
 ServiceAccount for each controller.
