@@ -4,8 +4,8 @@ May import:   what controllers may
 Never holds:  a step that knows another step: they talk only through the object
 Modules:      snapshot and facts (what is), wanted (what is wanted), renewals (and when), trust (in which CA),
               keystores and target (in which form), rules (the difference), ownership (who has set what),
-              temporary (until the real one comes), backoff (when to try again), draft (what shall be
-              written), hands (how), fights, trigger, keys, requests, issuing, upkeep, renewal_info,
+              temporary (until the real one comes), backoff and waits (when to try again), draft (what
+              shall be written), hands (how), fights, trigger, keys, requests, issuing, upkeep, renewal_info,
               readiness, revisions (the steps), reconcile (which runs them)
 
 One reconciler runs all steps, in this order, over one snapshot, and writes the status once:
@@ -13,7 +13,7 @@ One reconciler runs all steps, in this order, over one snapshot, and writes the 
 | step         | wakes on                                         | writes                    | next      |
 |--------------|--------------------------------------------------|---------------------------|-----------|
 | fights       | Certificate, target Secret                       | Issuing=False and a wait  | trigger   |
-| trigger      | Certificate, Secret, current request, time       | Issuing=True              | keys      |
+| trigger      | Certificate, Secret, request, issuer, time       | Issuing=True              | keys      |
 | keys         | Issuing=True, next-key Secret                    | next-key Secret, its name | requests  |
 | requests     | next-key Secret, requests of the next revision   | CertificateRequest        | signing   |
 | issuing      | request Ready, Failed or Denied                  | target Secret, revision   | readiness |

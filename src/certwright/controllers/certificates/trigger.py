@@ -55,10 +55,8 @@ class Trigger:
         """When the answer may become another one though nothing changes but the time."""
         if snapshot.is_issuing:
             return None
-        moments = [waits.retry_at(snapshot, self._limits), snapshot.certificate.status.renewal_time]
-        if all(moment is None or moment <= snapshot.now for moment in moments):
-            hold = self._gate.may_attempt(snapshot.certificate, snapshot.now)
-            moments.append(hold.until if hold is not None else None)
+        status = snapshot.certificate.status
+        moments = (waits.retry_at(snapshot, self._limits), _announced(snapshot), status.renewal_time)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
     def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
@@ -71,11 +69,18 @@ class Trigger:
         return snapshot.seeing(draft.certificate)
 
 
+def _announced(snapshot: Snapshot) -> datetime | None:
+    """When the object says that the next attempt follows: with an issuer that is spared, later than by its
+    own wait."""
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    return causes.next_attempt(held.message) if held is not None else None
+
+
 def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     """The object itself tells what it waits for. It does already, unless cert-manager or an older version
     has written it, or the time has become another one."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    if held is None or rules.is_contested(snapshot):
+    if held is None:
         return
     if causes.next_attempt(held.message) != moment.replace(microsecond=0):
         text = waits.announced(held.message, snapshot, moment)
@@ -85,9 +90,9 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
 def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     told = held.message if held is not None else ""
-    # The moment moves with each probe of the issuer: not worth a write before it has passed.
-    moment = causes.next_attempt(told)
-    if moment is not None and moment > snapshot.now and told.endswith(hold.sentence):
+    # The moment moves with each probe of the issuer: later is not worth a write before it has come.
+    moment = _announced(snapshot)
+    if moment is not None and snapshot.now < moment <= hold.until and told.endswith(hold.sentence):
         return
     reason = held.reason if held is not None else Cause.UNAVAILABLE
     text = causes.with_next_attempt(told or "Waiting for the issuer", hold.until, hold.sentence)
