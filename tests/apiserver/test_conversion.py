@@ -116,6 +116,39 @@ async def test_a_patch_sees_the_version_that_it_is_for(hosts: Api, media: str, b
     assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:9"}
 
 
+def _owned(obj: Json) -> dict[str, Any]:
+    """What each manager owns of `spec`."""
+    entries = obj["metadata"]["managedFields"]
+    return {f"{entry['manager']} {entry['apiVersion']}": entry["fieldsV1"]["f:spec"] for entry in entries}
+
+
+async def test_a_change_takes_fields_from_their_owners_in_other_versions(hosts: Api) -> None:
+    await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
+    found = await hosts.ok("PATCH", f"{V2}/b?fieldManager=bob", {"spec": {"port": 3}}, content_type=MERGE)
+    assert _owned(found) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
+
+
+async def test_an_apply_comes_into_conflict_with_owners_in_other_versions(hosts: Api) -> None:
+    await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
+    wanted, target = host("v2", "b", port=3), f"{V2}/b?fieldManager=bob"
+    refused = await hosts.call("PATCH", target, wanted, content_type=APPLY)
+    assert (refused.status, [cause["field"] for cause in refused.json["details"]["causes"]]) == (
+        409,
+        [".spec.host"],
+    )
+    found = await hosts.ok("PATCH", f"{target}&force=true", wanted, content_type=APPLY)
+    assert _owned(found)["bob example.com/v2"] == {"f:port": {}}
+
+
+async def test_a_webhook_that_cannot_be_asked_leaves_nobody_an_owner(
+    hosts: Api, webhook: WebhookServer
+) -> None:
+    await hosts.ok("PATCH", f"{V2}/a?fieldManager=bob", {"spec": {"port": 2}}, content_type=MERGE)
+    webhook.answers["/convert"] = lambda _: {"result": {"status": "Failed", "message": "no"}}
+    found = await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:1"}}, content_type=MERGE)
+    assert "managedFields" not in found["metadata"]
+
+
 async def test_a_list_is_converted_in_one_request(hosts: Api, webhook: WebhookServer) -> None:
     await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
     found = await hosts.ok("GET", V2)

@@ -591,6 +591,27 @@ async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: Web
     assert (await api.call("GET", f"{CONFIG_MAPS}/owned")).status == 404
 
 
+async def test_the_garbage_collector_asks_before_it_takes_a_reference_out(
+    api: Api, hooks: WebhookServer
+) -> None:
+    owner = (await make(api, "owner")).json["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    await make(api, "owned", ownerReferences=[reference])
+    rule = {**CONFIG_MAP_CREATES, "operations": ["UPDATE"]}
+    await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
+    hooks.answers["/"] = allow
+    await api.call("DELETE", f"{CONFIG_MAPS}/owner?propagationPolicy=Orphan")
+    await until(hooks, 2)
+    await api.settle()
+    asked = [
+        (review["request"]["name"], review["request"]["userInfo"]["username"]) for review in hooks.reviews
+    ]
+    collector = "system:serviceaccount:kube-system:generic-garbage-collector"
+    assert asked == [("owned", collector), ("owner", collector)]
+    assert "ownerReferences" not in (await api.ok("GET", f"{CONFIG_MAPS}/owned"))["metadata"]
+    assert (await api.call("GET", f"{CONFIG_MAPS}/owner")).status == 404
+
+
 async def test_a_namespace_is_emptied_through_webhooks(api: Api, hooks: WebhookServer) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.ok("POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "kept"}})
