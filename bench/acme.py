@@ -45,9 +45,9 @@ from certwright.store.sqlite import open_sqlite
 # The real neighbours are started by what starts them for the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.bind import Bind, running_bind  # noqa: E402 - see above
-from support.pebble import Pebble, running_pebble  # noqa: E402 - see above
-from support.programs import TOOLS  # noqa: E402 - see above
+from support.bind import Bind, running_bind
+from support.pebble import Pebble, running_pebble
+from support.programs import TOOLS
 
 NUMBER = 200
 LARGE, NAMES_EACH = 10, 100
@@ -130,7 +130,10 @@ class Scene:
             "tsigAlgorithm": "HMACSHA256",
             "tsigSecretSecretRef": {"name": "tsig", "key": "key"},
         }
-        solvers = {"http-01": {"http01": {"ingress": {}}}, "dns-01": {"dns01": {"rfc2136": rfc2136}}}
+        solvers: dict[str, dict[str, Any]] = {
+            "http-01": {"http01": {"ingress": {}}},
+            "dns-01": {"dns01": {"rfc2136": rfc2136}},
+        }
         for kind, solver in solvers.items():
             await self._make_issuer(kind, solver)
 
@@ -142,14 +145,15 @@ class Scene:
             "solvers": [solver],
         }
         meta = {"name": name}
+        version = (await self.bench.client.list(CLUSTER_ISSUERS)).resource_version
         await self.bench.client.create(
             CLUSTER_ISSUERS, codec.from_dict(CLUSTER_ISSUERS, {"metadata": meta, "spec": {"acme": spec}})
         )
         async with asyncio.timeout(30):
-            while not conditions.is_true(
-                (await self.bench.client.get(CLUSTER_ISSUERS, name)).status.conditions, "Ready"
-            ):
-                await asyncio.sleep(0.01)
+            async for batch in self.bench.client.watch(CLUSTER_ISSUERS, resource_version=version):
+                held = [one.object for one in batch if one.object.metadata.name == name]
+                if any(conditions.is_true(one.status.conditions, "Ready") for one in held):
+                    return
 
 
 def _transport(tls: TlsOptions) -> HttpTransport:

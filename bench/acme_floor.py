@@ -1,4 +1,4 @@
-"""Pebble's own floor: the same orders by a bare client loop, which keeps no objects and looks at nothing twice.
+"""Pebble's own floor: the same orders by a bare client loop, which keeps no objects.
 
 Without it a figure would tell how fast Pebble is. The loop shows its proofs and takes them away, but does not
 look whether they are seen; what a server wants waited for (`Retry-After`), it waits for.

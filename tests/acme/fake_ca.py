@@ -139,8 +139,8 @@ class FakeCa:
         self.before: Callable[[Action, Json], None] | None = None
         """Called with each request that is well signed; raises `Refusal` for those it does not like."""
         self.suggests: Callable[[str], Json] | None = None
-        """What it answers about the renewal of the certificate with that identifier; None: it offers nothing of
-        the kind. Raises `Refusal`."""
+        """What it says of the renewal of the certificate with that identifier; None: it offers nothing of the
+        kind. Raises `Refusal`."""
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
         self.lifetime = timedelta(days=90)

@@ -131,8 +131,8 @@ def _base64(data: bytes) -> str:
 async def acme_world(
     pebble: Pebble, *, bind: Bind | None = None, clock: Clock | None = None, **options: Any
 ) -> AsyncIterator[AcmeWorld]:
-    """A world whose listeners are where the Pebble looks; with `bind` names are resolved there. The `clock` is
-    ours alone: Pebble's is the wall clock."""
+    """A world whose listeners are where the Pebble looks; with `bind` names are resolved there. The `clock`
+    is ours alone: Pebble's is the wall clock."""
     clock = clock or SystemClock()
     responder, listener = Responder(), Listener()
     await responder.listen("127.0.0.1", pebble.http_port)

@@ -1,5 +1,5 @@
-"""A clock that goes as the wall clock does, but can be put forward: for tests with programs that have the wall
-clock, such as Pebble.
+"""A clock that goes as the wall clock does, but can be put forward: for tests with programs that go by the
+wall clock, such as Pebble.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import Object, ObjectMeta, controller_of
-from certwright.resources.order import Order
+from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
 from certwright.resources.table import (
@@ -39,6 +39,7 @@ _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
 _BY_CA = "ca"
 _BY_URL = "url"
+_BY_NAMES = "names"
 
 
 class Caches:
@@ -76,7 +77,11 @@ class Caches:
 
         acme = {_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer}
         self.orders: Informer[Order] = Informer(
-            client, ORDERS, clock, namespace=namespace, indexers={**acme, _BY_URL: _url_of_order}
+            client,
+            ORDERS,
+            clock,
+            namespace=namespace,
+            indexers={**acme, _BY_URL: _url_of_order, _BY_NAMES: _names_had},
         )
         self.challenges: Informer[Challenge] = Informer(
             client, CHALLENGES, clock, namespace=namespace, indexers=acme
@@ -121,6 +126,10 @@ class Caches:
     def orders_at(self, url: str) -> list[Order]:
         """The Order that has this URL at its server."""
         return self.orders.cache.by_index(_BY_URL, url)
+
+    def orders_with(self, namespace: str, spec: OrderSpec) -> list[Order]:
+        """The Orders of a namespace that have got a certificate for the names of `spec` from its issuer."""
+        return self.orders.cache.by_index(_BY_NAMES, _names_of(namespace, spec))
 
     def challenges_for(self, issuer: str) -> list[Challenge]:
         """The Challenges that are not final and go to that issuer (see `issuer_value`)."""
@@ -239,6 +248,17 @@ def _open_issuer(obj: Order | Challenge) -> Iterable[str]:
     if obj.status.is_final:
         return ()
     return (issuer_of(obj.spec.issuer_ref, obj.metadata.namespace),)
+
+
+def _names_of(namespace: str, spec: OrderSpec) -> str:
+    reference = spec.issuer_ref
+    wanted = sorted({*spec.dns_names, *spec.ip_addresses})
+    return "/".join((namespace, reference.kind_or_default, reference.name, *wanted))
+
+
+def _names_had(order: Order) -> Iterable[str]:
+    has = order.status.state == "valid" and order.status.certificate
+    return (_names_of(order.metadata.namespace, order.spec),) if has else ()
 
 
 def _url_of_order(order: Order) -> Iterable[str]:

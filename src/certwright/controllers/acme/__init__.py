@@ -8,7 +8,8 @@
 May import:   engine, issuers, acme, client, resources, pki, kit
 Never holds:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
 Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
-              naming; challenges, slots (who may be proven now), checks (is the proof seen?), solving (the
-              solver of a spec), listeners (for CAs), ways (issuer and account), clients (of this process),
+              naming, refill (from an Order of before); challenges, slots (who may be proven now), checks (is
+              the proof seen?), pace (of a server's verdicts), solving (the solver of a spec), listeners (for
+              CAs), ways (issuer and account), clients (of this process), traffic (counts what is asked),
               ledger (what CAs allow), renewal_office (asks when to renew), wiring
 """

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from certwright.acme.limits.known import Chosen
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
@@ -18,6 +20,7 @@ from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.ledger import Ledgers
 from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.refill import Refill
 from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches
@@ -62,6 +65,7 @@ class AcmeOptions:
     """
 
     max_concurrent_challenges: int = 60
+    looks_at_once: int = 200
     http01_check_port: int = 80
     tlsalpn01_check_port: int = 443
     http01_nameservers: tuple[str, ...] = ()
@@ -117,6 +121,12 @@ class Acme:
             find_issuer=find_issuer,
             namespace=namespace,
             chosen=options.limits,
+        )
+        self._refill = Refill(
+            orders_with=caches.orders_with,
+            get_certificate=caches.certificates.cache.get,
+            get_secret=caches.secrets.cache.get,
+            now=clock.now,
         )
         self._challenges: ChallengeReconciler | None = None
         self._office: RenewalOffice | None = None
@@ -176,6 +186,7 @@ class Acme:
             recorder=self._recorder,
             now=self._clock.now,
             most=self._options.max_concurrent_challenges,
+            looks=self._options.looks_at_once,
             check_period=self._options.dns01_check_period,
         )
         return self._challenges
@@ -305,6 +316,8 @@ class Acme:
             controller=True,
             block_owner_deletion=True,
         )
+        if (survivor := self._refill.find(request, spec)) is not None:
+            return await self._adopt(survivor, owner)
         wanted = Order(
             metadata=ObjectMeta(
                 name=name,
@@ -321,6 +334,20 @@ class Acme:
             made = await self._client.get(ORDERS, name, meta.namespace)
         caches.orders.put(made)
         return made
+
+    async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
+        """Have it live as long as the request that has its certificate now; its first one may go."""
+        meta = order.metadata
+        if any(one.uid == owner.uid for one in meta.owner_references):
+            return order
+        added = msgspec.structs.replace(owner, controller=None, block_owner_deletion=None)
+        held = [msgspec.to_builtins(one) for one in (*meta.owner_references, added)]
+        patch = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": held}
+        }
+        changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
+        self._caches.orders.put(changed)
+        return changed
 
 
 def _is_owned(order: Order, uid: str) -> bool:

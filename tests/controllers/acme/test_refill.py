@@ -1,0 +1,136 @@
+"""A certificate that was lost is had again from the Order that survived; no server is asked for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.resources import conditions, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.meta import Condition, ObjectMeta
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from controllers.acme.fake_world import FakeWorld
+
+NEVER = {"algorithm": "ECDSA", "rotationPolicy": "Never"}
+A_MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+async def issued(fake: FakeWorld) -> FakeWorld:
+    """A world with an issued Certificate `web` whose key is kept."""
+    await fake.issuer()
+    await fake.issue("web", "a.example.org", "b.example.org", privateKey=NEVER)
+    await fake.world.advance(A_MINUTE)
+    assert await fake.world.is_ready("web")
+    return fake
+
+
+async def lose_certificate(fake: FakeWorld) -> bytes:
+    """Somebody takes the certificate, not the key, out of the Secret; what it was."""
+    secret = await fake.world.secret("web")
+    await fake.world.client.patch(SECRETS, "web", "default", {"data": {"tls.crt": ""}})
+    await fake.world.advance(A_MINUTE)
+    return secret.data["tls.crt"]
+
+
+async def force(fake: FakeWorld) -> None:
+    """As `certwright renew` does."""
+    certificate = await fake.certificate()
+    issuing = Condition(type=reasons.ISSUING, status="True", reason=reasons.MANUALLY_TRIGGERED, message="now")
+    held = conditions.with_condition(certificate.status.conditions, issuing, fake.world.clock.now())
+    changed: Certificate = msgspec.structs.replace(
+        certificate, status=msgspec.structs.replace(certificate.status, conditions=held)
+    )
+    await fake.world.client.update(CERTIFICATES, changed, subresource="status")
+    await fake.world.advance(A_MINUTE)
+
+
+async def test_a_lost_certificate_is_had_again_without_any_request(issued: FakeWorld) -> None:
+    requests = len(issued.ca.requests)
+    lost = await lose_certificate(issued)
+    certificate = await issued.certificate()
+    assert await issued.world.is_ready("web")
+    assert certificate.status.revision == 2
+    assert (await issued.world.secret("web")).data["tls.crt"] == lost
+    assert len(issued.ca.requests) == requests
+    assert len(await issued.orders()) == 1
+
+
+async def test_it_can_be_lost_again_and_after_a_restart(issued: FakeWorld) -> None:
+    for revision in (2, 3, 4):
+        requests = len(issued.ca.requests)
+        lost = await lose_certificate(issued)
+        assert (await issued.certificate()).status.revision == revision
+        assert (await issued.world.secret("web")).data["tls.crt"] == lost
+        assert len(issued.ca.requests) == requests
+        await issued.start()
+        await issued.world.advance(A_MINUTE)
+
+
+async def test_whoever_forces_a_renewal_gets_a_new_order(issued: FakeWorld) -> None:
+    before = (await issued.world.secret("web")).data["tls.crt"]
+    await force(issued)
+    assert await issued.world.is_ready("web")
+    assert (await issued.world.secret("web")).data["tls.crt"] != before
+    assert len(issued.ca.orders) == 2
+
+
+async def test_a_regular_renewal_with_the_same_key_makes_a_new_order(issued: FakeWorld) -> None:
+    await issued.world.advance(timedelta(days=65))
+    assert (await issued.certificate()).status.revision == 2
+    assert len(issued.ca.orders) == 2
+
+
+async def test_a_certificate_that_is_due_is_not_had_again(issued: FakeWorld) -> None:
+    await issued.world.stop_controllers()
+    await issued.world.advance(timedelta(days=62))
+    await issued.world.client.patch(SECRETS, "web", "default", {"data": {"tls.crt": ""}})
+    await issued.start()
+    await issued.world.advance(A_MINUTE)
+    assert await issued.world.is_ready("web")
+    assert len(issued.ca.orders) == 2
+
+
+async def test_another_key_makes_a_new_order(issued: FakeWorld) -> None:
+    await issued.world.client.delete(SECRETS, "web", "default")
+    await issued.world.advance(A_MINUTE)
+    assert await issued.world.is_ready("web")
+    assert len(issued.ca.orders) == 2
+
+
+async def test_other_names_make_a_new_order(issued: FakeWorld) -> None:
+    await issued.world.client.patch(CERTIFICATES, "web", "default", {"spec": {"dnsNames": ["a.example.org"]}})
+    await issued.world.advance(A_MINUTE)
+    assert await issued.world.is_ready("web")
+    assert len(issued.ca.orders) == 2
+
+
+async def test_a_request_that_is_made_again_gets_the_same_certificate(issued: FakeWorld) -> None:
+    (first,) = await issued.requests()
+    again: Any = CertificateRequest(
+        metadata=ObjectMeta(name="again", namespace="default"),
+        spec=msgspec.structs.replace(first.spec, username="", uid="", groups=(), extra={}),
+    )
+    requests = len(issued.ca.requests)
+    await issued.world.create(CERTIFICATE_REQUESTS, again)
+    await issued.world.advance(A_MINUTE)
+    found = await issued.world.get(CERTIFICATE_REQUESTS, "again")
+    assert found.status.certificate == first.status.certificate
+    assert len(issued.ca.requests) == requests
+
+
+async def test_an_order_goes_with_the_last_request_that_has_its_certificate(issued: FakeWorld) -> None:
+    await lose_certificate(issued)
+    (order,) = await issued.orders()
+    assert len(await issued.requests()) == 1
+    await issued.world.advance(timedelta(minutes=5))
+    (order,) = await issued.orders()
+    (request,) = await issued.requests()
+    assert request.metadata.uid in [owner.uid for owner in order.metadata.owner_references]
+    await issued.world.client.delete(CERTIFICATES, "web", "default")
+    await issued.world.advance(timedelta(minutes=5))
+    assert await issued.orders() == []
