@@ -27,6 +27,8 @@ CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
 SECRETS = _as_json(table.SECRETS)
 EVENTS = _as_json(table.EVENTS)
 NAMESPACES = _as_json(table.NAMESPACES)
+CONFIG_MAPS = _as_json(table.CONFIG_MAPS)
+ORDERS = _as_json(table.ORDERS)
 
 
 async def around(client: Client, certificate: Json) -> Around:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
         "inspect": "Show what is inside a certificate's Secret.",
+        "limits": "Show what ACME servers allow, and what of it has been used.",
     },
     "More": {
         "crds": "Print the CustomResourceDefinitions for a real Kubernetes cluster.",

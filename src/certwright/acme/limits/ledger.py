@@ -286,8 +286,11 @@ class Ledger:
         """A limit that we know nothing of: this order waits as long as the CA says, the others of the account
         at most an hour; then they go one by one, more slowly each time the CA refuses."""
         key = Key(LEARNED, asking.account)
-        held = self.paces.get(key)
-        pace = min(held.window * 2, _SLOWEST_PACE) if held is not None else _FIRST_PACE
+        held, pace = self.paces.get(key), _FIRST_PACE
+        if held is not None:
+            # Orders that were on their way together are refused together: that is one refusal.
+            is_same = self.bucket(key).closed_until > micros(now)
+            pace = held.window if is_same else min(held.window * 2, _SLOWEST_PACE)
         self._close_learned(key, pace, min(until or now + pace, now + _LONGEST_UNKNOWN), now)
         if until is not None and until > now + _LONGEST_UNKNOWN:
             self._close_learned(Key(LEARNED, asking.uid), _FIRST_PACE, until, now)

@@ -44,6 +44,10 @@ def registered_domains(identifiers: Iterable[str]) -> tuple[str, ...]:
 
 
 def set_of(identifiers: Iterable[str]) -> str:
-    """A short word for exactly this set of names, whatever their order and case."""
-    names = ",".join(sorted({one.lower().rstrip(".") for one in identifiers}))
-    return hashlib.sha256(names.encode()).hexdigest()[:16]
+    """Exactly this set of names, whatever their order and case: the name where it is one, else one of them
+    and a digest of all."""
+    names = sorted({one.lower().rstrip(".") for one in identifiers})
+    if len(names) == 1:
+        return names[0]
+    digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:16]
+    return f"{names[0] if names else ''} +{len(names) - 1} {digest}"
