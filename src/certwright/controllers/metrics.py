@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+from certwright.controllers.acme.traffic import Kind, Tally, Traffic
 from certwright.controllers.caches import Caches, owner_value
 from certwright.controllers.gate import IssuerGate, Standing
 from certwright.engine.loop import Controller
@@ -19,10 +20,12 @@ from certwright.kit.exposition import head, labels
 from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Condition
 
 _STATUSES = ("True", "False", "Unknown")
+_CHALLENGE_STATES = ("ready", "valid", "errored", "expired", "invalid", "processing", "unknown", "pending")
 
 _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
     "not_after": (
@@ -48,10 +51,16 @@ class ControllerMetrics:
     """The numbers of one set of controllers."""
 
     def __init__(
-        self, caches: Caches, controllers: Sequence[Controller], gate: IssuerGate, clock: Clock
+        self,
+        caches: Caches,
+        controllers: Sequence[Controller],
+        gate: IssuerGate,
+        traffic: Traffic,
+        clock: Clock,
     ) -> None:
         self._caches = caches
         self._gate = gate
+        self._traffic = traffic
         self._controllers = controllers
         self._clock = clock
 
@@ -70,6 +79,8 @@ class ControllerMetrics:
         ]
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
         standings = self._gate.standings()
+        challenges = list(self._caches.challenges.cache.values())
+        traffic = self._traffic.take()
         now = self._clock.now()
 
         def write() -> bytes:
@@ -79,6 +90,8 @@ class ControllerMetrics:
                 _ready_certificates(certificates),
                 _dates(certificates),
                 _failing(failing),
+                _challenges(challenges),
+                _traffic(traffic),
                 _circuits(standings),
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
@@ -171,6 +184,41 @@ def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
         moment = causes.next_attempt(held.message) if held is not None else None
         if moment is not None:
             yield f"{name}{{{text}}} {int(moment.timestamp())}\n"
+
+
+def _challenges(challenges: Iterable[Challenge]) -> Iterator[str]:
+    name = "certmanager_certificate_challenge_status"
+    yield head(name, "gauge", "The status of ACME challenges; 1 for the state that each one is in.")
+    for challenge in challenges:
+        meta, spec, status = challenge.metadata, challenge.spec, challenge.status
+        state = status.state if status.state in _CHALLENGE_STATES else "unknown"
+        about = labels(
+            (
+                ("domain", spec.dns_name),
+                ("reason", status.reason),
+                ("processing", str(status.processing).lower()),
+                ("name", meta.name),
+                ("namespace", meta.namespace),
+                ("type", spec.type),
+            )
+        )
+        for one in _CHALLENGE_STATES:
+            yield f'{name}{{status="{one}",{about}}} {int(state == one)}\n'
+
+
+def _traffic(tallies: Sequence[tuple[Kind, Tally]]) -> Iterator[str]:
+    about = [labels(kind._asdict().items()) for kind, _ in tallies]
+    name = "certmanager_http_acme_client_request_count"
+    yield head(name, "counter", "The number of requests to ACME servers.")
+    for text, (_, tally) in zip(about, tallies, strict=True):
+        yield f"{name}{{{text}}} {tally.count}\n"
+    name = "certmanager_http_acme_client_request_duration_seconds"
+    yield head(name, "summary", "How long requests to ACME servers took; quantiles of the last 256.")
+    for text, (_, tally) in zip(about, tallies, strict=True):
+        for share, seconds in tally.quantiles():
+            yield f'{name}{{{text},quantile="{share}"}} {seconds:.6f}\n'
+        yield f"{name}_sum{{{text}}} {tally.seconds:.6f}\n"
+        yield f"{name}_count{{{text}}} {tally.count}\n"
 
 
 def _issuer_labels(certificate: Certificate) -> str:

@@ -22,6 +22,7 @@ from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
 from certwright.controllers.acme.refill import Refill
 from certwright.controllers.acme.renewal_office import RenewalOffice
+from certwright.controllers.acme.traffic import Traffic
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches
 from certwright.controllers.dependents import Dependents
@@ -111,8 +112,12 @@ class Acme:
         self._find_issuer = find_issuer
         self._secrets_of = secrets_of
         self._distrust = distrust
+        self.traffic = Traffic()
         self._clients = AcmeClients(
-            user_agent=user_agent, now=clock.now, make_transport=options.make_transport
+            user_agent=user_agent,
+            now=clock.now,
+            observe=self.traffic.observe,
+            make_transport=options.make_transport,
         )
         self.ledgers = Ledgers(
             client=client,
