@@ -52,7 +52,7 @@ def recover(
     _count_rest(ledger, held, now)
     for asking in sorted(open_ones, key=lambda asking: asking.place):
         ledger.expect(asking, now)
-    ledger.is_changed = True
+    ledger.is_changed = bool(saved or ledger.buckets or ledger.flights)
 
 
 def _restore(ledger: Ledger, saved: Mapping[str, Any]) -> dict[Key, int]:

@@ -158,11 +158,13 @@ class Ledgers:
         certificate = owning_certificate(request) if request is not None else None
         if certificate is None:
             return False
-        wanted, oldest = set(_identifiers(order.spec)), self._clock.now() - _RENEWAL_WITHIN
+        now, wanted = self._clock.now(), set(_identifiers(order.spec))
+        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
         return any(
             other.status.state == "valid"
+            and other.metadata.uid != order.metadata.uid
             and other.spec.issuer_ref == order.spec.issuer_ref
-            and (other.metadata.creation_timestamp or oldest) > oldest
+            and oldest < (other.metadata.creation_timestamp or oldest) <= born
             and set(_identifiers(other.spec)) == wanted
             for sibling in self._caches.requests_of(owner_value(namespace, certificate))
             for other in self._caches.orders_of(sibling.metadata)
