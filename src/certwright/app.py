@@ -32,9 +32,12 @@ from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import AcmeSettings as AcmeSettings
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
+from certwright.controllers.beside import USER_AGENT, beside_a_server
+from certwright.controllers.beside import ClusterSettings as ClusterSettings
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replica import USER_AGENT, Replica, beside_a_server
-from certwright.controllers.replica import ClusterSettings as ClusterSettings
+from certwright.controllers.ours import Mine
+from certwright.controllers.replica import Replica
+from certwright.controllers.shards import ShardedReplica
 from certwright.engine.lease import Terms as Terms
 from certwright.kit import exposition
 from certwright.kit.clock import Clock, SystemClock
@@ -111,7 +114,7 @@ class RunningControllers:
 
     def __init__(
         self,
-        controllers: Controllers | Replica,
+        controllers: Controllers | Replica | ShardedReplica,
         listeners: Listeners,
         workshop: Threads,
         transport: Transport,
@@ -146,11 +149,11 @@ class RunningControllers:
     @property
     def holder(self) -> str:
         """Which replica holds the lease, as last seen; empty where there is no election."""
-        return self._controllers.holder if isinstance(self._controllers, Replica) else ""
+        return self._controllers.holder if isinstance(self._controllers, Replica | ShardedReplica) else ""
 
     async def wait_leading(self) -> None:
         """Return when these controllers are the ones at work; at once where there is no election."""
-        if isinstance(self._controllers, Replica):
+        if isinstance(self._controllers, Replica | ShardedReplica):
             await self._controllers.wait_leading()
 
     async def wait_synced(self) -> None:
@@ -193,7 +196,7 @@ async def start_controllers(
         raise StartError(str(error)) from error
     workshop, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
 
-    def make(client: Client) -> Controllers:
+    def make(client: Client, mine: Mine | None) -> Controllers:
         return Controllers(
             client,
             clock,
@@ -206,11 +209,12 @@ async def start_controllers(
             issuer_attempts_per_hour=options.issuer_attempts_per_hour,
             certificate_owner_references=options.certificate_owner_references,
             acme=listeners.options,
+            mine=mine,
         )
 
     try:
         controllers = (
-            make(Client(transport, user_agent=USER_AGENT))
+            make(Client(transport, user_agent=USER_AGENT), None)
             if cluster is None
             else beside_a_server(transport, cluster, clock=clock, make=make, tasks=tasks)
         )

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from certwright.client.local import LocalTransport
+from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replica import ClusterSettings, Replica, beside_a_server
+from certwright.controllers.replica import Replica
 from certwright.kit.exchange import Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
@@ -35,7 +36,7 @@ class Member:
             LocalTransport(self._handle, CONTROLLER),
             ClusterSettings(**given),  # type: ignore[arg-type] # a test names them as it needs
             clock=world.clock,
-            make=lambda client: Controllers(client, world.clock, Inline()),
+            make=lambda client, _: Controllers(client, world.clock, Inline()),
             tasks=self._tasks,
         )
         assert isinstance(made, Replica)
@@ -157,7 +158,7 @@ async def test_without_an_election_controllers_work_at_once(world: World) -> Non
         LocalTransport(world.server.handle, CONTROLLER),
         ClusterSettings(identity="one", leader_elect=False),
         clock=world.clock,
-        make=lambda client: Controllers(client, world.clock, Inline()),
+        make=lambda client, _: Controllers(client, world.clock, Inline()),
         tasks=tasks,
     )
     assert isinstance(made, Controllers)
@@ -170,6 +171,6 @@ async def test_options_that_make_no_sense_are_told_before_the_lease_is_there(wor
             LocalTransport(world.server.handle, CONTROLLER),
             ClusterSettings(identity="one", kube_api_qps=-1),
             clock=world.clock,
-            make=lambda client: Controllers(client, world.clock, Inline(), enabled="no-such"),
+            make=lambda client, _: Controllers(client, world.clock, Inline(), enabled="no-such"),
             tasks=TaskSet(),
         )

@@ -141,3 +141,19 @@ def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int
         assert left == wanted
 
     asyncio.run(run())
+
+
+async def test_keys_that_are_not_admitted_are_dropped_and_those_not_known_yet_are_asked_about_again() -> None:
+    clock = TestClock()
+    verdicts: dict[str, bool | None] = {"mine": True, "theirs": False, "unknown": None}
+    queue: WorkQueue[str] = WorkQueue(clock, admit=verdicts.__getitem__)
+    for key in verdicts:
+        queue.add(key)
+    assert [await queue.take()] == ["mine"]
+    assert len(queue) == 0
+    verdicts["unknown"] = True
+    clock.advance(timedelta(seconds=1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await queue.take() == "unknown"
+    await queue.close()

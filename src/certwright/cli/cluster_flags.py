@@ -19,6 +19,7 @@ class ClusterFlags:
 
     kube_api_qps: float
     kube_api_burst: int
+    shards: int
     leader_elect: bool
     leader_election_namespace: str
     lease_duration: timedelta
@@ -74,6 +75,15 @@ _OPTIONS = (
         default=50,
         show_default=True,
         help="Requests that may be made at once.",
+    ),
+    click.option(
+        "--shards",
+        metavar="NUMBER",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Into how many parts the Certificates are divided, so that so many replicas work at once; the "
+        "same number for all of them.",
     ),
     click.option(
         "--leader-elect",

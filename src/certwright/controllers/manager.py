@@ -42,6 +42,7 @@ from certwright.controllers.circuit import ATTEMPTS_PER_HOUR
 from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler, view_of
 from certwright.controllers.metrics import ControllerMetrics
+from certwright.controllers.ours import ours
 from certwright.controllers.signing import IssuerState, Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.engine.commit import StatusWriter
@@ -81,8 +82,10 @@ _A_DAY = timedelta(days=1)
 class Controllers:
     """The controllers that `enabled` (cert-manager's `--controllers`) names, against one API server.
 
-    `namespace` restricts them to one namespace, without ClusterIssuers. The Secrets of ClusterIssuers lie in
-    `cluster_resource_namespace`. Raises `ValueError` with a sentence for options that make no sense.
+    `mine` tells which Certificates (with all that belongs to them) and which issuers this replica works on;
+    None is all. `namespace` restricts them to one namespace, without ClusterIssuers. The Secrets of
+    ClusterIssuers lie in `cluster_resource_namespace`. Raises `ValueError` with a sentence for options that
+    make no sense.
     """
 
     def __init__(
@@ -101,7 +104,9 @@ class Controllers:
         acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
         suffix: Callable[[int], str] = random_suffix,
+        mine: Callable[[ObjectKey], bool] | None = None,
     ) -> None:
+        self._mine = mine
         self._enabled = table.parse_enabled(enabled)
         self._cluster_resource_namespace = cluster_resource_namespace
         self._client = client
@@ -191,10 +196,13 @@ class Controllers:
     def _controller(
         self, name: str, reconcile: Reconcile, rank: Callable[[ObjectKey], float] | None = None
     ) -> Controller:
-        queue: WorkQueue[ObjectKey] = WorkQueue(self._clock, rank=rank)
-        controller = Controller(name, reconcile, queue, workers=self._workers)
+        controller = Controller(name, reconcile, self._queue(name, rank), workers=self._workers)
         self._controllers.append(controller)
         return controller
+
+    def _queue(self, name: str, rank: Callable[[ObjectKey], float] | None = None) -> WorkQueue[ObjectKey]:
+        admit = ours(name, self._mine, self._caches) if self._mine is not None else None
+        return WorkQueue(self._clock, rank=rank, admit=admit)
 
     def _build_certificates(
         self, limits: Limits, suffix: Callable[[int], str], *, owner_references: bool
@@ -427,7 +435,7 @@ class Controllers:
 
             caches.challenges.add_handler(challenge_changed)
         if table.CHALLENGES in self._enabled:
-            queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
+            queue = self._queue("challenges")
             challenges = self._acme.challenges(queue.add)
             self._controllers.append(
                 Controller("challenges", challenges.reconcile, queue, workers=self._workers)

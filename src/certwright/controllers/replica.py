@@ -8,76 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from certwright.client.rest import Client
-from certwright.client.throttle import Throttle, ThrottledTransport, lift_where_fair
-from certwright.client.transport import Transport
 from certwright.controllers.manager import Controllers
-from certwright.engine.lease import Candidate, FencedTransport, Terms
-from certwright.kit.clock import Clock
+from certwright.engine.lease import Candidate
 from certwright.kit.exposition import head, labels
 from certwright.kit.tasks import TaskSet
 
 _log = logging.getLogger(__name__)
-
-LEASE_NAME = "cert-manager-controller"
-"""cert-manager's: where both are installed in one cluster, one of them works."""
-USER_AGENT = "certwright-controllers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """How controllers behave beside an API server; names and meanings as cert-manager's flags.
-
-    A negative `kube_api_qps` is no limit. `identity` names this replica, and no other one ever.
-    """
-
-    identity: str
-    kube_api_qps: float = 20.0
-    kube_api_burst: int = 50
-    leader_elect: bool = True
-    leader_election_namespace: str = "kube-system"
-    terms: Terms = field(default_factory=Terms)
-
-
-def beside_a_server(
-    transport: Transport,
-    settings: ClusterSettings,
-    *,
-    clock: Clock,
-    make: Callable[[Client], Controllers],
-    tasks: TaskSet,
-) -> Controllers | Replica:
-    """Controllers, or a replica of them, that ask the server behind `transport` as `settings` allow.
-
-    `tasks` gets what runs beside them. Raises `ValueError` for settings that make no sense.
-    """
-    paced = transport
-    if settings.kube_api_qps >= 0:
-        throttle = Throttle(clock, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
-        asking = lift_where_fair(transport, throttle, clock, USER_AGENT)
-        tasks.start(asking, name="priority and fairness")
-        paced = ThrottledTransport(transport, throttle)
-    if not settings.leader_elect:
-        return make(Client(paced, user_agent=USER_AGENT, clock=clock))
-    # Not paced: a renewal that stands in the line behind a thousand requests comes too late.
-    own = Client(transport, user_agent=f"{USER_AGENT}/leader-election", clock=clock)
-    candidate = Candidate(
-        own,
-        clock,
-        namespace=settings.leader_election_namespace,
-        name=LEASE_NAME,
-        identity=settings.identity,
-        terms=settings.terms,
-    )
-    # Between the line and the server: what waited there for its turn may not be ours to do any more.
-    fenced: Transport = FencedTransport(transport, lambda: candidate.held)
-    if paced is not transport:
-        fenced = ThrottledTransport(fenced, throttle)
-    client = Client(fenced, user_agent=USER_AGENT, clock=clock)
-    return Replica(lambda: make(client), candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,40 +41,33 @@ class ReplicaMetrics:
         return lambda: own + (rest() if rest is not None else b"")
 
 
-class Replica:
-    """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
+class Member(ABC):
+    """What replicas have in common, whatever they have to hold in order to work.
 
-    They MUST change things through a client that is fenced by the same candidate
-    (`engine.lease.FencedTransport`). Raises what `make` raises.
+    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, and
+    tell `_leading`.
     """
 
-    def __init__(self, make: Callable[[], Controllers], candidate: Candidate) -> None:
-        self._make = make
-        # Made now, so that options that make no sense are told at the start.
-        self._next: Controllers | None = make()
-        self._candidate = candidate
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._controllers: Controllers | None = None
         self._leading = asyncio.Event()
         self._tasks = TaskSet()
 
     @property
     def leads(self) -> bool:
-        """Whether the controllers of this replica are the ones at work."""
-        return self._controllers is not None and self._candidate.held
+        """Whether this replica works, and may."""
+        return self._controllers is not None and self.may_write
 
     @property
-    def holder(self) -> str:
-        """Who holds the lease, as last seen; empty where nobody does."""
-        return self._candidate.holder
+    @abstractmethod
+    def may_write(self) -> bool:
+        """Whether what the controllers work on is theirs beyond doubt."""
 
     @property
     def metrics(self) -> ReplicaMetrics:
         """What can be told about the work at this moment."""
-        return ReplicaMetrics(self._candidate.name, self.leads, self._controllers)
-
-    def start(self) -> None:
-        """Begin to wait for the lease, and to work when it is there."""
-        self._tasks.start(self._run(), name="replica")
+        return ReplicaMetrics(self._name, self.leads, self._controllers)
 
     async def wait_leading(self) -> None:
         """Return when this replica is at work."""
@@ -156,6 +89,35 @@ class Replica:
         """Return when the Events recorded so far have been written."""
         if self._controllers is not None:
             await self._controllers.flush()
+
+
+class Replica(Member):
+    """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
+
+    They MUST change things through a client that is fenced by `may_write` (`engine.lease.FencedTransport`).
+    Raises what `make` raises.
+    """
+
+    def __init__(self, make: Callable[[], Controllers], candidate: Candidate) -> None:
+        super().__init__(candidate.name)
+        self._make = make
+        # Made now, so that options that make no sense are told at the start.
+        self._next: Controllers | None = make()
+        self._candidate = candidate
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the lease is held beyond doubt."""
+        return self._candidate.held
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease, as last seen; empty where nobody does."""
+        return self._candidate.holder
+
+    def start(self) -> None:
+        """Begin to wait for the lease, and to work when it is there."""
+        self._tasks.start(self._run(), name="replica")
 
     async def close(self) -> None:
         """Stop, and then let the next replica in. In this order: two must never work at once."""

@@ -94,6 +94,7 @@ class Candidate:
         self._seen: Lease | None = None
         self._seen_at = 0.0
         self._renewed_at: float | None = None
+        self._free_since: float | None = None
 
     @property
     def held(self) -> bool:
@@ -104,6 +105,41 @@ class Candidate:
     def holder(self) -> str:
         """Who holds it, as last seen; empty where nobody does or nothing was seen."""
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
+
+    @property
+    def asked_by(self) -> str:
+        """Who asked the holder to let it go, as last seen; empty where nobody did."""
+        wish = self._seen.spec.preferred_holder if self._seen is not None else None
+        return wish if wish and wish != self.identity else ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether it was we who asked."""
+        return self._seen is not None and self._seen.spec.preferred_holder == self.identity
+
+    @property
+    def free_for_s(self) -> float | None:
+        """For how long it has been seen to be free; None where somebody holds it, or nobody looked."""
+        return None if self._free_since is None else self._clock.monotonic() - self._free_since
+
+    async def attempt(self, patience_s: float) -> None:
+        """Take or renew it once, if it is free or ours, within so many seconds. `held` tells what came of it;
+        what went wrong is logged."""
+        if problem := await self._try(patience_s):
+            _log.warning("the lease %s/%s: %s", self._namespace, self.name, problem)
+
+    async def look(self, patience_s: float) -> None:
+        """See who holds it, without taking it. Raises `ApiError`, `Unreachable`."""
+        if await _within(self._clock, patience_s, self._is_free()):
+            self._free_since = self._clock.monotonic() if self._free_since is None else self._free_since
+        else:
+            self._free_since = None
+
+    async def ask(self) -> None:
+        """Ask the holder to let it go. Raises `ApiError`, `Unreachable`."""
+        assert self._seen is not None
+        spec = msgspec.structs.replace(self._seen.spec, preferred_holder=self.identity)
+        await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
 
     async def acquire(self) -> None:
         """Return when the Lease is ours. What goes wrong is logged, once for every new cause."""
@@ -141,6 +177,7 @@ class Candidate:
         spec = msgspec.structs.replace(
             self._seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=now, acquire_time=now
         )
+        self._free_since = self._clock.monotonic()
         try:
             await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
         except (ApiError, Unreachable) as error:
@@ -190,6 +227,13 @@ class Candidate:
         assert self._seen is not None
         return not self._is_others() and await self._write(self._seen)
 
+    async def _is_free(self) -> bool:
+        try:
+            self._look_at(await self._client.get(LEASES, self.name, self._namespace))
+        except NotFound:
+            return True
+        return not self._is_others()
+
     async def _write(self, lease: Lease) -> bool:
         # With the resourceVersion that was seen: of several who try, one succeeds.
         mine = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
@@ -220,6 +264,7 @@ class Candidate:
             acquire_time=old.acquire_time if is_ours else now,
             renew_time=now,
             lease_transitions=changes,
+            preferred_holder=old.preferred_holder if is_ours else None,
         )
 
 

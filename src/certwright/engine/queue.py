@@ -18,6 +18,8 @@ from certwright.kit.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
+_LOOK_AGAIN = timedelta(seconds=1)
+
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 
@@ -27,7 +29,8 @@ class WorkQueue(Generic[K]):
 
     A key added while it is worked on is given out once more when that is done. Keys are given out in the
     order in which they became ready; where there is a `rank`, those for which it was lower when they became
-    ready come first. `first_retry` doubles with every failure up to `longest_retry`.
+    ready come first. Keys that `admit` refuses are dropped; where it cannot tell yet (None) it is asked again
+    after a second. `first_retry` doubles with every failure up to `longest_retry`.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class WorkQueue(Generic[K]):
         first_retry: timedelta = FIRST_RETRY,
         longest_retry: timedelta = LONGEST_RETRY,
         rank: Callable[[K], float] | None = None,
+        admit: Callable[[K], bool | None] | None = None,
     ) -> None:
         self.clock = clock
         # The number keeps the order among equals, and keys from being compared.
         self._ready: asyncio.PriorityQueue[tuple[float, int, K]] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
         self._rank = rank
+        self._admit = admit
         self._queued: set[K] = set()
         self._working: set[K] = set()
         self._again: set[K] = set()
@@ -68,7 +73,10 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Have the key worked on as soon as somebody is free."""
-        if key in self._working:
+        if self._admit is not None and not (admitted := self._admit(key)):
+            if admitted is None:
+                self._delays.start(key, _LOOK_AGAIN)
+        elif key in self._working:
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)

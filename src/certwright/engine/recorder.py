@@ -38,7 +38,8 @@ _MESSAGE_BYTES = 1024
 _NAME_BYTES = 253
 _WAITING = 10_000
 _REMEMBERED = 4096
-_LANES = 8
+# As many writes under way as the workers of two controllers have, so that events keep up with their work.
+_LANES = 32
 
 
 class _What(NamedTuple):

@@ -1,0 +1,55 @@
+"""Which keys are a replica's own, where several share the work.
+
+What belongs to a Certificate goes with it: its requests, their Orders, their Challenges. So one replica sees
+an issuance through, and the parts of it never wait for another replica.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+
+from certwright.controllers.caches import Caches, owning_certificate
+from certwright.resources.meta import Object, ObjectKey, controller_of
+
+Mine = Callable[[ObjectKey], bool]
+Ours = Callable[[ObjectKey], bool | None]
+
+
+def shard_of(key: ObjectKey, count: int) -> int:
+    """The shard, from 0 to `count` - 1, of a Certificate or an issuer; the same in every process."""
+    return zlib.crc32(f"{key.namespace}/{key.name}".encode()) % count
+
+
+def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
+    """Which keys of that controller are the replica's own; None where that cannot be told yet, since what the
+    object belongs to has not been seen. `mine` judges Certificates, issuers and what belongs to nobody."""
+
+    def of_request(key: ObjectKey) -> bool:
+        request = caches.requests.cache.get(key)
+        name = owning_certificate(request) if request is not None else None
+        return mine(key if name is None else ObjectKey(key.namespace, name))
+
+    def of_order(key: ObjectKey) -> bool | None:
+        owner = _owner(caches.orders.cache.get(key))
+        if owner is None:
+            return mine(key)
+        return of_request(owner) if owner in caches.requests.cache else None
+
+    def of_challenge(key: ObjectKey) -> bool | None:
+        owner = _owner(caches.challenges.cache.get(key))
+        if owner is None:
+            return mine(key)
+        return of_order(owner) if owner in caches.orders.cache else None
+
+    of_kind: Mapping[str, Ours] = {
+        "certificaterequests": of_request,
+        "orders": of_order,
+        "challenges": of_challenge,
+    }
+    return of_kind.get(controller, mine)
+
+
+def _owner(obj: Object | None) -> ObjectKey | None:
+    owner = controller_of(obj.metadata) if obj is not None else None
+    return ObjectKey(obj.metadata.namespace, owner.name) if obj is not None and owner is not None else None

@@ -1,0 +1,229 @@
+"""Replicas that share the work, over one API server, on a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from certwright.client.local import LocalTransport
+from certwright.controllers.beside import ClusterSettings, beside_a_server
+from certwright.controllers.manager import Controllers
+from certwright.controllers.ours import shard_of
+from certwright.controllers.shards import ShardedReplica
+from certwright.kit.exchange import Request, Response
+from certwright.kit.tasks import TaskSet
+from certwright.kit.workshop import Inline
+from certwright.resources.errors import Unreachable
+from certwright.resources.kinds import Kind
+from certwright.resources.meta import ObjectKey
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.scene import Scene, make_certificate
+from support.world import CONTROLLER, World, make_world
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+class Member:
+    """A replica with a connection of its own."""
+
+    def __init__(self, world: World, name: str, shards: int) -> None:
+        self.cut = False
+        self.changes: list[str] = []
+        self._world = world
+        self._tasks = TaskSet()
+        made = beside_a_server(
+            LocalTransport(self._handle, CONTROLLER),
+            ClusterSettings(identity=name, kube_api_qps=-1, shards=shards),
+            clock=world.clock,
+            make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
+            tasks=self._tasks,
+        )
+        assert isinstance(made, ShardedReplica)
+        self.replica = made
+        made.start()
+
+    async def _handle(self, request: Request) -> Response:
+        if self.cut:
+            raise Unreachable("cut off")
+        if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
+            self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
+        return await self._world.recording.handle(request)
+
+    async def die(self) -> None:
+        """As by SIGKILL: nothing is written any more, not even to release the leases."""
+        self.cut = True
+        await self.close()
+
+    async def close(self) -> None:
+        await self.replica.close()
+        await self._tasks.close()
+
+    def issued(self) -> set[str]:
+        """The requests whose certificates it wrote."""
+        wrote = [c.split("/") for c in self.changes if "/certificaterequests/" in c and c.endswith("/status")]
+        return {parts[-2] for parts in wrote}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with make_world(controllers=False) as made:
+        await allow_shards(made)
+        yield made
+
+
+async def allow_shards(world: World) -> None:
+    """As `deploy/` does: cert-manager's own role names its one Lease only."""
+    meta = {"name": "shards", "namespace": "kube-system"}
+    rbac = "rbac.authorization.k8s.io"
+    role = Kind(rbac, "v1", "Role", "roles", "role", True, dict[str, Any])
+    binding = Kind(rbac, "v1", "RoleBinding", "rolebindings", "rolebinding", True, dict[str, Any])
+    names = [f"cert-manager-controller-shard-{number}" for number in range(4)]
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    rules = [rule | {"verbs": ["get", "update"], "resourceNames": names}]
+    await world.create(role, {"metadata": meta, "rules": rules})
+    reference = {"apiGroup": rbac, "kind": "Role", "name": "shards"}
+    subject = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
+    await world.create(binding, {"metadata": meta, "roleRef": reference, "subjects": [subject]})
+
+
+async def issue(scene: Scene, names: list[str]) -> None:
+    for name in names:
+        await scene.world.create(CERTIFICATES, make_certificate(name, "ca"))
+    await scene.world.settle()
+
+
+async def check_all_issued_once(world: World, names: list[str]) -> None:
+    for name in names:
+        assert await world.is_ready(name), name
+    requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    of = [r.metadata.name.rpartition("-")[0] for r in requests]
+    assert sorted(n for n in of if n in names) == sorted(names)
+    signed = [w.path for w in world.recording.object_writes() if "/certificaterequests/" in w.path]
+    signed = [path for path in signed if path.endswith("/status")]
+    assert len(signed) == len(set(signed))
+
+
+NAMES = [f"web-{letter}" for letter in "abcdefghijkl"]
+
+
+def test_a_certificate_is_always_in_the_same_shard() -> None:
+    assert [shard_of(ObjectKey("default", name), 4) for name in NAMES[:4]] == [3, 1, 3, 0]
+
+
+async def test_two_replicas_share_the_certificates_and_sign_each_once(world: World) -> None:
+    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    await world.settle()
+    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    scene = Scene(world)
+    await scene.add_ca()
+    await issue(scene, NAMES)
+    await check_all_issued_once(world, NAMES)
+    assert one.issued()
+    assert two.issued()
+    assert not one.issued() & two.issued()
+    for member in (one, two):
+        for name in member.issued():
+            shard = shard_of(ObjectKey("default", name.rpartition("-")[0]), 2)
+            assert shard in member.replica.shards
+    await one.close()
+    await two.close()
+
+
+async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None:
+    one = Member(world, "one", 4)
+    await world.advance(seconds(60))
+    assert one.replica.shards == {0, 1, 2, 3}
+    scene = Scene(world)
+    await scene.add_ca()
+    await issue(scene, NAMES)
+    await check_all_issued_once(world, NAMES)
+    await one.close()
+
+
+async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(world: World) -> None:
+    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    scene = Scene(world)
+    await scene.add_ca()
+    await one.die()
+    await issue(scene, NAMES)
+    await world.advance(seconds(40))
+    assert len(two.replica.shards) == 1
+    # Sixty seconds since it was seen to be renewed, which may be a look later, and another look.
+    await world.advance(seconds(20 + 2 * 12))
+    assert two.replica.shards == {0, 1}
+    await check_all_issued_once(world, NAMES)
+    await two.close()
+
+
+async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World) -> None:
+    one = Member(world, "one", 2)
+    await world.advance(seconds(60))
+    assert len(one.replica.shards) == 2
+    scene = Scene(world)
+    await scene.add_ca()
+    two = Member(world, "two", 2)
+    await world.advance(seconds(40))
+    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    await issue(scene, NAMES)
+    await check_all_issued_once(world, NAMES)
+    assert one.issued()
+    assert two.issued()
+    # For good: nobody takes it back.
+    before = one.replica.shards
+    await world.advance(seconds(300))
+    assert one.replica.shards == before
+    await one.close()
+    await two.close()
+
+
+async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
+    members = [Member(world, name, 2) for name in ("one", "two", "three")]
+    await world.advance(seconds(200))
+    assert sorted(len(member.replica.shards) for member in members) == [0, 1, 1]
+    working = next(member for member in members if member.replica.shards)
+    await working.close()
+    members.remove(working)
+    await world.advance(seconds(15))
+    assert [len(member.replica.shards) for member in members] == [1, 1]
+    for member in members:
+        await member.close()
+
+
+async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(world: World) -> None:
+    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    scene = Scene(world)
+    await scene.add_ca()
+    await issue(scene, NAMES[:4])
+    one.cut = True
+    await world.advance(seconds(120))
+    assert one.replica.shards == frozenset()
+    assert two.replica.shards == {0, 1}
+    one.changes.clear()
+    await issue(scene, NAMES[4:])
+    await check_all_issued_once(world, NAMES)
+    one.cut = False
+    assert one.changes == []
+    await world.advance(seconds(60))
+    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    await one.close()
+    await two.close()
+
+
+async def test_shards_need_an_election(world: World) -> None:
+    for settings, sentence in (
+        (ClusterSettings(identity="x", shards=0), "one shard at least"),
+        (ClusterSettings(identity="x", shards=2, leader_elect=False), "they need leader election"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            beside_a_server(
+                LocalTransport(world.server.handle, CONTROLLER),
+                settings,
+                clock=world.clock,
+                make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
+                tasks=TaskSet(),
+            )
