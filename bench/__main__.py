@@ -14,6 +14,7 @@ BENCHMARKS = {
     "startup": "cold start to ready, and memory of the idle process",
     "certificates": "writes per certificate; 500 certificates from 10 CA issuers; one alone",
     "acme": "200 certificates from Pebble by HTTP-01 and by DNS-01, beside a bare client's time",
+    "dead_names": "10,000 ACME orders for dead names waiting: how soon a live one is done",
     "scale": "cost per certificate at 500, 5,000 and 50,000; a daemon that has them all (ten minutes)",
     "https": "creates and gets of 2 KB Secrets over loopback TLS, durable",
     "generate_name": "retries of generated names: what they cost, and how likely a conflict is (KEP-4420)",

@@ -12,6 +12,7 @@ Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmec
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 VALID = "Successfully authorized domain"
 _FIRST_LOOK = timedelta(seconds=0.25)
+# A name that is alive answers at once. One that does not must not keep those who come after it waiting: the
+# first look is short, later ones (which stand behind every first one) take the time that they need.
+_FIRST_LOOK_TAKES_S = 1.5
 _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
 # A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
@@ -203,7 +207,7 @@ class ChallengeReconciler:
 
     async def _look(self, challenge: Challenge, work: _Work, way: Way) -> Result | None:
         """None once the proof is seen, or is not to be looked for any longer."""
-        from certwright.acme.solvers.contract import Ready
+        from certwright.acme.solvers.contract import NotYet, Ready
 
         key = challenge.metadata.key
         patience = challenge.spec.solver.wait_instead_of_self_check
@@ -218,7 +222,16 @@ class ChallengeReconciler:
         if work.look_at is not None and self._now() < work.look_at:
             return Result(wake_at=work.look_at)
         check, task = work.means.check, work.task
-        self.checks.start(key, lambda: check.check(task), attempt=work.looks)
+        at_most_s = _FIRST_LOOK_TAKES_S if not work.looks else None
+
+        async def look() -> Ready | NotYet:
+            try:
+                async with asyncio.timeout(at_most_s):
+                    return await check.check(task)
+            except TimeoutError:
+                return NotYet(f"no answer within {_FIRST_LOOK_TAKES_S:g} s")
+
+        self.checks.start(key, look, attempt=work.looks)
         return Result()
 
     async def _be_patient(self, challenge: Challenge, work: _Work, patience: str) -> Result | None:

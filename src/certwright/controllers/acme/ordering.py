@@ -53,19 +53,25 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
     )
 
 
+Contents = dict[str, frozenset[Identifier]]
+"""What the orders at some URLs are for. That never changes, so that nobody has to ask twice."""
+
+
 async def find_lost(
-    client: AcmeClient, spec: OrderSpec, is_known: Callable[[str], bool]
+    client: AcmeClient, spec: OrderSpec, is_known: Callable[[str], bool], contents: Contents
 ) -> ServerOrder | None:
     """An order of the account for just these names that no Order knows of: one whose answer did not reach us.
 
-    None where the server does not list an account's orders. Raises `AcmeError`.
+    None where the server does not list an account's orders. What it learns of orders goes into `contents`:
+    after a restart many may ask. Raises `AcmeError`.
     """
-    wanted = set(identifiers_of(spec))
+    wanted = frozenset(identifiers_of(spec))
     for url in await client.run(orders.list_orders):
-        if is_known(url):
+        if is_known(url) or contents.get(url, wanted) != wanted:
             continue
         found = await client.run(orders.fetch_order, url)
-        if found.status in _OPEN and set(found.identifiers) == wanted:
+        contents[url] = frozenset(found.identifiers)
+        if found.status in _OPEN and contents[url] == wanted:
             return found
     return None
 

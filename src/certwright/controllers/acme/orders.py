@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     # What speaks to ACME servers is loaded with the first Order: see `_server`.
     from certwright.acme.protocol.errors import AcmeError, Refused
     from certwright.acme.protocol.orders import Order as ServerOrder
+    from certwright.controllers.acme.ordering import Contents
 
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
@@ -113,6 +114,7 @@ class OrderReconciler:
         self._now = now
         self._began_at = began_at
         self._memories: dict[ObjectKey, _Memory] = {}
+        self._contents: Contents = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
@@ -186,7 +188,7 @@ class OrderReconciler:
         born = order.metadata.creation_timestamp
         found: ServerOrder | None = None
         if memory.maybe_placed or born is None or born < self._began_at:
-            found = await ordering.find_lost(way.client, order.spec, self._is_known)
+            found = await ordering.find_lost(way.client, order.spec, self._is_known, self._contents)
         if found is None:
             # Whether the server has heard of it is known only once it has answered.
             memory.maybe_placed = True

@@ -1,0 +1,172 @@
+"""Many Orders for names that nobody answers for, and one for a name that is alive: how soon is that one done?
+
+API server, controllers, listener, looks for the proofs and name server are real; the CA is in memory. The name server does not answer for dead names at all, so that each look at one takes its whole
+timeout, as bad as it gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.rdatatype
+import dns.rrset
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from acme.fake_ca import FakeCa
+from certwright.acme.protocol.messages import Action
+from certwright.acme.solvers.http01 import Responder
+from certwright.apiserver.server import ApiServer
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.manager import Controllers
+from certwright.kit.clock import SystemClock
+from certwright.kit.workshop import Threads
+from certwright.resources import codec, conditions
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
+from certwright.store.memory import MemoryStore
+from support.world import ADMIN, CONTROLLER
+
+ALIVE = "alive.test"
+_AT_ONCE = 50
+_SHORT_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Seconds: until all dead ones waited, and until the live one was done, once it was wanted."""
+
+    dead: int
+    prepared_s: float
+    done_s: float
+
+
+class _Names(asyncio.DatagramProtocol):
+    """Knows `alive.test`, and is silent about everything else."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        question = dns.message.from_wire(data)
+        asked = question.question[0]
+        if not asked.name.to_text(omit_final_dot=True).endswith(ALIVE):
+            return
+        answer = dns.message.make_response(question)
+        if asked.rdtype == dns.rdatatype.A:
+            answer.answer.append(dns.rrset.from_text(asked.name, 60, "IN", "A", "127.0.0.1"))
+        self._transport.sendto(answer.to_wire(), addr)
+
+
+@asynccontextmanager
+async def _name_server() -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(_Names, local_addr=("127.0.0.1", 0))
+    try:
+        host, port = transport.get_extra_info("sockname")[:2]
+        yield f"{host}:{port}"
+    finally:
+        transport.close()
+
+
+@asynccontextmanager
+async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
+    clock = SystemClock()
+    ca, responder = FakeCa(clock.now), Responder()
+    port = await responder.listen("127.0.0.1", 0)
+    server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
+    await server.start(custom_resource_definitions())
+    workshop = Threads()
+    async with _name_server() as names:
+        options = AcmeOptions(
+            make_transport=ca.transport,
+            responder=responder,
+            http01_check_port=port,
+            http01_nameservers=(names,),
+            looks_at_once=looks,
+        )
+        theirs = Client(LocalTransport(server.handle, CONTROLLER), user_agent="certwright-controllers")
+        controllers = Controllers(theirs, clock, workshop, acme=options)
+        controllers.start()
+        try:
+            yield Client(LocalTransport(server.handle, ADMIN), user_agent="test"), ca
+        finally:
+            await controllers.close()
+            workshop.close()
+            await server.close()
+            await responder.close()
+
+
+async def measure(dead: int, *, looks: int = 200, within_s: float = 30.0) -> Figures:
+    """Do it. Raises `TimeoutError` where the live one is not done in time."""
+    async with _scene(looks) as (client, ca):
+        await _create(client, CLUSTER_ISSUERS, "acme", _issuer(ca))
+        # What is as old as the process might have been ordered by the one before: that is looked for.
+        await asyncio.sleep(1.1)
+        began = time.perf_counter()
+        request = base64.b64encode(_signing_request()).decode()
+        for start in range(0, dead, _AT_ONCE):
+            numbers = range(start, min(start + _AT_ONCE, dead))
+            await asyncio.gather(
+                *(_create(client, ORDERS, f"dead-{n}", _order(f"d{n}.dead.test", request)) for n in numbers)
+            )
+        # Each has been ordered, and its authorization fetched: its Challenge is made next.
+        while ca.counted()[Action.AUTHORIZATION] < dead:  # noqa: ASYNC110 - the CA has no events
+            await asyncio.sleep(_SHORT_S)
+        await asyncio.sleep(1)
+        wanted = time.perf_counter()
+        await _create(client, CERTIFICATES, "live", _certificate())
+        async with asyncio.timeout(within_s):
+            while not await _is_ready(client):  # noqa: ASYNC110 - what a user would do
+                await asyncio.sleep(_SHORT_S)
+        return Figures(dead, wanted - began, time.perf_counter() - wanted)
+
+
+async def _is_ready(client: Client) -> bool:
+    found = await client.get(CERTIFICATES, "live", "default")
+    return conditions.is_true(found.status.conditions, "Ready")
+
+
+async def _create(client: Client, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
+    meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
+    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, whole))
+
+
+def _issuer(ca: FakeCa) -> dict[str, Any]:
+    solvers: list[dict[str, Any]] = [{"http01": {"ingress": {}}}]
+    account = {"name": "acme-account"}
+    return {"acme": {"server": ca.directory, "privateKeySecretRef": account, "solvers": solvers}}
+
+
+def _order(name: str, request: str) -> dict[str, Any]:
+    reference = {"name": "acme", "kind": "ClusterIssuer"}
+    return {"request": request, "issuerRef": reference, "dnsNames": [name]}
+
+
+def _certificate() -> dict[str, Any]:
+    return {
+        "secretName": "live",
+        "dnsNames": [f"www.{ALIVE}"],
+        "issuerRef": {"name": "acme", "kind": "ClusterIssuer"},
+        "privateKey": {"algorithm": "ECDSA"},
+    }
+
+
+def _signing_request() -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    key = ec.generate_private_key(ec.SECP256R1())
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
