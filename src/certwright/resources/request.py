@@ -64,7 +64,7 @@ class CertificateRequestStatus(Struct, frozen=True, kw_only=True):
         tuple[Condition, ...],
         doc(
             "Approved or Denied: may it be signed? Ready: is it signed? InvalidRequest: it can "
-            "never be signed."
+            "never be signed. FailureCause: why it has failed."
         ),
     ] = ()
     certificate: Annotated[
