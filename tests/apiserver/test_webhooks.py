@@ -242,6 +242,7 @@ async def test_subresources_are_matched_by_name(
     await api.ok("POST", CRDS, thing_crd())
     thing = {"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
     made = await api.ok("POST", THINGS, thing)
+    await api.settle()  # the APIService of the new group is a write too
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": resources, "operations": ["*"]}
     await register(api, "Validating", hooks.hook(rules=[rule]))
     await api.ok("PUT", f"{THINGS}/a/status", {**made, "status": {"phase": "on"}})
