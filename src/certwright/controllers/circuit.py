@@ -48,7 +48,8 @@ _FRESH: Final = timedelta(minutes=10)
 _MANY: Final = 5000
 # When the issuer is back.
 _GAP: Final = timedelta(seconds=5)
-_LONGEST_SPREAD: Final = _HOUR
+_SPREAD: Final = _HOUR
+_LONGEST_SPREAD: Final = timedelta(days=1)
 # A probe this part of the rest of its certificate's life after the last one: it is worth being tried again.
 _PARTS: Final = 8
 # What has no certificate yet is as urgent as one that ends tomorrow.
@@ -68,6 +69,13 @@ class _Place(NamedTuple):
     has_failed: bool
     not_after: datetime
     number: int
+
+
+class _Slot(NamedTuple):
+    """When somebody goes on after the issuer is back, and the end of its certificate."""
+
+    at: datetime
+    not_after: datetime
 
 
 @dataclass(slots=True)
@@ -100,7 +108,8 @@ class Circuit(Generic[K]):
         self._line: list[tuple[_Place, K]] = []
         self._waiters: dict[K, _Waiter] = {}
         self._places = 0
-        self._slots: dict[K, datetime] = {}
+        self._slots: dict[K, _Slot] = {}
+        self._gap = self._slow = timedelta(0)
 
     @property
     def is_open(self) -> bool:
@@ -127,8 +136,8 @@ class Circuit(Generic[K]):
                 return Hold(held.promised, FAILING)
             return self._may_probe(key, not_after, now)
         slot = self._slots.get(key)
-        if slot is not None and now < slot:
-            return Hold(slot, BACK)
+        if slot is not None and now < slot.at:
+            return Hold(slot.at, BACK)
         self._slots.pop(key, None)
         return None
 
@@ -172,9 +181,7 @@ class Circuit(Generic[K]):
         if until is not None and cause is Cause.UNAVAILABLE:
             self._not_before = min(until, now + _LONGEST_OBEYED)
         if not self.is_open and len(self._failing) >= _ENOUGH:
-            self._opened_at = now
-            self._slots.clear()
-            self._proofs.clear()
+            self._open(now)
         return []
 
     def answered(self, key: K, now: datetime) -> list[Released[K]]:
@@ -248,14 +255,23 @@ class Circuit(Generic[K]):
         if all(cause is Cause.UNKNOWN for cause in self._failing.values()):
             # Perhaps it is about their names after all.
             pause = self._pause
-        if not_after is not None and not_after > last:
-            pause = max(self._pause, min(pause, (not_after - last) / _PARTS))
+        if (soonest := self._soonest(not_after, now)) is not None and soonest > last:
+            pause = max(self._pause, min(pause, (soonest - last) / _PARTS))
         moments = [last + pause]
         if len(self._tries) == self._limit:
             moments.append(self._tries[0] + _HOUR)
         if self._not_before is not None:
             moments.append(self._not_before)
         return max(moments)
+
+    def _soonest(self, not_after: datetime | None, now: datetime) -> datetime | None:
+        """The next end of a certificate of those who wait, or of the one that asks."""
+        ends = [not_after] if not_after is not None and not_after > now else []
+        for has_failed in (False, True):
+            index = bisect_left(self._line, (_Place(has_failed, now, self._places),))
+            if index < len(self._line):
+                ends.append(self._line[index][0].not_after)
+        return min((end for end in ends if end > now), default=None)
 
     def _first(self, asking: K, not_after: datetime | None, now: datetime) -> K:
         """Who of those that are there now goes first."""
@@ -298,18 +314,31 @@ class Circuit(Generic[K]):
 
     # --- beginning and end ----------------------------------------------------------------------------------
 
+    def _open(self, now: datetime) -> None:
+        """It fails. If those that have waited are still going on: they were too fast for it."""
+        self._opened_at = now
+        self._proofs.clear()
+        waited = {key: slot for key, slot in self._slots.items() if slot.at > now}
+        self._slots.clear()
+        self._slow = min(2 * self._gap, self._pause) if waited else timedelta(0)
+        for key, slot in waited.items():
+            self._hold(key, slot.not_after, now + self._pause, FAILING)
+
     def _spread(self, now: datetime) -> list[Released[K]]:
-        """A moment for each that has waited: the first at once, the last in at most an hour, and nobody in
-        more than half of what is left of its certificate."""
+        """A moment for each that has waited: the first at once, the last in an hour or, where the issuer
+        could not stand that, in a day; but nobody in more than half of what is left of its certificate. First
+        go those that end within the hour, then those that have ended."""
         line, self._line = self._line, []
         self._waiters.clear()
-        gap = min(_GAP, _LONGEST_SPREAD / max(len(line), 1))
-        found = []
-        for number, (place, key) in enumerate(sorted(line, key=lambda one: one[0][1:])):
-            half = max((place.not_after - now) / 2, timedelta(0))
-            found.append(Released(key, _whole(now + min(number * gap, half))))
-        self._slots = {one.key: one.at for one in found}
-        return found
+        each = 1 / max(len(line), 1)
+        self._gap = max(min(_GAP, _SPREAD * each), min(self._slow, _LONGEST_SPREAD * each))
+        line.sort(key=lambda one: (_urgency(one[0].not_after, now), one[0].number))
+        for number, (place, key) in enumerate(line):
+            at = now + number * self._gap
+            if place.not_after > now:
+                at = min(at, now + (place.not_after - now) / 2)
+            self._slots[key] = _Slot(_whole(at), place.not_after)
+        return [Released(key, slot.at) for key, slot in self._slots.items()]
 
     def _room(self, now: datetime) -> int:
         """How many more may ask a closed circuit's issuer at the same time."""
@@ -345,6 +374,11 @@ class Circuit(Generic[K]):
             if now - since < _HOUR:
                 return
             del self._under_way[key]
+
+
+def _urgency(not_after: datetime, now: datetime) -> datetime:
+    """What has ended is less urgent than what can still be saved within the hour."""
+    return not_after if not_after > now else now + _HOUR
 
 
 def _whole(moment: datetime) -> datetime:

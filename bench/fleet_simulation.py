@@ -1,0 +1,307 @@
+"""A fleet of certificates under one policy, from event to event on a clock of its own.
+
+When an attempt is made is said by the functions that the controllers use: `backoff.next_attempt`, `Circuit`,
+`pki.renewal`. What is simulated is only the world around them: issuers, names, approvers, restarts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+
+from bench.fleet_scenario import Answer, Authority, Scenario, Times, span
+from certwright.controllers.certificates.backoff import Limits, Standing, next_attempt
+from certwright.controllers.circuit import Circuit, Released
+from certwright.pki import renewal
+from certwright.resources.causes import Cause
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How failures are waited for. `sees` says whether it looks at the cause and at the certificate's end,
+    spreads renewals, and has a circuit for each issuer."""
+
+    name: str
+    limits: Limits
+    sees: bool
+
+
+FIXED = Policy(name="fixed 1 h", limits=Limits(minimum=_HOUR, maximum=_HOUR), sees=False)
+DESIGN = Policy(name="the design's", limits=Limits(), sees=False)
+OURS = Policy(name="ours", limits=Limits(), sees=True)
+POLICIES = (FIXED, DESIGN, OURS)
+
+
+@dataclass(slots=True)
+class Certificate:
+    """What the controllers know of one, and when its names are broken."""
+
+    number: int
+    issuer: int
+    lives: timedelta
+    not_after: datetime
+    due: datetime
+    renewals: int = 0
+    failures: int = 0
+    last_failure: datetime | None = None
+    cause: Cause = Cause.UNKNOWN
+    not_before: datetime | None = None
+    is_asking: bool = False
+    is_held: bool = False
+    turn: int = 0
+    broken: Times | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it. `per_hour` and `in_vain` are attempts that reached an issuer, by issuer and hour;
+    `expired` counts ends of certificates that had not been replaced, `avoidable` those of them before which
+    the issuer would have issued at some time since the renewal was due."""
+
+    policy: Policy
+    per_hour: list[list[int]]
+    in_vain: list[list[int]]
+    expired: int = 0
+    avoidable: int = 0
+    down: timedelta = timedelta(0)
+    events: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """All of them."""
+        return sum(map(sum, self.per_hour))
+
+    @property
+    def failed(self) -> int:
+        """Those that were in vain."""
+        return sum(map(sum, self.in_vain))
+
+    @property
+    def peak(self) -> int:
+        """The most that one issuer got in an hour."""
+        return max(map(max, self.per_hour))
+
+    @property
+    def peak_in_vain(self) -> int:
+        """The most that one issuer got in vain in an hour."""
+        return max(map(max, self.in_vain))
+
+
+class _Kind(IntEnum):
+    """Kinds of events; at the same moment, those with a lower number come first."""
+
+    ANSWER = 0
+    RESTART = 1
+    WAKE = 2
+
+
+class Fleet:
+    """One run. The same scenario gives the same world to each policy."""
+
+    def __init__(self, scenario: Scenario, policy: Policy) -> None:
+        self._policy = policy
+        self._end = START + span(scenario.lasts)
+        self._answers_in = span(scenario.answers_in)
+        self._gives_up_after = span(scenario.gives_up_after)
+        self._restarts_every = span(scenario.restarts_every) if scenario.restarts_every else None
+        self._authorities = [Authority(number, scenario, START) for number in range(scenario.issuers)]
+        self._circuits = [self._circuit() for _ in self._authorities]
+        self._certificates = _certificates(scenario)
+        self._events: list[tuple[datetime, int, int, int]] = []
+        hours = int((self._end - START) / _HOUR) + 2
+        self._outcome = Outcome(
+            policy,
+            [[0] * hours for _ in self._authorities],
+            [[0] * hours for _ in self._authorities],
+        )
+
+    def run(self) -> Outcome:
+        """The whole time."""
+        for one in self._certificates:
+            self._plan(one, one.not_after - one.lives)
+            self._wake(one, one.due)
+        if self._restarts_every is not None:
+            heapq.heappush(self._events, (START + self._restarts_every, _Kind.RESTART, 0, 0))
+        events, count = self._events, 0
+        while events and events[0][0] <= self._end:
+            now, kind, number, turn = heapq.heappop(events)
+            count += 1
+            if kind == _Kind.RESTART:
+                self._restart(now)
+                continue
+            one = self._certificates[number]
+            if turn != one.turn:
+                continue
+            if kind == _Kind.ANSWER:
+                self._answered(one, now)
+            else:
+                self._wants(one, now)
+        for one in self._certificates:
+            self._account(one, self._end)
+        self._outcome.events = count
+        return self._outcome
+
+    # --- what the controllers do ----------------------------------------------------------------------------
+
+    def _plan(self, one: Certificate, not_before: datetime) -> None:
+        """When the certificate that it has got at `not_before` is renewed."""
+        one.due = renewal.renewal_time(not_before, one.not_after)
+        if self._policy.sees:
+            by = renewal.spread(not_before, one.due, one.not_after)
+            one.due = renewal.put_off(one.due, by, f"{one.number}/{one.renewals}")
+
+    def _wants(self, one: Certificate, now: datetime) -> None:
+        """The trigger, and the gate before the issuer."""
+        if self._policy.sees:
+            circuit = self._circuits[one.issuer]
+            hold = circuit.may_begin(one.number, one.not_after, now)
+            hold = hold or circuit.may_ask(one.number, one.not_after, now)
+            one.is_held = hold is not None
+            if hold is not None:
+                self._wake(one, hold.until)
+                return
+            circuit.asked(one.number, now)
+        one.is_asking = True
+        one.turn += 1
+        answered = now + self._answers_in
+        if any(
+            now in outage and outage.retry_after is None for outage in self._authorities[one.issuer].outages
+        ):
+            answered = now + self._gives_up_after
+        heapq.heappush(self._events, (answered, _Kind.ANSWER, one.number, one.turn))
+
+    def _answered(self, one: Certificate, now: datetime) -> None:
+        one.is_asking = False
+        answer = self._authorities[one.issuer].answer(one.number, now, broken=one.broken)
+        if answer.reached:
+            hour = int((now - START) / _HOUR)
+            self._outcome.per_hour[one.issuer][hour] += 1
+            self._outcome.in_vain[one.issuer][hour] += answer.cause is not None
+        if answer.cause is None:
+            self._issued(one, now)
+        else:
+            self._failed(one, answer, answer.cause, now)
+
+    def _issued(self, one: Certificate, now: datetime) -> None:
+        self._account(one, now)
+        one.failures, one.last_failure, one.not_before = 0, None, None
+        one.renewals += 1
+        one.not_after = now + one.lives
+        self._plan(one, now)
+        self._wake(one, one.due)
+        if self._policy.sees:
+            self._release(self._circuits[one.issuer].succeeded(one.number, now))
+
+    def _failed(self, one: Certificate, answer: Answer, cause: Cause, now: datetime) -> None:
+        one.failures += 1
+        one.last_failure, one.cause, one.not_before = now, cause, answer.until
+        self._wake(one, self._next_attempt(one, now))
+        if self._policy.sees:
+            self._release(self._circuits[one.issuer].failed(one.number, cause, now, answer.until))
+
+    def _next_attempt(self, one: Certificate, last: datetime) -> datetime:
+        if not self._policy.sees:
+            return next_attempt(Standing(failures=one.failures, last_failure=last), self._policy.limits)
+        standing = Standing(
+            failures=one.failures,
+            last_failure=last,
+            cause=one.cause,
+            not_before=one.not_before,
+            not_after=one.not_after,
+        )
+        return next_attempt(standing, self._policy.limits)
+
+    def _restart(self, now: datetime) -> None:
+        """All that was only remembered is gone. What was under way is begun again; all the rest is in the
+        objects, from which the circuits are made as `controllers/gate.py` makes them."""
+        self._circuits = [self._circuit() for _ in self._authorities]
+        held: dict[int, list[Certificate]] = {}
+        failing: list[Certificate] = []
+        last_success = [START] * len(self._authorities)
+        for one in self._certificates:
+            issued = one.not_after - one.lives
+            if issued > last_success[one.issuer]:
+                last_success[one.issuer] = issued
+            if one.last_failure is not None:
+                failing.append(one)
+            if one.is_held:
+                held.setdefault(one.issuer, []).append(one)
+            if one.is_asking or one.is_held:
+                one.is_asking = False
+                self._wake(one, now)
+        if self._policy.sees:
+            self._remember(failing, last_success)
+            for issuer, waited in held.items():
+                ends = [(one.number, one.not_after) for one in waited]
+                self._release(self._circuits[issuer].resume(ends, now))
+        if self._restarts_every is not None:
+            heapq.heappush(self._events, (now + self._restarts_every, _Kind.RESTART, 0, 0))
+
+    def _remember(self, failing: Iterable[Certificate], last_success: list[datetime]) -> None:
+        for one in sorted(failing, key=lambda one: one.last_failure or START):
+            if one.last_failure is not None and one.last_failure > last_success[one.issuer]:
+                circuit = self._circuits[one.issuer]
+                circuit.asked(one.number, one.last_failure)
+                circuit.failed(one.number, one.cause, one.last_failure, one.not_before)
+
+    # --- the machine ----------------------------------------------------------------------------------------
+
+    def _circuit(self) -> Circuit[int]:
+        return Circuit()
+
+    def _wake(self, one: Certificate, at: datetime) -> None:
+        one.turn += 1
+        heapq.heappush(self._events, (at, _Kind.WAKE, one.number, one.turn))
+
+    def _release(self, released: Iterable[Released[int]]) -> None:
+        for found in released:
+            one = self._certificates[found.key]
+            if one.is_held:
+                self._wake(one, found.at)
+
+    def _account(self, one: Certificate, until: datetime) -> None:
+        """If its certificate ended before it was replaced."""
+        if one.not_after >= until:
+            return
+        self._outcome.expired += 1
+        self._outcome.down += until - one.not_after
+        # The first answer that it could have had, and the last.
+        since, last = one.due + self._answers_in, one.not_after
+        troubles = self._authorities[one.issuer].troubles(one.number)
+        if one.broken is not None:
+            troubles.append(one.broken)
+        if not _covered(since, last, troubles):
+            self._outcome.avoidable += 1
+
+
+def _covered(begin: datetime, end: datetime, troubles: Iterable[Times]) -> bool:
+    """Whether at each moment from `begin` to `end` something was wrong."""
+    for times in sorted(troubles, key=lambda one: one.begin):
+        if times.begin <= begin < times.end:
+            begin = times.end
+    return begin > end
+
+
+def _certificates(scenario: Scenario) -> list[Certificate]:
+    """The fleet as it is found at the beginning: of all ages, but for those that were issued together."""
+    drawn = random.Random(scenario.certificates)
+    kinds, shares = scenario.kinds, [kind.share for kind in scenario.kinds]
+    found = []
+    for number in range(scenario.certificates):
+        lives = span(drawn.choices(kinds, shares)[0].lives)
+        age = 0.3 * lives if drawn.random() < scenario.together else drawn.random() * 0.66 * lives
+        not_after = START - age + lives
+        one = Certificate(number, number % scenario.issuers, lives, not_after, due=not_after)
+        if scenario.broken is not None and drawn.random() < scenario.broken.share:
+            begin = START + drawn.random() * span(scenario.lasts)
+            one.broken = Times(begin, begin + span(scenario.broken.lasts))
+        found.append(one)
+    return found
