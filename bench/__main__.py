@@ -19,6 +19,8 @@ BENCHMARKS = {
     "https": "creates and gets of 2 KB Secrets over loopback TLS, durable",
     "generate_name": "retries of generated names: what they cost, and how likely a conflict is (KEP-4420)",
     "watch": "how soon watchers hear of a write, over TLS",
+    "limits": "5,000 certificates from a CA with Let's Encrypt's limits: time against the least, 429s",
+    "fleet": "a year of 100,000 certificates whose issuers fail now and then, under three backoffs",
     "store": "the store alone: commits, reads, lists",
 }
 

@@ -1,6 +1,6 @@
 """A CA that enforces limits, and clusters that order from it: all on a virtual clock, nothing else is real.
 
-The CA is written without a look at the ledger that is tested: it counts tokens in fractions, or keeps a log of
+The CA is written without a look at the ledger that is tested: it counts parts of tokens, or keeps a log of
 what happened within a window, and knows nothing of lines, plans or promises.
 """
 

@@ -9,6 +9,7 @@ import pytest
 
 from certwright.acme.limits import known, scopes, words
 from certwright.acme.limits.known import BadLimits, limits_of, read_limits
+from certwright.kit.buckets import Rate
 
 LETS_ENCRYPT = "https://acme-v02.api.letsencrypt.org/directory"
 
@@ -50,8 +51,8 @@ def test_a_file_changes_what_it_names_and_nothing_else() -> None:
     )
     found = limits_of(LETS_ENCRYPT, chosen)
     assert found.limits[known.ORDERS].rate_of("https://ca/acct/7").count == 1000
-    assert found.limits[known.ORDERS].rate_of("another") == known.Rate(600, timedelta(hours=3))
-    assert found.limits[known.DOMAIN].rate == known.Rate(50, timedelta(days=3), refills=False)
+    assert found.limits[known.ORDERS].rate_of("another") == Rate(600, timedelta(hours=3))
+    assert found.limits[known.DOMAIN].rate == Rate(50, timedelta(days=3), refills=False)
     assert known.FAILURES not in found.limits
     assert found.limits[known.SET].rate.count == 5
     assert (found.exempts_ari, found.exempts_renewals) == (False, True)
@@ -115,15 +116,22 @@ def test_what_a_name_counts_for(identifier: str, domain: str) -> None:
 
 
 def test_a_set_is_the_same_in_any_order_and_case() -> None:
-    assert scopes.set_of(["b.example.com", "A.example.com"]) == scopes.set_of(["a.example.com", "B.example.com"])
+    assert scopes.set_of(["b.example.com", "A.example.com"]) == scopes.set_of(
+        ["a.example.com", "B.example.com"]
+    )
     assert scopes.set_of(["a.example.com"]) == "a.example.com"
-    assert scopes.set_of(["a.example.com", "c.example.com"]) != scopes.set_of(["a.example.com", "b.example.com"])
+    assert scopes.set_of(["a.example.com", "c.example.com"]) != scopes.set_of(
+        ["a.example.com", "b.example.com"]
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("too many certificates (5) already issued for this exact set of identifiers in the last 168h", known.SET),
+        (
+            "too many certificates (5) already issued for this exact set of identifiers in the last 168h",
+            known.SET,
+        ),
         ('too many certificates (50) already issued for "example.com" in the last 168h0m0s', known.DOMAIN),
         ("too many new orders (300) from this account in the last 3h0m0s", known.ORDERS),
         ('too many failed authorizations (5) for "a.example.com" in the last 1h0m0s', known.FAILURES),

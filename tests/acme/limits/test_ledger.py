@@ -1,0 +1,178 @@
+"""Who may order now, by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.acme.limits import known
+from certwright.acme.limits.asking import ADMIT, Asking, WaitUntil
+from certwright.acme.limits.known import PRESETS, CaLimits, Limit
+from certwright.acme.limits.ledger import Ledger, state
+from certwright.acme.limits.recovery import ISSUED, Seen, recover
+from certwright.kit.buckets import Rate
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LETS_ENCRYPT = PRESETS["acme-v02.api.letsencrypt.org"]
+ACCOUNT = "https://ca.example/acct/1"
+
+
+def asking(uid: str, *names: str, account: str = ACCOUNT, **rest: Any) -> Asking:
+    """An order of that uid."""
+    return Asking(uid, account, names or (f"{uid}.example.com",), NOW, **rest)
+
+
+@pytest.fixture
+def woken() -> list[str]:
+    """Who has been woken."""
+    return []
+
+
+@pytest.fixture
+def ledger(woken: list[str]) -> Ledger:
+    """That of Let's Encrypt."""
+    return Ledger(LETS_ENCRYPT, woken.append)
+
+
+def issue(ledger: Ledger, one: Asking, now: datetime = NOW) -> None:
+    """Order, and get it at once."""
+    assert ledger.admit(one, now) == ADMIT
+    ledger.placed(one.uid, now)
+    ledger.issued(one.uid, now)
+
+
+def test_the_sixth_certificate_for_the_same_names_waits(ledger: Ledger) -> None:
+    for i in range(5):
+        issue(ledger, asking(f"o{i}", "a.example.com", "b.example.com"))
+    answer = ledger.admit(asking("o6", "B.example.com", "a.example.com"), NOW)
+    assert answer == WaitUntil(
+        NOW + timedelta(hours=33.6),
+        "Waiting until 2026-01-02T09:36:00Z: Let's Encrypt allows 5 certificates for exactly these names "
+        "in 7 days",
+    )
+    assert ledger.admit(asking("o7", "a.example.com"), NOW) == ADMIT
+
+
+def test_an_order_that_replaces_a_certificate_is_exempt_from_everything(ledger: Ledger) -> None:
+    for i in range(5):
+        issue(ledger, asking(f"o{i}", "a.example.com"))
+    for _ in range(5):
+        ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
+    assert isinstance(ledger.admit(asking("new", "a.example.com"), NOW), WaitUntil)
+    issue(ledger, asking("renewal", "a.example.com", replaces=True))
+
+
+def test_the_same_names_again_count_for_their_set_only(ledger: Ledger) -> None:
+    for i in range(50):
+        issue(ledger, asking(f"o{i}"))
+    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+    for i in range(4):
+        issue(ledger, asking(f"again{i}", "o1.example.com", renewal=True))
+    answer = ledger.admit(asking("again4", "o1.example.com", renewal=True), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert "exactly these names" in answer.sentence
+
+
+def test_a_name_that_has_failed_five_times_waits_and_others_do_not(ledger: Ledger) -> None:
+    for _ in range(5):
+        ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
+    answer = ledger.admit(asking("o", "b.example.com", "*.a.example.com"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=12)
+    assert answer.sentence.endswith("allows 5 failed validations of a.example.com in an hour")
+    assert ledger.admit(asking("p", "b.example.com"), NOW) == ADMIT
+    assert ledger.admit(asking("q", "a.example.com", account="https://ca.example/acct/2"), NOW) == ADMIT
+
+
+def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
+    limits = CaLimits(
+        limits={
+            known.ORDERS: Limit(Rate(1, HOUR)),
+            known.DOMAIN: Limit(Rate(2, HOUR), {"big.com": 9}),
+        }
+    )
+    ledger = Ledger(limits, lambda _uid: None)
+    issue(ledger, asking("a"))
+    assert isinstance(ledger.admit(asking("b", "b.other.com"), NOW), WaitUntil)
+    issue(ledger, asking("c", account="second"))
+    answer = ledger.admit(asking("d", account="third"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert "for example.com" in answer.sentence
+    for i in range(9):
+        issue(ledger, asking(f"big{i}", f"{i}.big.com", account=f"account{i}"))
+
+
+def test_an_order_that_fails_gives_back_its_certificate_but_not_its_order(ledger: Ledger) -> None:
+    for i in range(50):
+        assert ledger.admit(asking(f"o{i}"), NOW) == ADMIT
+        ledger.placed(f"o{i}", NOW)
+    assert isinstance(ledger.admit(asking("late"), NOW), WaitUntil)
+    ledger.failed("o7", NOW)
+    assert ledger.admit(asking("late"), NOW) == ADMIT
+    kept = state(ledger, NOW)["buckets"]
+    assert kept[f"newOrders/{ACCOUNT}"][1] == 1
+
+
+def test_names_that_nobody_proves_do_not_keep_others_for_ever(ledger: Ledger, woken: list[str]) -> None:
+    for i in range(50):
+        ledger.admit(asking(f"dead{i}"), NOW)
+        ledger.placed(f"dead{i}", NOW)
+    answer = ledger.admit(asking("live"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + HOUR
+    woken.clear()
+    later = NOW + HOUR + timedelta(minutes=2)
+    assert ledger.admit(asking("live"), later) == ADMIT
+    ledger.issued("dead3", later)
+    assert ledger.admit(asking("dead3"), later) == ADMIT
+
+
+def test_asking_twice_counts_once(ledger: Ledger) -> None:
+    assert ledger.admit(asking("o"), NOW) == ledger.admit(asking("o"), NOW) == ADMIT
+    assert state(ledger, NOW)["buckets"][f"newOrders/{ACCOUNT}"][1] == 1
+
+
+def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
+    one = asking("o")
+    assert ledger.admit(one, NOW) == ADMIT
+    text = 'too many certificates (50) already issued for "example.com", retry after 2026-01-01 02:00:00 UTC'
+    ledger.told(one, text, None, NOW)
+    answer = ledger.admit(one, NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + 2 * HOUR
+    assert ledger.admit(asking("p", "other.org"), NOW) == ADMIT
+    assert ledger.admit(one, NOW + 2 * HOUR) == ADMIT
+
+
+def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
+    for _ in range(10):
+        assert ledger.admit_account(NOW) == ADMIT
+    answer = ledger.admit_account(NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=18)
+
+
+def test_orders_that_went_while_nobody_looked_count(ledger: Ledger) -> None:
+    for i in range(50):
+        ledger.admit(asking(f"o{i}"), NOW)
+        ledger.placed(f"o{i}", NOW)
+    saved = msgspec.json.decode(msgspec.json.encode(state(ledger, NOW)))
+    restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    # Half of them have been issued, the others are gone.
+    seen = [
+        Seen(asking(f"o{i}"), 5, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW) for i in range(25)
+    ]
+    recover(restored, saved, 7, seen, NOW)
+    answer = restored.admit(asking("new"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=201.6)
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    ledger = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    recover(ledger, {"buckets": {"newOrders/x": ["a"], "newOrders/y": [1]}}, 0, [], NOW)
+    assert ledger.admit(asking("o"), NOW) == ADMIT

@@ -1,0 +1,103 @@
+"""`certwright limits`: what is told of a ConfigMap."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.cli.errors import Failed
+from certwright.cli.limits import Account, read
+from certwright.kit.buckets import Bucket, Rate, micros
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SERVER = "https://ca.example/directory"
+ACCOUNT = "https://ca.example/acct/1"
+ACCOUNTS = {("ClusterIssuer", "", "le"): Account(SERVER, ACCOUNT)}
+
+
+def kept(buckets: dict[str, Bucket], **more: Any) -> dict[str, Any]:
+    """A ConfigMap as the controllers write it."""
+    rules = {
+        "newOrders": {"count": 300, "windowSeconds": 10800.0, "refills": True, "overrides": {}},
+        "certificatesPerDomain": {
+            "count": 50,
+            "windowSeconds": 604800.0,
+            "refills": True,
+            "overrides": {"big.com": 99},
+        },
+    }
+    ledger = {"buckets": {key: bucket.numbers() for key, bucket in buckets.items()}, **more}
+    return {
+        "metadata": {"name": "acme-limits-x", "namespace": "kube-system"},
+        "data": {
+            "server": SERVER,
+            "limits.json": msgspec.json.encode({"name": "CA", "limits": rules}).decode(),
+            "state.json": msgspec.json.encode({"revision": 1, "ledger": ledger}).decode(),
+        },
+    }
+
+
+def order(namespace: str, *names: str, url: str = "made", days: float = 1) -> dict[str, Any]:
+    """An Order as JSON."""
+    return {
+        "metadata": {"namespace": namespace, "creationTimestamp": (NOW - timedelta(days=days)).isoformat()},
+        "spec": {"issuerRef": {"kind": "ClusterIssuer", "name": "le"}, "dnsNames": list(names)},
+        "status": {"url": url},
+    }
+
+
+def used(rate: Rate, many: int, **more: Any) -> Bucket:
+    """A bucket from which so many have been taken just now."""
+    bucket = Bucket(**more)
+    for _ in range(many):
+        bucket.spend(rate, micros(NOW))
+    return bucket
+
+
+def test_a_full_domain_says_when_the_next_can_go_and_who_uses_it() -> None:
+    week = Rate(50, timedelta(days=7))
+    content = kept(
+        {
+            "certificatesPerDomain/example.com": used(week, 50),
+            "certificatesPerDomain/big.com": used(Rate(99, week.window), 1),
+        },
+        waiting={"certificatesPerDomain/example.com": 2},
+    )
+    orders = [
+        order("shop", "a.example.com"),
+        order("shop", "b.example.com"),
+        order("web", "example.com"),
+        order("web", "notexample.com"),
+        order("web", "c.example.com", url=""),
+        order("web", "d.example.com", days=8),
+    ]
+    rows = {row.whose: row for row in read(content, orders, ACCOUNTS, NOW)}
+    full = rows["example.com"]
+    assert (full.used, full.rate.count, full.waiting, full.is_used_up) == (50, 50, 2, True)
+    assert full.free_at == NOW + 3 * timedelta(minutes=201.6)
+    assert full.used_by == {"shop": 2, "web": 1}
+    assert (rows["big.com"].used, rows["big.com"].rate.count) == (1, 99)
+
+
+def test_what_is_as_good_as_new_is_not_told() -> None:
+    content = kept({f"newOrders/{ACCOUNT}": Bucket(full_at=micros(NOW) - 1)})
+    assert list(read(content, [], ACCOUNTS, NOW)) == []
+
+
+def test_a_limit_that_was_learned_is_told() -> None:
+    content = kept(
+        {f"refused/{ACCOUNT}": Bucket(closed_until=micros(NOW) + 60_000_000)},
+        paces={f"refused/{ACCOUNT}": 4},
+    )
+    (row,) = read(content, [order("shop", "a.example.com", days=0)], ACCOUNTS, NOW)
+    assert (row.limit, row.free_at) == ("refused", NOW + timedelta(minutes=1))
+
+
+def test_a_config_map_that_somebody_has_changed_is_named() -> None:
+    broken = kept({})
+    broken["data"]["state.json"] = "{"
+    with pytest.raises(Failed, match=r"kube-system/acme-limits-x cannot be read .*delete it"):
+        list(read(broken, [], ACCOUNTS, NOW))
