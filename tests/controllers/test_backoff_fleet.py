@@ -178,3 +178,20 @@ def cut_off_after(writes: int, handler: Handler) -> Handler:
         return response
 
     return handle
+
+
+@pytest.mark.parametrize("last", ["9999-12-31T23:59:59Z", "2999-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+async def test_a_fleet_whose_times_make_no_sense_neither_storms_nor_stops(world: World, last: str) -> None:
+    await world.stop_controllers()
+    end = START + 2 * HOUR
+    somebody = await move_in(world, lambda now: Why() if now < end else None)
+    names = await add(world, 30)
+    for name in names:
+        status = {"lastFailureTime": last, "failedIssuanceAttempts": 2**40}
+        await world.client.patch(CERTIFICATES, name, "default", {"status": status}, subresource="status")
+    await world.start_controllers()
+    await world.advance(HOUR)
+    assert somebody.asked == []
+    await world.advance(40 * HOUR)
+    assert len(somebody.asked) == len(names)
+    assert all([await world.is_ready(name) for name in names])

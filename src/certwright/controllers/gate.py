@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from certwright.controllers.caches import Caches, issuer_of, owner_value, owning_certificate
-from certwright.controllers.certificates.backoff import Hold
+from certwright.controllers.certificates.backoff import Hold, is_possible
 from certwright.controllers.certificates.snapshot import revision_of
 from certwright.controllers.circuit import ATTEMPTS_PER_HOUR, FAILING, Circuit, Released
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
@@ -173,10 +173,12 @@ class IssuerGate:
     def _replay(
         self, circuit: Circuit[ObjectKey], failing: Iterable[Certificate], since: datetime | None
     ) -> None:
+        # What cannot be is left to the trigger, which puts it right.
         events = sorted(
             (at, certificate.metadata.key, self._why(certificate))
             for certificate in failing
             if (at := certificate.status.last_failure_time) is not None and (since is None or at > since)
+            if is_possible(at, self._now())
         )
         for at, key, why in events:
             circuit.asked(key, at)

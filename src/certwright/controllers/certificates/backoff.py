@@ -150,6 +150,11 @@ def counted(certificate: Certificate) -> int:
     return min(max(certificate.status.failed_issuance_attempts or 0, 0) + 1, MOST_FAILURES)
 
 
+def is_possible(last_failure: datetime, now: datetime) -> bool:
+    """Whether an attempt can have failed at that moment."""
+    return _EARLIEST <= last_failure <= now + _SKEW
+
+
 class Mended(NamedTuple):
     """What the status must be changed to, and a sentence about what was wrong with it."""
 
@@ -170,8 +175,8 @@ def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | 
     if failures is not None and not 0 <= failures <= MOST_FAILURES:
         wrong.append(f"status.failedIssuanceAttempts was {failures}")
         failures = None if failures < 0 else _until_the_longest(limits)
-    if last is not None and not _EARLIEST <= last <= now + _SKEW:
-        wrong.append(f"status.lastFailureTime was {last:%Y-%m-%dT%H:%M:%SZ}")
+    if last is not None and not is_possible(last, now):
+        wrong.append(f"status.lastFailureTime was {last.isoformat()}")
         last = now.replace(microsecond=0)
     if not wrong:
         return None
