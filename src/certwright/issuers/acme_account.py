@@ -207,7 +207,7 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
                 f"{_REGISTER}the server demands an external account binding; set "
                 "spec.acme.externalAccountBinding to what your CA gave you",
             )
-        made = await client.run(account.register, _contact(spec), external=external)
+        made = await _make(client, spec, external, tools)
     except AcmeError as error:
         trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
         if isinstance(error, Refused) and error.retry_after is not None:
@@ -222,6 +222,24 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
             "in spec.acme.privateKeySecretRef) to have a new account made",
         )
     client.is_lost = False
+    return made
+
+
+async def _make(
+    client: AcmeClient, spec: ACMEIssuer, external: ExternalAccount | None, tools: Tools
+) -> Account:
+    """Ask for the account, when the server's limit of new ones allows it."""
+    limit = tools.acme.account_limit if tools.acme is not None and not client.kid else None
+    if limit is None:
+        return await client.run(account.register, _contact(spec), external=external)
+    if (wait := await limit.admit(spec.server)) is not None:
+        raise Trouble(_NOT_REGISTERED, f"{_REGISTER}{wait[0]}", retry_after=wait[1] - tools.now())
+    is_made = False
+    try:
+        made = await client.run(account.register, _contact(spec), external=external)
+        is_made = True
+    finally:
+        limit.ended(spec.server, is_made=is_made)
     return made
 
 

@@ -56,14 +56,25 @@ EnsureOrder = Callable[[CertificateRequest, OrderSpec], Awaitable[Order]]
 """The Order of that request: made where there is none yet."""
 
 
+class AccountLimit(Protocol):
+    """How many new accounts a server allows. `admit` MUST be followed by `ended` where it returns None."""
+
+    async def admit(self, server: str) -> tuple[str, datetime] | None:
+        """None: a new account may be asked for now. Otherwise why not, and until when."""
+
+    def ended(self, server: str, *, is_made: bool) -> None:
+        """Whether the server has made it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeTools:
     """What the ACME issuer may use besides. `registry` gives the clients of this process; it is a function
-    because it loads what speaks HTTP."""
+    because it loads what speaks HTTP. `account_limit` None: new accounts are not counted."""
 
     registry: Callable[[], Registry]
     create_secret: CreateSecret
     ensure_order: EnsureOrder
+    account_limit: AccountLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)

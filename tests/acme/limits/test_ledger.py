@@ -154,6 +154,12 @@ def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
     answer = ledger.admit_account(NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=18)
+    ledger.account_ended(NOW, is_made=False)
+    assert ledger.admit_account(NOW) == ADMIT
+    for _ in range(10):
+        ledger.account_ended(NOW, is_made=True)
+    assert isinstance(ledger.admit_account(NOW), WaitUntil)
+    assert ledger.admit_account(NOW + timedelta(minutes=18)) == ADMIT
 
 
 def test_orders_that_went_while_nobody_looked_count(ledger: Ledger) -> None:

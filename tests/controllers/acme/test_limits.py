@@ -173,3 +173,17 @@ async def test_a_ca_without_limits_costs_no_write() -> None:
         await issue(fake, "a", "www.a.org")
         assert await ready(fake, "a") == [True]
         assert not (await fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items
+
+
+async def test_new_accounts_wait_for_the_limit_of_the_address() -> None:
+    limits = CaLimits(name="the CA", limits={"newAccounts": Limit(Rate(1, HOUR))})
+    async with fake_world(limits={"ca.example": limits}) as fake:
+        await fake.issuer("one")
+        await fake.issuer("two")
+        assert (await fake.ready_of("one"))[0] == "True"
+        status, reason, message = await fake.ready_of("two")
+        assert (status, reason) == ("False", "ErrRegisterACMEAccount")
+        assert "Waiting until 2026-01-01T01:00:" in message
+        assert message.endswith("the CA allows 1 new accounts from this address in an hour")
+        await fake.world.advance(HOUR + timedelta(minutes=1))
+        assert (await fake.ready_of("two"))[0] == "True"

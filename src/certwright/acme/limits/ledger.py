@@ -31,6 +31,7 @@ _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
 LEARNED: Final = "refused"
 """The limit of buckets that were learned from refusals and are none of those that are known."""
+_ACCOUNTS: Final = Key(known.ACCOUNTS, "")
 _AT_ORDER: Final = (known.ORDERS, LEARNED)
 
 
@@ -92,17 +93,24 @@ class Ledger:
             self._wait(asking, key, free - at)
 
     def admit_account(self, now: datetime) -> Admit | WaitUntil:
-        """Whether a new account may be made from here; counted at once."""
-        at, key = micros(now), Key(known.ACCOUNTS, "")
+        """Whether a new account may be asked for from here; then `account_ended` must be told."""
+        at, key = micros(now), _ACCOUNTS
         rate = self.rate(key)
         if rate is None:
             return ADMIT
         free = self.bucket(key).free_at(rate, at)
         if free > at:
             return WaitUntil(moment_of(free), self._sentence(key, free))
-        self.bucket(key).spend(rate, at)
-        self.is_changed = True
+        self.bucket(key).held += 1
         return ADMIT
+
+    def account_ended(self, now: datetime, *, is_made: bool) -> None:
+        """What became of the account that was admitted: the CA counts those that it has made."""
+        bucket, rate = self.bucket(_ACCOUNTS), self.rate(_ACCOUNTS)
+        bucket.held = max(0, bucket.held - 1)
+        if is_made and rate is not None:
+            bucket.spend(rate, micros(now))
+            self.is_changed = True
 
     def keys_of(self, asking: Asking) -> tuple[list[Key], tuple[Key, ...]]:
         """What is asked, and what only counts. In Boulder an order that replaces counts for its set."""

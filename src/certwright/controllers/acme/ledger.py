@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -72,6 +72,33 @@ class _Book:
     is_planned: bool = False
 
 
+class AccountLimits:
+    """See `AccountLimit`. `save_later` has a changed ledger written."""
+
+    def __init__(
+        self,
+        book_of: Callable[[str], Awaitable[_Book]],
+        save_later: Callable[[_Book], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._book_of = book_of
+        self._save_later = save_later
+        self._now = now
+        self._books: dict[str, _Book] = {}
+
+    async def admit(self, server: str) -> tuple[str, datetime] | None:
+        """See `AccountLimit`."""
+        book = self._books[server] = await self._book_of(server)
+        answer = book.ledger.admit_account(self._now())
+        return (answer.sentence, answer.moment) if isinstance(answer, WaitUntil) else None
+
+    def ended(self, server: str, *, is_made: bool) -> None:
+        """See `AccountLimit`."""
+        book = self._books[server]
+        book.ledger.account_ended(self._now(), is_made=is_made)
+        self._save_later(book)
+
+
 class Ledgers:
     """Asked before an order is made, and told what becomes of it. The ConfigMaps lie in `namespace`;
     `chosen` is what the user says of CAs."""
@@ -96,6 +123,8 @@ class Ledgers:
         self._book_of: dict[str, _Book] = {}
         self._tasks = TaskSet()
         self._wake: Callable[[ObjectKey], None] = lambda _key: None
+        self.accounts = AccountLimits(self._book, self._save_later, clock.now)
+        """How many new accounts the CAs allow."""
 
     def start(self, wake: Callable[[ObjectKey], None]) -> None:
         """Hear of Orders and Challenges; `wake` queues an Order whose turn may have come."""

@@ -22,10 +22,12 @@ from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
 from certwright.controllers.acme.refill import Refill
 from certwright.controllers.acme.renewal_office import RenewalOffice
+from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.traffic import Traffic
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches
 from certwright.controllers.dependents import Dependents
+from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.signing import IssuerState
 from certwright.engine.commit import StatusWriter
@@ -66,7 +68,7 @@ class AcmeOptions:
     """
 
     max_concurrent_challenges: int = 60
-    looks_at_once: int = 200
+    looks_at_once: int = 100
     http01_check_port: int = 80
     tlsalpn01_check_port: int = 443
     http01_nameservers: tuple[str, ...] = ()
@@ -100,9 +102,11 @@ class Acme:
         find_issuer: FindIssuer,
         secrets_of: SecretsOf,
         distrust: Callable[[IssuerView], None],
+        gate: IssuerGate,
         user_agent: str,
         namespace: str,
     ) -> None:
+        self._gate = gate
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._client = client
         self._caches = caches
@@ -157,19 +161,23 @@ class Acme:
             registry=self._clients.registry,
             create_secret=self._creating(secrets_in),
             ensure_order=self._ensure_order,
+            account_limit=self.ledgers.accounts,
         )
 
     def orders(self) -> OrderReconciler:
         """The reconciler of Orders."""
         caches = self._caches
+        sparing = Sparing(self._gate, self.ledgers.admit, caches.requests.cache.get)
         return OrderReconciler(
             orders=caches.orders,
             challenges=caches.challenges,
             challenges_of=lambda order: caches.challenges_of(order.metadata),
             is_known=lambda url: bool(caches.orders_at(url)),
             find_way=self._way_of_order,
-            admit=self.ledgers.admit,
+            admit=sparing.admit,
             limited=self.ledgers.limited,
+            placed=sparing.placed,
+            troubled=sparing.troubled,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
             status=StatusWriter(self._client, caches.orders),
