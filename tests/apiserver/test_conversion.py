@@ -122,10 +122,14 @@ def _owned(obj: Json) -> dict[str, Any]:
     return {f"{entry['manager']} {entry['apiVersion']}": entry["fieldsV1"]["f:spec"] for entry in entries}
 
 
-async def test_a_change_takes_fields_from_their_owners_in_other_versions(hosts: Api) -> None:
+async def test_a_change_takes_fields_from_their_owners_in_other_versions(
+    hosts: Api, webhook: WebhookServer
+) -> None:
     await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
     found = await hosts.ok("PATCH", f"{V2}/b?fieldManager=bob", {"spec": {"port": 3}}, content_type=MERGE)
     assert _owned(found) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
+    # What is stored, before and after in the version of the other owner, what is written, and the answer.
+    assert len(webhook.reviews) == 5
 
 
 async def test_an_apply_comes_into_conflict_with_owners_in_other_versions(hosts: Api) -> None:

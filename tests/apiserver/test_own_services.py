@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from apiserver.callers import CRDS, Api, thing_crd
+from apiserver.webhook_server import register, running
 
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 DEFAULT = "/api/v1/namespaces/default"
@@ -50,3 +54,25 @@ async def test_an_address_that_is_nobody_elses_is_not_published(api: Api, host: 
     await api.server.publish(host=host, port=7001)
     assert (await api.call("GET", f"{DEFAULT}/services/kubernetes")).status == 200
     assert (await api.call("GET", f"{DEFAULT}/endpoints/kubernetes")).status == 404
+
+
+async def test_an_api_service_that_is_refused_is_made_later(api: Api) -> None:
+    await api.settle()
+    async with running() as hooks:
+        rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["apiservices"], "operations": ["*"]}
+        await register(api, "Validating", hooks.hook(rules=[rule]))
+        hooks.answers["/"] = lambda _: {"allowed": False}
+        made = await api.ok("POST", CRDS, thing_crd())
+        name = f"v1.{made['spec']['group']}"
+        for _ in range(500):
+            if hooks.reviews:
+                break
+            await asyncio.sleep(0.01)
+        assert name not in await _names(api)
+        hooks.answers["/"] = lambda _: {"allowed": True}
+        for _ in range(500):
+            api.clock.advance(timedelta(minutes=1))
+            await asyncio.sleep(0.01)
+            if (await api.call("GET", f"{API_SERVICES}/{name}")).status == 200:
+                break
+        assert name in await _names(api)

@@ -27,6 +27,7 @@ _PATH = f"/apis/{_GROUP}/v1/apiservices"
 _MANAGED = "kube-aggregator.kubernetes.io/automanaged"
 _FIRST, _STEP, _BUILT_IN = 18000, 100, 15  # priorities, as Kubernetes gives them
 _CUSTOM_GROUP, _CUSTOM_VERSION = 1000, 100
+_PAUSE_S = 60  # after a webhook has refused one
 
 Ask = Callable[[Request], Awaitable[Response]]
 
@@ -64,7 +65,8 @@ class LocalServices:
             self._wanted.clear()
             self._working = True
             try:
-                await self._settle()
+                if not await self._settle():
+                    self._backend.tasks.start(self._try_later(), name="APIServices, again")
             except StoreError:
                 _log.warning("the APIServices are brought into line later", exc_info=True)
                 await self._backend.clock.sleep(1)
@@ -72,16 +74,24 @@ class LocalServices:
             finally:
                 self._working = False
 
-    async def _settle(self) -> None:
+    async def _try_later(self) -> None:
+        await self._backend.clock.sleep(_PAUSE_S)
+        self._wanted.set()
+
+    async def _settle(self) -> bool:
+        """Make what is missing, remove what is too much; whether all of it was accepted."""
         rows = (await self._backend.store.list(_BUCKET)).rows
         there = {row.key.name: row for row in rows}
         wanted = {service["metadata"]["name"]: service for service in self._services()}
-        for name, service in wanted.items():
-            if name not in there:
-                await self._write("POST", _PATH, service)
-        for name, row in there.items():
-            if name not in wanted and _MANAGED in objects.labels_of(row.meta):
-                await self._write("DELETE", f"{_PATH}/{name}", None)
+        missing = [service for name, service in wanted.items() if name not in there]
+        extra = [
+            name
+            for name, row in there.items()
+            if name not in wanted and _MANAGED in objects.labels_of(row.meta)
+        ]
+        made = [await self._write("POST", _PATH, service) for service in missing]
+        gone = [await self._write("DELETE", f"{_PATH}/{name}", None) for name in extra]
+        return all(made) and all(gone)
 
     def _services(self) -> Iterator[Json]:
         registry = self._backend.registry
@@ -106,8 +116,10 @@ class LocalServices:
                     },
                 }
 
-    async def _write(self, method: str, path: str, obj: Json | None) -> None:
+    async def _write(self, method: str, path: str, obj: Json | None) -> bool:
         body = encode_json(obj) if obj is not None else b""
         response = await self._ask(Request(method, path, {"user-agent": "kube-apiserver"}, body, self._user))
-        if response.status >= 400 and response.status not in (404, 409):
-            _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))
+        if response.status < 400 or response.status in (404, 409):
+            return True
+        _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))
+        return False

@@ -157,6 +157,8 @@ class GarbageCollector:
                 self._refused.pop(suspect, None)
             finally:
                 self._working = False
+            # Most are answered without any waiting, and after a start there is one for each owner.
+            await asyncio.sleep(0)
 
     async def _try_later(self, suspect: str | _Dying) -> None:
         refusals = self._refused[suspect] = self._refused.get(suspect, 0) + 1

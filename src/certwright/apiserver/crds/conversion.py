@@ -145,12 +145,15 @@ class Conversions:
 
 
 class ConvertedStore:
-    """A store (`Store`) whose rows of one resource are in one version, whichever they are stored in."""
+    """A store (`Store`) whose rows of one resource are in one version, whichever they are stored in: for one
+    request."""
 
     def __init__(self, store: Store, conversions: Conversions, wanted: ResourceDefinition) -> None:
         self._store = store
         self._conversions = conversions
         self._wanted = wanted
+        # A verb that is begun again reads the same row again.
+        self._seen: dict[Key, Row] = {}
 
     @property
     def revision(self) -> int:
@@ -228,7 +231,13 @@ class ConvertedStore:
         await self._store.close()
 
     async def _one(self, row: Row | None) -> Row | None:
-        return row if row is None else (await self._shown([row]))[0]
+        if row is None:
+            return None
+        found = self._seen.get(row.key)
+        if found is None or found.revision != row.revision:
+            (found,) = await self._shown([row])
+            self._seen[row.key] = found
+        return found
 
     async def _shown(self, rows: _Rows) -> _Rows:
         """The rows in the version that is wanted."""
