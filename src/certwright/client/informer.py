@@ -188,8 +188,14 @@ class Informer(Generic[T]):
         for event in events:
             if event.type == DELETED:
                 self._deleted(event.object)
-            elif (obj := self._decode(event.object)) is not None:
+            elif not self._has(event.object) and (obj := self._decode(event.object)) is not None:
                 self.put(obj)
+
+    def _has(self, raw: msgspec.Raw) -> bool:
+        """Whether this is what is held already, as after every own write: it need not be read once more."""
+        who = identify(raw)
+        held = self.cache.get(ObjectKey(who.namespace, who.name))
+        return held is not None and revision_of(held) == parse_revision(who.resource_version) != 0
 
     def _deleted(self, raw: msgspec.Raw) -> None:
         who = identify(raw)

@@ -82,8 +82,8 @@ class Controller:
                 await self._attempt(key)
             finally:
                 self.queue.done(key)
-            # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, as after
-            # a start, would keep everybody else on this loop from their turn.
+            # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, as
+            # after a start, would keep everybody else on this loop from their turn.
             await asyncio.sleep(0)
 
     async def _attempt(self, key: ObjectKey) -> None:

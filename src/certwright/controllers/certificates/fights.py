@@ -21,8 +21,7 @@ from certwright.controllers.certificates import rules, waits
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.ownership import Part, others_that_set
-from certwright.controllers.certificates.rules import Rule, Verdict
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.resources import conditions, names, reasons
 
 _BROKEN: tuple[Rule, ...] = (

@@ -16,8 +16,8 @@ from certwright.controllers.certificates import backoff, keystores, target, temp
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Hands, owner_reference
-from certwright.controllers.certificates.rules import Verdict, secret_belongs_to_another
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.rules import secret_belongs_to_another
+from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import causes, conditions, reasons

@@ -144,7 +144,7 @@ class CertificateReconciler:
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
         # The name of the next key may just have been chosen: look for its Secret.
-        seen = self._snapshot(written, is_fresh=written is not snapshot.certificate)
+        seen = snapshot if written is snapshot.certificate else self._snapshot(written, is_fresh=True)
         try:
             for actor in self._actors:
                 if await actor.act(seen, self._hands):

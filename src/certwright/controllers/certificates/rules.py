@@ -10,13 +10,12 @@ and programs match on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
@@ -24,19 +23,18 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 
 
-class Verdict(NamedTuple):
-    """Why something must be done: a word for programs, a sentence for people."""
-
-    reason: str
-    message: str
-
-
-Rule = Callable[[Snapshot], Verdict | None]
-
-
 def first(rules: Iterable[Rule], snapshot: Snapshot) -> Verdict | None:
-    """The first verdict, or None where no rule has one."""
-    return next((verdict for rule in rules if (verdict := rule(snapshot)) is not None), None)
+    """The first verdict, or None where no rule has one.
+
+    Several steps ask the same rules about the same snapshot; each is judged once.
+    """
+    judged = snapshot.judged
+    for rule in rules:
+        if rule not in judged:
+            judged[rule] = rule(snapshot)
+        if (verdict := judged[rule]) is not None:
+            return verdict
+    return None
 
 
 def secret_does_not_exist(snapshot: Snapshot) -> Verdict | None:
@@ -227,14 +225,12 @@ def is_contested(snapshot: Snapshot) -> bool:
 
 def key_of(snapshot: Snapshot) -> KeyFacts | str:
     """The key in the target Secret, or why it cannot be read."""
-    data = snapshot.secret.data if snapshot.secret else {}
-    return snapshot.facts.key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+    return snapshot.key
 
 
 def certificate_of(snapshot: Snapshot) -> CertificateFacts | str:
     """The certificate in the target Secret, or why it cannot be read."""
-    data = snapshot.secret.data if snapshot.secret else {}
-    return snapshot.facts.certificate(data.get(names.TLS_CERT_KEY, b""))
+    return snapshot.leaf
 
 
 def _bracketed(fields: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Facts, KeyFacts
@@ -20,6 +21,13 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.request import CertificateRequest
 
 
+class Verdict(NamedTuple):
+    """Why something must be done: a word for programs, a sentence for people."""
+
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One Certificate and what belongs to it.
@@ -29,7 +37,8 @@ class Snapshot:
     `secretName`. `find_issuer` looks up the issuer of ours that the spec names, `find_authority` its CA
     certificates. `passwords`
     are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
-    pass has written the Certificate itself, so that it cannot be an old copy.
+    pass has written the Certificate itself, so that it cannot be an old copy. `judged`: what the rules have
+    said about this very snapshot so far.
     """
 
     certificate: Certificate
@@ -44,6 +53,7 @@ class Snapshot:
     find_issuer: Callable[[], Issuer | ClusterIssuer | None] = lambda: None
     passwords: Mapping[str, Secret] = field(default_factory=dict)
     is_fresh: bool = False
+    judged: dict[Rule, Verdict | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""
@@ -70,6 +80,18 @@ class Snapshot:
         revision = self.certificate.status.revision
         found = self.requests_of(revision) if revision else []
         return found[-1] if found else None
+
+    @cached_property
+    def key(self) -> KeyFacts | str:
+        """The key in the target Secret, or why it cannot be read."""
+        data = self.secret.data if self.secret else {}
+        return self.facts.key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+
+    @cached_property
+    def leaf(self) -> CertificateFacts | str:
+        """The certificate in the target Secret, or why it cannot be read."""
+        data = self.secret.data if self.secret else {}
+        return self.facts.certificate(data.get(names.TLS_CERT_KEY, b""))
 
     @cached_property
     def authority(self) -> tuple[CertificateFacts, ...]:
@@ -117,6 +139,10 @@ class Snapshot:
     def owns_key(self, secret: Secret) -> bool:
         """Whether that Secret is a next-key Secret of this Certificate."""
         return any(secret.metadata.uid == ours.metadata.uid for ours in self.next_keys)
+
+
+Rule = Callable[[Snapshot], Verdict | None]
+"""Looks at a snapshot, and gives a verdict where it has something to say."""
 
 
 def revision_of(request: CertificateRequest) -> int:

@@ -25,8 +25,7 @@ from certwright.controllers.certificates.facts import Lru
 from certwright.controllers.certificates.hands import Hands, owner_reference
 from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
-from certwright.controllers.certificates.rules import Rule, Verdict
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
 from certwright.kit.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
