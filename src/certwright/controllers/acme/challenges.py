@@ -99,7 +99,7 @@ class ChallengeReconciler:
         recorder: Recorder,
         now: Callable[[], datetime],
         most: int = 60,
-        looks: int = 200,
+        looks: int = 100,
         check_period: timedelta = timedelta(seconds=10),
     ) -> None:
         self._challenges = challenges

@@ -2,7 +2,8 @@
 
 A look at a name that does not answer takes its whole timeout. So looks are no part of a reconcile, they have
 workers of their own; and who has been looked at less often goes first: a name that has never been looked at
-waits for nobody who failed before, and of those the newest and the oldest take turns.
+waits for nobody who failed before, and of those the newest and the oldest take turns. A part of the workers
+is for first looks only: there is always one soon, also while all the others wait for dead names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +26,7 @@ _log = logging.getLogger(__name__)
 class _Look(Generic[K, T]):
     key: K
     look: Callable[[], Awaitable[T]]
+    is_first: bool
 
 
 class Checks(Generic[K, T]):
@@ -32,6 +35,8 @@ class Checks(Generic[K, T]):
 
     def __init__(self, most: int, done: Callable[[K], None]) -> None:
         self._most = most
+        self._most_again = max(1, most * 3 // 4)
+        self._again = 0
         self._done = done
         self._queues: dict[int, deque[_Look[K, T]]] = {}
         self._pending: set[K] = set()
@@ -54,7 +59,7 @@ class Checks(Generic[K, T]):
             return
         self._results.pop(key, None)
         self._pending.add(key)
-        self._queues.setdefault(attempt, deque()).append(_Look(key, look))
+        self._queues.setdefault(attempt, deque()).append(_Look(key, look, attempt == 0))
         self._fill()
 
     def take(self, key: K) -> T | None:
@@ -71,22 +76,27 @@ class Checks(Generic[K, T]):
     async def close(self) -> None:
         """End all looks."""
         tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._running.clear()
         self._pending.clear()
         self._queues.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fill(self) -> None:
         while len(self._running) < self._most and (look := self._next()) is not None:
             self._pending.discard(look.key)
+            self._again += not look.is_first
             task = asyncio.get_running_loop().create_task(self._run(look), name=f"look for {look.key}")
             self._running[look.key] = task
+            # Not in `_run`: one that is forgotten before it has begun never gets there.
+            task.add_done_callback(partial(self._ended, look))
 
     def _next(self) -> _Look[K, T] | None:
         while self._queues:
             attempt = min(self._queues)
+            if attempt and self._again >= self._most_again:
+                return None
             queue = self._queues[attempt]
             self._newest = not self._newest
             look = queue.pop() if self._newest else queue.popleft()
@@ -105,8 +115,10 @@ class Checks(Generic[K, T]):
         except Exception:
             # A check must not raise; one that does must not end looking for good.
             _log.exception("looking for %s failed", look.key)
-        finally:
-            if self._running.get(look.key) is asyncio.current_task():
-                del self._running[look.key]
-                self._done(look.key)
-                self._fill()
+
+    def _ended(self, look: _Look[K, T], task: asyncio.Task[None]) -> None:
+        self._again -= not look.is_first
+        if self._running.get(look.key) is task:
+            del self._running[look.key]
+            self._done(look.key)
+        self._fill()
