@@ -11,8 +11,7 @@ import pytest
 from certwright.controllers.certificates import rules, waits, wanted
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.facts import Facts
-from certwright.controllers.certificates.rules import Verdict
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
