@@ -132,7 +132,7 @@ class RunningControllers:
         return self._controllers.metrics.take()
 
     async def serve_metrics(self, host: str, port: int) -> int:
-        """Serve `/metrics` over plain HTTP as long as the controllers run; the port, where 0 was asked for.
+        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; the port, where 0 was asked for.
 
         Raises `StartError` where it cannot listen there.
         """
@@ -140,8 +140,11 @@ class RunningControllers:
         async def metrics() -> Page:
             return Page(exposition.CONTENT_TYPE, await asyncio.to_thread(self.take_metrics()))
 
+        async def livez() -> Page:
+            return Page("text/plain; charset=utf-8", b"ok")
+
         try:
-            self._pages = await serve_pages(host, port, {"/metrics": metrics})
+            self._pages = await serve_pages(host, port, {"/metrics": metrics, "/livez": livez})
         except OSError as error:
             raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
         return self._pages.port
@@ -176,6 +179,37 @@ class RunningControllers:
         await self._listeners.close()
         self._workshop.close()
         await self._transport.close()
+
+
+class CannotRevoke(Exception):
+    """A certificate was not revoked; the text is one sentence with the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The serial number of a certificate in hexadecimal, and the directory of the server that revoked it."""
+
+    serial: str
+    server: str
+
+
+async def revoke(
+    client: Client, namespace: str, name: str, *, reason: str, is_secret: bool, user_agent: str
+) -> Revoked:
+    """See `controllers.acme.revoking`, which commands may not look into.
+
+    Raises `CannotRevoke`, `ApiError`.
+    """
+    # Here, not above: it loads what speaks to ACME servers.
+    from certwright.controllers.acme import revoking
+
+    try:
+        found = await revoking.revoke(
+            client, namespace, name, reason=reason, is_secret=is_secret, user_agent=user_agent
+        )
+    except revoking.CannotRevoke as error:
+        raise CannotRevoke(str(error)) from error
+    return Revoked(found.serial, found.server)
 
 
 async def start_controllers(

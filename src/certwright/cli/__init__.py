@@ -15,5 +15,5 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               cluster_flags (what several of those commands can be told),
               tables, words, sections, insides (how things are printed),
               and one module per command: apply, approve, controllers, crds, delete, deny, describe, get,
-              inspect, limits, renew, run, serve, status, version, wait
+              inspect, limits, renew, revoke, run, serve, status, version, wait
 """

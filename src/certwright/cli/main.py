@@ -33,6 +33,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Certificates": {
         "status": "Say why a certificate is as it is, and what happens next.",
         "renew": "Have certificates issued anew now.",
+        "revoke": "Have an ACME server revoke a certificate.",
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
         "inspect": "Show what is inside a certificate's Secret.",

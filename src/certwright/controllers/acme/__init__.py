@@ -11,5 +11,6 @@ Modules:      orders, ordering (what is said to the server), needed (which Chall
               naming, refill (from an Order of before); challenges, slots (who may be proven now), checks (is
               the proof seen?), pace (of a server's verdicts), solving (the solver of a spec), listeners (for
               CAs), ways (issuer and account), clients (of this process), traffic (counts what is asked),
-              ledger (what CAs allow), renewal_office (asks when to renew), wiring
+              ledger (what CAs allow), sparing (of a CA that fails), renewal_office (asks when to renew),
+              revoking (on demand), wiring
 """

@@ -1,0 +1,65 @@
+"""`certwright revoke`."""
+
+from __future__ import annotations
+
+import click
+
+from certwright.cli.access import USER_AGENT, session
+from certwright.cli.errors import Failed
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+
+# What CAs take from subscribers; `app.revoke` knows the numbers.
+_REASONS = (
+    "unspecified",
+    "keyCompromise",
+    "affiliationChanged",
+    "superseded",
+    "cessationOfOperation",
+    "privilegeWithdrawn",
+)
+
+
+@click.command(short_help="Have an ACME server revoke a certificate.")
+@click.argument("name", metavar="CERTIFICATE|secret/NAME")
+@click.option(
+    "--reason",
+    type=click.Choice(_REASONS, case_sensitive=False),
+    default="unspecified",
+    show_default=True,
+    metavar="REASON",
+    help="Why: unspecified, keyCompromise (somebody else has the key), affiliationChanged, superseded, "
+    "cessationOfOperation or privilegeWithdrawn (RFC 5280 §5.3.1).",
+)
+@namespaced_server_options
+@asynchronous
+async def command(*, server: ServerOptions, name: str, reason: str) -> None:
+    """Have the ACME server revoke the certificate in a Secret.
+
+    The request is signed with the certificate's own key, so that you need no more than the right to read the
+    Secret and the issuer. Nothing is changed here: have another certificate issued with `certwright renew`;
+    after keyCompromise see to it that the key is not kept (privateKey.rotationPolicy).
+
+    \b
+    Examples:
+      certwright revoke web --reason superseded
+      certwright revoke secret/web-tls -n shop --reason keyCompromise
+    """
+    # Here, not above: it loads the whole program.
+    from certwright import app
+
+    kind, _, plain = name.rpartition("/")
+    if kind not in ("", "certificate", "cert", "secret"):
+        raise click.UsageError("write the name of a Certificate, or secret/NAME")
+    async with session(server) as here:
+        try:
+            found = await app.revoke(
+                here.client,
+                here.namespace,
+                plain,
+                reason=reason,
+                is_secret=kind == "secret",
+                user_agent=USER_AGENT,
+            )
+        except app.CannotRevoke as error:
+            raise Failed(str(error)) from error
+    click.echo(f"certificate {found.serial} is revoked at {found.server}")

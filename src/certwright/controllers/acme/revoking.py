@@ -1,0 +1,104 @@
+"""Revocation by whoever holds the certificate's key: no account is needed for it (RFC 8555 §7.6).
+
+No controller does this by itself; a command asks for it. Renewal follows by renewal information
+(RFC 9773), or by `certwright renew`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.revocation import RevocationReason
+from certwright.acme.protocol.revocation import revoke as revocation
+from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.client.rest import Client
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+from certwright.resources.errors import NotFound
+from certwright.resources.issuer import ACMEIssuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+
+REASONS: Final = {
+    "unspecified": RevocationReason.UNSPECIFIED,
+    "keyCompromise": RevocationReason.KEY_COMPROMISE,
+    "affiliationChanged": RevocationReason.AFFILIATION_CHANGED,
+    "superseded": RevocationReason.SUPERSEDED,
+    "cessationOfOperation": RevocationReason.CESSATION_OF_OPERATION,
+    "privilegeWithdrawn": RevocationReason.PRIVILEGE_WITHDRAWN,
+}
+"""By the names of RFC 5280 §5.3.1: those that CAs take from subscribers."""
+
+
+class CannotRevoke(Exception):
+    """The text is one sentence with the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What has been revoked, and where: the serial number in hexadecimal, the server's directory."""
+
+    serial: str
+    server: str
+
+
+async def revoke(
+    client: Client, namespace: str, name: str, *, reason: str, is_secret: bool = False, user_agent: str
+) -> Revoked:
+    """Revoke the certificate in the Secret of a Certificate, or in a Secret that was issued here.
+
+    `reason` is one of `REASONS`. That it was revoked before is a success. Raises `CannotRevoke`, `ApiError`.
+    """
+    secret_name, reference = name, IssuerReference(name="")
+    if not is_secret:
+        spec = (await client.get(CERTIFICATES, name, namespace)).spec
+        secret_name, reference = spec.secret_name, spec.issuer_ref
+    secret = await client.get(SECRETS, secret_name, namespace)
+    if is_secret:
+        held = secret.metadata.annotations
+        reference = IssuerReference(
+            name=held.get(names.ISSUER_NAME, ""), kind=held.get(names.ISSUER_KIND, "")
+        )
+    issuer = await _acme_issuer(client, reference, namespace)
+    try:
+        facts = read_certificate(secret.data.get(names.TLS_CERT_KEY, b""))
+        key = AccountKey.from_pem(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+    except PkiError as error:
+        raise CannotRevoke(
+            f'Secret "{secret_name}" holds no certificate with its key that can be used: {error}'
+        ) from error
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    tls = TlsOptions(issuer.ca_bundle, skip_verify=issuer.skip_tls_verify)
+    server = AcmeClient(issuer.server, key, HttpTransport(tls, user_agent=user_agent, now=now), now=now)
+    try:
+        await server.run(revocation, facts, reason=REASONS[reason], key=key)
+    except AcmeError as error:
+        raise CannotRevoke(f"{issuer.server} has not revoked it: {error}") from error
+    finally:
+        await server.close()
+    return Revoked(f"{facts.serial_number:x}", issuer.server)
+
+
+async def _acme_issuer(client: Client, reference: IssuerReference, namespace: str) -> ACMEIssuer:
+    told = f'{reference.kind_or_default} "{reference.name}"'
+    if not reference.name or not reference.is_ours:
+        raise CannotRevoke("nothing says which ACME issuer it is from; name the Certificate instead")
+    try:
+        if reference.kind_or_default == CLUSTER_ISSUERS.kind:
+            spec = (await client.get(CLUSTER_ISSUERS, reference.name)).spec
+        else:
+            spec = (await client.get(ISSUERS, reference.name, namespace)).spec
+    except NotFound:
+        raise CannotRevoke(f"{told}, whose server would have to be asked, does not exist") from None
+    if spec.acme is None:
+        raise CannotRevoke(f"{told} is not an ACME issuer; only ACME servers can be asked to revoke")
+    return spec.acme

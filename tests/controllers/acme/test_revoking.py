@@ -1,0 +1,56 @@
+"""Revocation with the certificate's own key, at Pebble."""
+
+from __future__ import annotations
+
+import pytest
+
+from certwright.controllers.acme.revoking import REASONS, CannotRevoke, revoke
+from certwright.pki.certificates import read_certificate
+from certwright.resources.errors import NotFound
+from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
+from support.acme_world import AcmeWorld, acme_world
+from support.pebble import Pebble
+
+
+async def ask(world: AcmeWorld, name: str, *, reason: str = "superseded", is_secret: bool = False) -> str:
+    """The serial number of what was revoked."""
+    found = await revoke(
+        world.client, "default", name, reason=reason, is_secret=is_secret, user_agent="certwright-test"
+    )
+    assert found.server == world.pebble.directory
+    return found.serial
+
+
+async def test_a_certificate_is_revoked_by_its_name_or_its_secret(pebble: Pebble) -> None:
+    async with acme_world(pebble) as world:
+        await world.issuer()
+        for name, is_secret in (("by-name", False), ("by-secret", True)):
+            await world.certificate(name, f"{name}.example.org")
+            await world.ready(name)
+            secret = await world.client.get(SECRETS, name, "default")
+            serial = f"{read_certificate(secret.data['tls.crt']).serial_number:x}"
+            assert pebble.status_of(serial)["Status"] == "Valid"
+            assert await ask(world, name, is_secret=is_secret) == serial
+            assert pebble.status_of(serial)["Status"] == "Revoked"
+            assert pebble.status_of(serial)["Reason"] == REASONS["superseded"]
+            # Once more is no mistake.
+            assert await ask(world, name, is_secret=is_secret) == serial
+
+
+async def test_what_cannot_be_revoked_is_told_with_the_fix(pebble: Pebble) -> None:
+    async with acme_world(pebble) as world:
+        await world.create(CLUSTER_ISSUERS, {"metadata": {"name": "own"}, "spec": {"selfSigned": {}}})
+        await world.certificate("plain", "plain.example.org", issuer="own")
+        await world.ready("plain")
+        with pytest.raises(CannotRevoke, match='ClusterIssuer "own" is not an ACME issuer'):
+            await ask(world, "plain")
+        await world.client.delete(CLUSTER_ISSUERS, "own")
+        with pytest.raises(CannotRevoke, match="does not exist"):
+            await ask(world, "plain")
+        with pytest.raises(NotFound):
+            await ask(world, "nobody")
+        await world.create(
+            SECRETS, {"metadata": {"name": "foreign", "namespace": "default"}, "type": "Opaque"}
+        )
+        with pytest.raises(CannotRevoke, match="nothing says which ACME issuer"):
+            await ask(world, "foreign", is_secret=True)
