@@ -51,7 +51,6 @@ from support.programs import TOOLS
 
 NUMBER = 200
 LARGE, NAMES_EACH = 10, 100
-AT_ONCE = 200
 NONCES_REFUSED = (10, 50)
 _ALGORITHM = "hmacsha256"
 
@@ -175,7 +174,6 @@ async def certwright(
             http01_nameservers=(bind.address,),
             dns01_nameservers=(bind.address,),
             dns01_authority_port=bind.port,
-            max_concurrent_challenges=AT_ONCE,
             responder=responder,
             make_transport=lambda tls: CountedTransport(_transport(tls), calls),
         )
@@ -200,6 +198,11 @@ def neighbours(refused: int) -> Iterator[tuple[Pebble, Bind]]:
         yield pebble, bind
 
 
+def queued_s() -> float:
+    """Seconds in which this process was ready to run and no processor was free, so far."""
+    return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+
+
 def names_for(label: str, number: int, each: int = 1) -> list[list[str]]:
     """Names that nobody else has asked for."""
     return [[f"n{i}.{label}-{n}.example.org" for i in range(each)] for n in range(number)]
@@ -208,9 +211,10 @@ def names_for(label: str, number: int, each: int = 1) -> list[list[str]]:
 async def measure(scene: Scene, kind: str, label: str, number: int, each: int = 1) -> list[list[str]]:
     """Rows for one way of proof: the floor, ours, the floor again; the faster floor counts."""
     floors = [await scene.floor(kind, names_for(f"{label}-before", number, each))]
-    writes, calls, begun = scene.bench.counted.counts.copy(), scene.calls.copy(), cpu_s()
+    writes, calls = scene.bench.counted.counts.copy(), scene.calls.copy()
+    begun, queued = cpu_s(), queued_s()
     took = await scene.ours(kind, label, names_for(label, number, each))
-    spent_cpu = cpu_s() - begun
+    spent_cpu, queued = cpu_s() - begun, queued_s() - queued
     await asyncio.sleep(1)  # what follows Ready is counted too: the clean-up, the events
     written, asked = scene.bench.counted.counts - writes, scene.calls - calls
     floors.append(await scene.floor(kind, names_for(f"{label}-after", number, each)))
@@ -222,6 +226,7 @@ async def measure(scene: Scene, kind: str, label: str, number: int, each: int = 
         ],
         [f"{label}: ratio to the bare client", f"{took / floor:.2f}"],
         [f"{label}: processor seconds per certificate", f"{spent_cpu / number:.4f}"],
+        [f"{label}: of the wall, waiting for a processor that others had", f"{queued:.2f} s"],
     ]
     rows += [[f"{label}: {what} each", f"{written[what] / number:.2f}"] for what in sorted(written)]
     each_for = ", ".join(f"{what} {count / number:.2f}" for what, count in asked.most_common())

@@ -1,7 +1,8 @@
 """Pebble's own floor: the same orders by a bare client loop, which keeps no objects.
 
 Without it a figure would tell how fast Pebble is. The loop shows its proofs and takes them away, but does not
-look whether they are seen; what a server wants waited for (`Retry-After`), it waits for.
+look whether they are seen; what a server wants waited for (`Retry-After`), it waits for. At most 60 names
+are with the CA at once, as certwright has it: with 200, name servers drop questions and names fail.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -23,6 +24,7 @@ from certwright.acme.solvers.contract import Solver, Task
 from certwright.pki import csr, keys
 
 _FIRST_S, _LONGEST_S = 0.1, 1.0
+_AT_ONCE = 60
 
 
 def now() -> datetime:
@@ -37,6 +39,7 @@ class Floor:
     client: AcmeClient
     solver: Solver
     kind: str
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def take(self, wanted: Sequence[Sequence[str]]) -> float:
         """The seconds that it takes to get a certificate for each list of names, all at once."""
@@ -72,14 +75,19 @@ class Floor:
             uid=offered.url,
         )
         await self.solver.present(task)
-        await self.client.run(authorizations.accept_challenge, offered.url)
-        wait = _FIRST_S
-        while found.status == "pending":
-            await _pause(wait, found.retry_after)
+        async with self.slots:
+            await self._await_verdict(url, offered.url)
+        await self.solver.clean_up(task)
+
+    async def _await_verdict(self, url: str, challenge: str) -> None:
+        await self.client.run(authorizations.accept_challenge, challenge)
+        wait, status, retry_after = _FIRST_S, "pending", None
+        while status == "pending":
+            await _pause(wait, retry_after)
             wait = min(2 * wait, _LONGEST_S)
             found = await self.client.run(authorizations.fetch_authorization, url)
-        assert found.status == "valid", found.error
-        await self.solver.clean_up(task)
+            status, retry_after = found.status, found.retry_after
+        assert status == "valid", found.error
 
 
 async def _pause(seconds: float, retry_after: datetime | None) -> None:

@@ -87,6 +87,8 @@ def _configuration(folder: Path, port: int, keys: dict[str, str], zones: Sequenc
         f'options {{ directory "{folder}"; managed-keys-directory "{folder}"; pid-file none;',
         f"  listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; session-keyfile none;",
         "  notify no; dnssec-validation no;",
+        # Pebble asks by TCP, a connection for each question.
+        "  tcp-clients 2000; tcp-listen-queue 1000;",
         # It follows aliases from zone to zone for whoever asks; of the world it knows nothing.
         "  recursion yes; allow-recursion { any; }; forward only; forwarders { 127.0.0.1 port 1; }; };",
         "controls { };",
