@@ -133,6 +133,7 @@ class Controllers:
             find_issuer=self._find_issuer_of,
             secrets_of=self._secrets_of,
             distrust=self._look_at_issuer,
+            gate=self._gate,
             user_agent=USER_AGENT,
             namespace=namespace or cluster_resource_namespace,
         )

@@ -59,6 +59,12 @@ the certificate that it replaces (RFC 9773 §5)."""
 RefusedFor = Callable[[Order, Way, "Refused"], None]
 """Told when the CA has refused a new order for now, because of a limit."""
 
+Placed = Callable[[Order], None]
+"""Told of an order that the CA has taken."""
+
+Troubled = Callable[[Order, "AcmeError", "datetime | None"], None]
+"""Told when the CA was asked in vain and is to be asked again; with the time that it named, if it did."""
+
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
 
@@ -91,6 +97,8 @@ class OrderReconciler:
         find_way: FindWay,
         admit: Admit,
         limited: RefusedFor,
+        placed: Placed,
+        troubled: Troubled,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
         status: StatusWriter[Order],
@@ -106,6 +114,8 @@ class OrderReconciler:
         self._find_way = find_way
         self._admit = admit
         self._limited = limited
+        self._placed = placed
+        self._troubled = troubled
         self._distrust = distrust
         self._downloaded = downloaded
         self._status = status
@@ -168,6 +178,7 @@ class OrderReconciler:
             if (wait := await self._admit(order, way, names_other)) is not None:
                 return await self._wait(order, wait)
             order = await self._place(order, way, memory)
+            self._placed(order)
         elif any(not one.identifier for one in order.status.authorizations):
             order = await self._describe(order, order.status, way)
         try:
@@ -311,9 +322,11 @@ class OrderReconciler:
         memory.failures += 1
         delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
         until = self._now() + delay
-        if isinstance(error, Refused) and error.retry_after is not None:
-            until = max(error.retry_after, self._now() + _SHORTEST_WAIT)
+        named = error.retry_after if isinstance(error, Refused) else None
+        if named is not None:
+            until = max(named, self._now() + _SHORTEST_WAIT)
         memory.not_before = until
+        self._troubled(order, error, named)
         return await self._wait(order, Wait(str(error), until))
 
     async def _wait(self, order: Order, wait: Wait) -> Result:

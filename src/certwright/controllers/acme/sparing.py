@@ -1,0 +1,64 @@
+"""Spare a CA that fails as a whole: Orders ask the issuer's circuit before they are placed, and tell it what
+the CA has said. See `controllers/circuit.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from certwright.controllers.acme.orders import Admit
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.circuit import UNPROVEN
+from certwright.controllers.gate import IssuerGate
+from certwright.resources.causes import Cause
+from certwright.resources.meta import ObjectKey, controller_of
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+
+if TYPE_CHECKING:
+    # What speaks to ACME servers is loaded with the first Order.
+    from certwright.acme.protocol.errors import AcmeError
+
+
+class Sparing:
+    """Stands before `admit`. `get_request` gives the CertificateRequest of that name."""
+
+    def __init__(
+        self, gate: IssuerGate, admit: Admit, get_request: Callable[[ObjectKey], CertificateRequest | None]
+    ) -> None:
+        self._gate = gate
+        self._admit = admit
+        self._get_request = get_request
+
+    async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
+        """Whether the order may be placed now (None); else why not, and until when."""
+        request = self._request_of(order)
+        hold = self._gate.may_ask(request) if request is not None else None
+        if hold is not None:
+            # For moments only: not worth a write.
+            is_brief = UNPROVEN in hold.sentence
+            return Wait(
+                order.status.reason if is_brief else f"not asking the CA, {hold.sentence}", hold.until
+            )
+        wait = await self._admit(order, way, replaces)
+        if wait is not None and request is not None:
+            self._gate.answered(request)
+        return wait
+
+    def placed(self, order: Order) -> None:
+        """The CA has taken the order: what comes now depends on its names."""
+        if (request := self._request_of(order)) is not None:
+            self._gate.answered(request)
+
+    def troubled(self, order: Order, error: AcmeError, until: datetime | None) -> None:
+        """The CA was asked in vain, and the Order goes on later; `until` as the CA has said itself."""
+        from certwright.acme.protocol.errors import Refused  # as above
+
+        cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
+        if (request := self._request_of(order)) is not None:
+            self._gate.failed(request, cause, until)
+
+    def _request_of(self, order: Order) -> CertificateRequest | None:
+        owner = controller_of(order.metadata)
+        return self._get_request(ObjectKey(order.metadata.namespace, owner.name)) if owner else None
