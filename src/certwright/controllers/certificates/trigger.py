@@ -14,7 +14,7 @@ from datetime import datetime
 from certwright.controllers.certificates import backoff, rules, waits
 from certwright.controllers.certificates.backoff import Gate, Limits, Open
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import Cause
 
@@ -35,8 +35,12 @@ class Trigger:
             return
         snapshot = self._mend(snapshot, draft)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
-        if verdict is None or self._must_wait(snapshot, draft):
-            return
+        if verdict is None:
+            _forget_the_hold(snapshot, draft)
+        elif not self._must_wait(snapshot, draft):
+            self._begin(verdict, snapshot, draft)
+
+    def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
         self._gate.attempted(snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
         draft.tell("Normal", "Issuing", verdict.message)
@@ -97,3 +101,9 @@ def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -
     reason = held.reason if held is not None else Cause.UNAVAILABLE
     text = causes.with_next_attempt(told or "Waiting for the issuer", hold.until, hold.sentence)
     draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
+
+
+def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
+    """Nothing is to be issued any more, and no attempt has failed: nothing is waited for."""
+    if snapshot.certificate.status.last_failure_time is None and _announced(snapshot) is not None:
+        draft.remove_condition(reasons.ISSUING)

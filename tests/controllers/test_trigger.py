@@ -1,0 +1,84 @@
+"""What the trigger tells of an attempt that is held for its issuer's sake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from certwright.controllers.certificates.backoff import Hold, Limits
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.trigger import Trigger
+from certwright.resources import conditions
+from certwright.resources.certificate import Certificate
+from certwright.resources.meta import Condition
+from controllers.test_rules import certificate, snapshot
+from support.world import START
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Closed:
+    """Lets nobody through before that moment."""
+
+    until: datetime
+    sentence: str = "it is out"
+    begun: int = 0
+
+    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+        del certificate
+        return Hold(self.until, self.sentence) if now < self.until else None
+
+    def attempted(self, certificate: Certificate, now: datetime) -> None:
+        del certificate, now
+        self.begun += 1
+
+
+def decide(gate: Closed, held: Certificate, *, now: datetime = START, broken: bool = True) -> Certificate:
+    """The Certificate after the step; with `broken` it has no Secret."""
+    around = snapshot(certificate=held, now=now)
+    if broken:
+        around = snapshot(certificate=held, now=now, secret=None)
+    draft = Draft(held)
+    Trigger(Limits(), gate).decide(around, draft)
+    return draft.certificate
+
+
+def issuing(held: Certificate) -> Condition | None:
+    return conditions.find(held.status.conditions, "Issuing")
+
+
+def test_a_held_certificate_says_why_and_wakes_then() -> None:
+    gate = Closed(START + HOUR)
+    held = decide(gate, certificate())
+    found = issuing(held)
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "IssuerUnavailable")
+    assert found.message == "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out"
+    assert Trigger(Limits(), gate).wake_at(snapshot(certificate=held, secret=None)) == START + HOUR
+
+
+def test_a_moment_that_moves_away_is_not_written_each_time() -> None:
+    gate = Closed(START + HOUR)
+    held = decide(gate, certificate())
+    gate.until += HOUR
+    assert decide(gate, held) is held
+    # Nearer, other words, or past: that is worth a write.
+    for change in (Closed(START + HOUR / 2), Closed(START + HOUR, "it is overloaded")):
+        assert decide(change, held) is not held
+    assert decide(gate, held, now=START + HOUR) is not held
+
+
+def test_once_let_through_it_is_issued() -> None:
+    gate = Closed(START + HOUR)
+    held = decide(gate, certificate())
+    assert gate.begun == 0
+    found = issuing(decide(gate, held, now=START + HOUR))
+    assert found is not None
+    assert (found.status, found.reason, gate.begun) == ("True", "DoesNotExist", 1)
+
+
+def test_what_need_not_be_issued_any_more_waits_for_nothing() -> None:
+    gate = Closed(START + HOUR)
+    held = decide(gate, certificate())
+    assert issuing(decide(gate, held, broken=False)) is None
