@@ -1,0 +1,86 @@
+"""The circuit in a whole certwright: with somebody else's kind of issuer, which fails for everybody."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from certwright.resources import conditions
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.scene import make_certificate
+from controllers.things import mark
+from support.world import World
+
+_HOUR = timedelta(hours=1)
+_THING = IssuerReference(name="thing", kind="Thing", group="example.com")
+
+
+async def _ask(world: World, name: str) -> None:
+    await world.create(CERTIFICATES, make_certificate(name, "thing", issuer_ref=_THING))
+    await world.settle()
+
+
+async def _fail(world: World, *names: str) -> None:
+    for name in names:
+        await _ask(world, name)
+        await mark(world, f"{name}-1", "Failed")
+
+
+async def _issuing(world: World, name: str) -> tuple[str, str]:
+    found = conditions.find((await world.certificate(name)).status.conditions, "Issuing")
+    return (found.status, found.message) if found is not None else ("", "")
+
+
+async def _count(world: World) -> int:
+    return len((await world.client.list(CERTIFICATE_REQUESTS)).items)
+
+
+@pytest.fixture
+async def out(world: World) -> World:
+    """Three certificates have failed at the issuer, and twenty more have asked for one."""
+    await _fail(world, "a", "b", "c")
+    for number in range(20):
+        await _ask(world, f"web{number}")
+    return world
+
+
+async def test_those_that_wait_for_an_issuer_say_until_when_and_why(out: World) -> None:
+    status, message = await _issuing(out, "web7")
+    assert status == "False"
+    assert "Next attempt at 2026-01-01T" in message
+    assert 'because Thing "thing" fails for several certificates' in message
+    assert await _count(out) == 3
+
+
+async def test_one_at_a_time_tries_it(out: World) -> None:
+    await out.advance(timedelta(minutes=6))
+    assert await _count(out) == 4
+
+
+async def test_a_failing_name_stops_nobody(world: World) -> None:
+    await _fail(world, "a", "b")
+    await _ask(world, "web")
+    assert (await _issuing(world, "web"))[0] == "True"
+
+
+async def test_a_restart_changes_nothing(out: World) -> None:
+    await out.start_controllers()
+    assert await _count(out) == 3
+    assert 'because Thing "thing"' in (await _issuing(out, "web7"))[1]
+    assert out.controllers is not None
+    text = out.controllers.metrics.take()().decode()
+    assert 'certwright_issuer_circuit_open{issuer_name="thing",issuer_kind="Thing",namespace=""} 1' in text
+
+
+async def test_zero_switches_it_off(world: World) -> None:
+    await world.start_controllers(issuer_attempts_per_hour=0)
+    await _fail(world, "a", "b", "c")
+    await _ask(world, "web")
+    assert (await _issuing(world, "web"))[0] == "True"
+
+
+async def test_fewer_than_none_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        await world.start_controllers(issuer_attempts_per_hour=-1)
