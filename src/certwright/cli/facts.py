@@ -29,6 +29,7 @@ EVENTS = _as_json(table.EVENTS)
 NAMESPACES = _as_json(table.NAMESPACES)
 CONFIG_MAPS = _as_json(table.CONFIG_MAPS)
 ORDERS = _as_json(table.ORDERS)
+CHALLENGES = _as_json(table.CHALLENGES)
 
 
 async def around(client: Client, certificate: Json) -> Around:
@@ -40,7 +41,16 @@ async def around(client: Client, certificate: Json) -> Around:
         client.list(REQUESTS, namespace),
         get_or_none(client, SECRETS, secret_name, namespace),
     )
-    return Around(certificate, issuer, current_request(certificate, requests.items), secret)
+    request = current_request(certificate, requests.items)
+    found = Around(certificate, issuer, request, secret)
+    if request is None or "acme" not in ((issuer or {}).get("spec") or {}):
+        return found
+    orders, challenges = await asyncio.gather(
+        client.list(ORDERS, namespace), client.list(CHALLENGES, namespace)
+    )
+    order = next((one for one in orders.items if _belongs(one, request)), None)
+    own = [one for one in challenges.items if order is not None and _belongs(one, order)]
+    return replace(found, order=order, challenges=tuple(own))
 
 
 async def _issuer(client: Client, certificate: Json) -> Json | None:
@@ -68,9 +78,9 @@ def current_request(certificate: Json, requests: list[Json]) -> Json | None:
     return max(own, key=certificate_revision, default=None)
 
 
-def _belongs(request: Json, certificate: Json) -> bool:
-    uid = certificate["metadata"].get("uid")
-    owners = request["metadata"].get("ownerReferences") or []
+def _belongs(obj: Json, owner_of_it: Json) -> bool:
+    uid = owner_of_it["metadata"].get("uid")
+    owners = obj["metadata"].get("ownerReferences") or []
     return bool(uid) and any(owner.get("uid") == uid for owner in owners)
 
 

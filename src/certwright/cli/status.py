@@ -36,7 +36,8 @@ async def certificate(*, server: ServerOptions, name: str) -> None:
     """Tell the story of one certificate.
 
     The first sentence says why it is not ready and what to do about it, or when it renews. Below are the
-    certificate, its current request, its issuer, its Secret and what happened lately.
+    certificate, its current request (with its order and challenges at an ACME server), its issuer, its Secret
+    and what happened lately.
 
     \b
     Examples:
@@ -71,6 +72,8 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
         *sections.section("Certificate", _certificate(around.certificate, now)),
         *sections.section("Conditions", sections.conditions(around.certificate, now)),
         *sections.section("Request", _request(around, told, now)),
+        *sections.section("Order", _order(around)),
+        *sections.section("Challenges", [_challenge(one) for one in around.challenges]),
         *sections.section("Issuer", _issuer(around)),
         *sections.section("Secret", _secret(around)),
         *sections.section("Events", sections.events(events, now)),
@@ -113,6 +116,29 @@ def _request(around: Around, told: Story, now: datetime) -> list[str]:
     if request is None:
         return [] if told.ready else ["there is none yet"]
     return [*sections.fields([("Name", name_of(request))]), *sections.conditions(request, now)]
+
+
+def _order(around: Around) -> list[str]:
+    if around.order is None:
+        return []
+    status = around.order.get("status") or {}
+    return sections.fields(
+        [
+            ("Name", name_of(around.order)),
+            ("State", str(status.get("state") or "not placed yet")),
+            ("Reason", sentence(str(status.get("reason", "")))),
+            ("URL", str(status.get("url", ""))),
+        ]
+    )
+
+
+def _challenge(challenge: Any) -> str:
+    """One line: what is proven how, how far that is, and why."""
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else str(spec.get("dnsName"))
+    state = str(status.get("state") or ("shown" if status.get("presented") else "not shown yet"))
+    reason = sentence(str(status.get("reason", "")))
+    return f"{name} by {spec.get('type')}: {state}" + (f" ({reason})" if reason else "")
 
 
 def _issuer(around: Around) -> list[str]:

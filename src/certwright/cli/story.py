@@ -39,12 +39,14 @@ class Story:
 @dataclass(frozen=True, slots=True)
 class Around:
     """What belongs to a certificate. None: does not exist (or, for an issuer of a foreign group, is not ours
-    to look at)."""
+    to look at). `order` and `challenges` are there where an ACME issuer is asked."""
 
     certificate: Json
     issuer: Json | None = None
     request: Json | None = None
     secret: Json | None = None
+    order: Json | None = None
+    challenges: tuple[Json, ...] = ()
 
 
 def condition(obj: Json | None, kind: str) -> Json:
