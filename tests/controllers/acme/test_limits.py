@@ -12,7 +12,7 @@ import pytest
 
 from certwright.acme.limits.known import CaLimits, Limit
 from certwright.acme.protocol.messages import Action
-from certwright.kit.buckets import Rate
+from certwright.kit.buckets import Bucket, Rate, micros
 from certwright.resources.core import ConfigMap
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS, ORDERS
 from controllers.acme.fake_world import FakeWorld, fake_world
@@ -187,3 +187,24 @@ async def test_new_accounts_wait_for_the_limit_of_the_address() -> None:
         assert message.endswith("the CA allows 1 new accounts from this address in an hour")
         await fake.world.advance(HOUR + timedelta(minutes=1))
         assert (await fake.ready_of("two"))[0] == "True"
+
+
+@pytest.mark.parametrize("step", range(3, 34, 3))
+async def test_a_crash_at_any_step_never_forgets_an_order(limited: FakeWorld, step: int) -> None:
+    limited.cut.left = step
+    await issue(limited, "a", "a.shop.org")
+    await limited.start()
+    await limited.world.advance(timedelta(minutes=2))
+    assert await ready(limited, "a") == [True]
+    assert orders_made(limited) == 1
+    # What became of it is read when the next one asks.
+    await issue(limited, "b", "b.shop.org")
+    await limited.world.advance(timedelta(minutes=1))
+    kept_now = msgspec.json.decode((await kept(limited)).data["state.json"])["ledger"]
+    at = micros(limited.world.clock.now())
+    used = {
+        key.partition("/")[0]: Bucket.of_numbers(numbers).used(LIMITS.limits[key.partition("/")[0]].rate, at)
+        for key, numbers in kept_now["buckets"].items()
+    }
+    assert used["newOrders"] == used["certificatesPerDomain"] == 2
+    assert kept_now["flights"] == {}
