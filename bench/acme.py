@@ -39,7 +39,7 @@ from certwright.kit.workshop import Threads
 from certwright.resources import codec, conditions
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS, SECRETS
 from certwright.store.sqlite import open_sqlite
 
 # The real neighbours are started by what starts them for the tests.
@@ -107,7 +107,16 @@ class Scene:
         async def begin() -> None:
             await asyncio.gather(*(self._apply(kind, f"{label}-{n}", held) for n, held in enumerate(names)))
 
-        return await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
+        try:
+            return await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
+        except SystemExit as error:
+            raise SystemExit(f"{error}; {await self._hindrance()}") from None
+
+    async def _hindrance(self) -> str:
+        """What most of the Orders wait for, or have failed by."""
+        held = (await self.bench.client.list(ORDERS)).items
+        reasons = Counter(one.status.reason for one in held if one.status.state != "valid")
+        return "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(3))
 
     async def _apply(self, kind: str, name: str, dns_names: Sequence[str]) -> None:
         spec = {
@@ -235,24 +244,28 @@ async def measure(scene: Scene, kind: str, label: str, number: int, each: int = 
     return rows
 
 
-async def measure_all(refused: int, pebble: Pebble, bind: Bind) -> list[list[str]]:
-    """Rows for one Pebble."""
+async def measure_all(refused: int, pebble: Pebble, bind: Bind) -> None:
+    """Print a table for each way of proof at one Pebble."""
     responder, calls = Responder(), Counter[str]()
     await responder.listen("127.0.0.1", pebble.http_port)
     try:
         async with certwright(pebble, bind, responder, calls) as bench:
             scene = Scene(pebble, bind, responder, bench, calls)
             await scene.make_issuers()
-            rows = await measure(scene, "http-01", f"http-{refused}", NUMBER)
-            rows += await measure(scene, "dns-01", f"dns-{refused}", NUMBER)
+            show(await measure(scene, "http-01", f"http-{refused}", NUMBER))
+            show(await measure(scene, "dns-01", f"dns-{refused}", NUMBER))
             if refused == NONCES_REFUSED[0]:
-                rows += await measure(scene, "http-01", "large", LARGE, NAMES_EACH)
-            rows.append(
-                [f"memory now / peak ({refused} %)", f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"]
-            )
+                show(await measure(scene, "http-01", "large", LARGE, NAMES_EACH))
+            memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"
+            show([[f"memory now / peak ({refused} %)", memory]])
     finally:
         await responder.close()
-    return rows
+
+
+def show(rows: list[list[str]]) -> None:
+    """Print a table now: the next measurement may take minutes."""
+    table(["figure", "value"], rows)
+    print(flush=True)
 
 
 def missing() -> str:
@@ -276,7 +289,7 @@ def main() -> None:
     )
     for refused in NONCES_REFUSED:
         with neighbours(refused) as (pebble, bind):
-            table(["figure", "value"], app.run(measure_all(refused, pebble, bind)))
+            app.run(measure_all(refused, pebble, bind))
 
 
 if __name__ == "__main__":
