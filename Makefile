@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble demo-acme
+.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble demo-acme helm deploy
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -53,6 +53,19 @@ pebble: $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv  ## build the ACME server t
 $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
 	@echo "building $(@F) …"
 	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
+
+# Kubernetes' package manager: renders and checks the chart below deploy/.
+helm: $(TOOLS)/helm  ## build Helm, with which the chart is checked and deploy/ is written (needs Go; a minute)
+$(TOOLS)/helm:
+	@echo "building helm …"
+	@GOBIN=$(@D) go install -trimpath helm.sh/helm/v3/cmd/helm@v3.19.2
+
+RENDER := $(TOOLS)/helm template certwright deploy/helm/certwright --namespace certwright --kube-version 1.34.0
+deploy: $(VENV)/.dev helm  ## write the generated files below deploy/ anew
+	@$(BIN)/certwright crds > deploy/crds.yaml
+	@cp deploy/crds.yaml deploy/helm/certwright/files/crds.yaml
+	@$(RENDER) --values deploy/values-kubernetes.yaml > deploy/kubernetes.yaml
+	@$(RENDER) --values deploy/values-one-namespace.yaml > deploy/kubernetes-one-namespace.yaml
 
 demo-acme: $(VENV)/.dev pebble  ## a certificate by ACME from Pebble on this machine (ARGS=--once ends when it is Ready)
 	@PYTHONPATH=tests $(BIN)/python examples/demo_acme.py $(ARGS)

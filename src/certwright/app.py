@@ -132,7 +132,8 @@ class RunningControllers:
         return self._controllers.metrics.take()
 
     async def serve_metrics(self, host: str, port: int) -> int:
-        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; the port, where 0 was asked for.
+        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; the
+        port, where 0 was asked for.
 
         Raises `StartError` where it cannot listen there.
         """

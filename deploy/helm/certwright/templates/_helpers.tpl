@@ -1,0 +1,85 @@
+{{- define "certwright.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "certwright.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "certwright.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "certwright.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "certwright.selector" -}}
+app.kubernetes.io/name: {{ include "certwright.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "certwright.labels" -}}
+{{ include "certwright.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.global.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "certwright.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "certwright.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "certwright.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "certwright.leaseNamespace" -}}
+{{- default (default "kube-system" .Values.namespace) .Values.global.leaderElection.namespace -}}
+{{- end -}}
+
+{{/* What the controllers may do where their objects are. One list for the ClusterRole and for the Role. */}}
+{{- define "certwright.rules" -}}
+- apiGroups: [cert-manager.io]
+  resources: [certificates, issuers]
+  verbs: [get, list, watch]
+- apiGroups: [cert-manager.io]
+  resources: [certificaterequests]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [cert-manager.io]
+  resources: [certificates/status, certificaterequests/status, issuers/status]
+  verbs: [update, patch]
+- apiGroups: [cert-manager.io]
+  # So that what they make may name them as owners that must not go before (OwnerReferencesPermissionEnforcement).
+  resources: [certificates/finalizers, certificaterequests/finalizers]
+  verbs: [update]
+- apiGroups: [acme.cert-manager.io]
+  resources: [orders, challenges]
+  verbs: [get, list, watch, create, delete, update, patch]
+- apiGroups: [acme.cert-manager.io]
+  resources: [orders/status, challenges/status]
+  verbs: [update, patch]
+- apiGroups: [acme.cert-manager.io]
+  resources: [orders/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [""]
+  # What ACME servers have allowed so far.
+  resources: [configmaps]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}

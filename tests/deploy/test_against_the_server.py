@@ -1,0 +1,159 @@
+"""Our own API server takes every manifest, and the rights in them are enough."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.beside import ClusterSettings, beside_a_server
+from certwright.controllers.manager import Controllers
+from certwright.kit.exchange import Identity, Request, Response
+from certwright.kit.tasks import TaskSet
+from certwright.kit.workshop import Inline
+from certwright.resources.errors import AlreadyExists
+from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, ISSUERS
+from conformance.daemon import Daemon, running_daemon
+from controllers.scene import make_ca_issuer, make_certificate, make_issuer
+from deploy.files import DEPLOY, Json, documents, render
+from support.real import require
+from support.world import World, make_world
+
+# Kinds of programs that our server has nothing to do with: it runs no pods.
+ELSEWHERE = {"Deployment", "PodDisruptionBudget", "ServiceMonitor", "PodMonitor"}
+ACCOUNT = Identity(
+    "system:serviceaccount:certwright:certwright",
+    groups=("system:serviceaccounts", "system:serviceaccounts:certwright", "system:authenticated"),
+)
+RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One server without controllers."""
+    require("kubectl")
+    with running_daemon(tmp_path_factory.mktemp("deploy"), "--controllers", "") as found:
+        assert found.run("kubectl", "create", "namespace", "certwright").returncode == 0
+        yield found
+
+
+def dry_run(daemon: Daemon, objects: list[Json]) -> subprocess.CompletedProcess[str]:
+    text = yaml.safe_dump_all(objects)
+    return daemon.run("kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text)
+
+
+@pytest.mark.parametrize("name", ["crds.yaml", "kubernetes.yaml", "kubernetes-one-namespace.yaml"])
+def test_the_server_takes_the_plain_manifests(daemon: Daemon, name: str) -> None:
+    objects = [one for one in documents((DEPLOY / name).read_text()) if one["kind"] not in ELSEWHERE]
+    # The definitions are there already, as the server's own: applied with the fields of somebody else.
+    done = dry_run(daemon, objects)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(objects)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--set", "namespace=certwright"), ("--set", "shards=4,replicaCount=4,crds.enabled=true")],
+    ids=["as it is", "one namespace", "shards and definitions"],
+)
+def test_the_server_takes_what_the_chart_renders(daemon: Daemon, words: tuple[str, ...]) -> None:
+    objects = [one for one in documents(render(*words)) if one["kind"] not in ELSEWHERE]
+    done = dry_run(daemon, objects)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(objects)
+
+
+def _kind_of(obj: Json) -> Kind[Json]:
+    kind = obj["kind"]
+    plural = f"{kind.lower()}s"
+    return Kind(RBAC, "v1", kind, plural, kind.lower(), not kind.startswith("Cluster"), dict[str, Any])
+
+
+async def _install(world: World, name: str) -> None:
+    for obj in documents((DEPLOY / name).read_text()):
+        if obj["apiVersion"].startswith(RBAC):
+            try:
+                await world.create(_kind_of(obj), obj)
+            except AlreadyExists:
+                raise AssertionError(f"{obj['kind']} {obj['metadata']['name']} was there before") from None
+
+
+async def _work(world: World, namespace: str | None, lease: str) -> tuple[Any, TaskSet, list[str]]:
+    """Controllers with the rights of `ACCOUNT`; the list gets what they were refused."""
+    refused: list[str] = []
+
+    async def handle(request: Request) -> Response:
+        response = await world.server.handle(request)
+        if response.status in (401, 403):
+            refused.append(f"{request.method} {request.target}: {response.body.decode()}")
+        return response
+
+    def make(client: Client, mine: Any) -> Controllers:
+        # Everything in one namespace, the Secrets of ClusterIssuers too.
+        options: dict[str, Any] = {"namespace": namespace, "cluster_resource_namespace": "certwright"}
+        return Controllers(client, world.clock, Inline(), mine=mine, **options)
+
+    tasks = TaskSet()
+    settings = ClusterSettings(identity="one", kube_api_qps=-1, leader_election_namespace=lease)
+    transport = LocalTransport(handle, ACCOUNT)
+    made = beside_a_server(transport, settings, clock=world.clock, make=make, tasks=tasks)
+    made.start()
+    return made, tasks, refused
+
+
+NAMESPACES: Kind[Json] = Kind("", "v1", "Namespace", "namespaces", "namespace", False, dict[str, Any])
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "lease"),
+    [
+        ("kubernetes.yaml", None, "kube-system"),
+        ("kubernetes-one-namespace.yaml", "certwright", "certwright"),
+    ],
+)
+async def test_the_rights_in_the_manifests_are_enough_to_issue_renew_and_clean_up(
+    name: str, namespace: str | None, lease: str
+) -> None:
+    async with make_world(controllers=False) as world:
+        await world.create(NAMESPACES, {"metadata": {"name": "certwright"}})
+        await _install(world, name)
+        made, tasks, refused = await _work(world, namespace, lease)
+        await world.create(ISSUERS, make_issuer("root", namespace="certwright"))
+        ca = make_certificate(
+            "ca", "root", is_ca=True, common_name="CA", dns_names=(), namespace="certwright"
+        )
+        await world.create(CERTIFICATES, ca)
+        await world.settle()
+        issuer = make_ca_issuer("ca", "ca")
+        await world.client.create(
+            ISSUERS,
+            type(issuer)(metadata=make_issuer("ca", namespace="certwright").metadata, spec=issuer.spec),
+        )
+        await world.create(CERTIFICATES, make_certificate("web", "ca", namespace="certwright"))
+        await world.settle()
+        assert refused == []
+        assert await world.is_ready("web", "certwright")
+        issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+        status = {"status": {"conditions": [issuing]}}
+        await world.client.patch(CERTIFICATES, "web", "certwright", status, subresource="status")
+        await world.settle()
+        assert (await world.certificate("web", "certwright")).status.revision == 2
+        assert refused == []
+        await made.close()
+        await tasks.close()
+
+
+def test_no_object_is_named_twice() -> None:
+    for path in (DEPLOY / "kubernetes.yaml", DEPLOY / "kubernetes-one-namespace.yaml"):
+        names = [
+            (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+            for one in documents(Path(path).read_text())
+        ]
+        assert len(names) == len(set(names))

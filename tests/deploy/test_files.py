@@ -1,0 +1,179 @@
+"""Generated files are what they are generated from; the others say what the program does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from certwright.cli import controllers, serve
+from certwright.cli.main import program
+from deploy.files import CHART, DEPLOY, ROOT, documents, helm, render
+from support.real import require
+
+
+def test_the_definitions_are_those_that_the_program_prints() -> None:
+    printed = CliRunner().invoke(program, ["crds"]).stdout
+    for path in (DEPLOY / "crds.yaml", CHART / "files" / "crds.yaml"):
+        assert path.read_text() == printed, f"{path} is old: run `make deploy`"
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "one-namespace"])
+def test_the_plain_manifests_are_what_the_chart_renders(name: str) -> None:
+    path = DEPLOY / ("kubernetes.yaml" if name == "kubernetes" else "kubernetes-one-namespace.yaml")
+    rendered = render("--values", f"deploy/values-{name}.yaml")
+    assert rendered == path.read_text(), f"{path} is old: run `make deploy`"
+
+
+def test_the_chart_passes_helms_own_checks() -> None:
+    assert "0 chart(s) failed" in helm("lint", "deploy/helm/certwright")
+
+
+def _flags(command: Any) -> set[str]:
+    return {flag for option in command.params for flag in option.opts}
+
+
+def test_every_flag_that_the_chart_gives_is_one_of_the_program() -> None:
+    used = set(re.findall(r"- (--[a-z0-9-]+)", (CHART / "templates" / "deployment.yaml").read_text()))
+    assert used
+    assert used <= _flags(controllers.command)
+
+
+@pytest.mark.parametrize("unit", ["certwright.service", "certwright-controllers.service"])
+def test_systemd_understands_the_unit_and_the_program_its_flags(unit: str) -> None:
+    path = DEPLOY / "systemd" / unit
+    start = re.search(r"^ExecStart=\S+ certwright (\S+) (.*)$", path.read_text(), re.M)
+    assert start is not None
+    command = serve.command if start[1] == "serve" else controllers.command
+    assert set(re.findall(r"--[a-z-]+", start[2])) <= _flags(command)
+    require("systemd-analyze")
+    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _metrics_known() -> set[str]:
+    sources = [ROOT / "src/certwright/controllers" / name for name in ("metrics.py", "replica.py")]
+    text = "".join(path.read_text() for path in sources)
+    names = set(re.findall(r"\b(?:certmanager|leader_election)_[a-z_]+", text))
+    # Those that are put together there.
+    dates = re.findall(r'^    "([a-z_]+)": \($', text, re.M)
+    names |= {f"certmanager_certificate_{name}_timestamp_seconds" for name in dates}
+    names |= {"certmanager_issuer_ready_status", "certmanager_clusterissuer_ready_status"}
+    return names | {"certmanager_clock_time_seconds_gauge"}
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
+    rules = yaml.safe_load((DEPLOY / "monitoring" / "rules.yaml").read_text())
+    asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    dashboard = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = {name for text in asked for name in re.findall(r"\b(?:certmanager|leader_election)_\w+", text)}
+    assert len(asked) > 15
+    assert named <= _metrics_known()
+
+
+def test_every_alert_says_what_is_wrong_and_where_to_look() -> None:
+    rules = yaml.safe_load((DEPLOY / "monitoring" / "rules.yaml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        assert rule["for"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+    if promtool := shutil.which("promtool"):
+        path = DEPLOY / "monitoring" / "rules.yaml"
+        subprocess.run([promtool, "check", "rules", path], check=True, capture_output=True)
+
+
+def test_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
+    dashboard = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert panel["description"]
+        taken |= cells
+
+
+def test_the_container_is_not_root_and_writes_nowhere_but_into_its_data() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    last = text.rpartition("\nFROM ")[2]
+    assert "USER 65532:65532" in last
+    assert 'ENTRYPOINT ["certwright"]' in last
+    assert "--require-hashes -r requirements/runtime.lock" in text
+    for source in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M):
+        for name in source.split():
+            assert (ROOT / name).exists(), name
+
+
+def test_pods_are_confined() -> None:
+    for path in (DEPLOY / "kubernetes.yaml", DEPLOY / "kubernetes-one-namespace.yaml"):
+        deployment = next(one for one in documents(path.read_text()) if one["kind"] == "Deployment")
+        pod = deployment["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        assert container["livenessProbe"]["httpGet"] == {"port": "http-metrics", "path": "/livez"}
+
+
+def test_for_one_namespace_nothing_is_asked_for_in_another() -> None:
+    text = (DEPLOY / "kubernetes-one-namespace.yaml").read_text()
+    for one in documents(text):
+        assert not one["kind"].startswith("Cluster"), one["kind"]
+        assert one["metadata"]["namespace"] == "certwright"
+
+
+def test_values_reach_what_they_are_about() -> None:
+    values = {
+        "replicaCount": "3",
+        "shards": "3",
+        "image.digest": "sha256:abc",
+        "global.leaderElection.leaseDuration": "30s",
+        "enableCertificateOwnerRef": "true",
+        "disableAutoApproval": "true",
+        "podDisruptionBudget.enabled": "true",
+        "https_proxy": "http://proxy:3128",
+        "prometheus.podmonitor.enabled": "true",
+    }
+    objects = documents(render(*(word for item in values.items() for word in ("--set", "=".join(item)))))
+    by_kind = {one["kind"]: one for one in objects}
+    spec = by_kind["Deployment"]["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    assert spec["replicas"] == 3
+    assert container["image"] == "certwright@sha256:abc"
+    assert container["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    wanted = {
+        "--leader-election-lease-duration=30s",
+        "--shards=3",
+        "--enable-certificate-owner-ref=true",
+        "--controllers=*,-certificaterequests-approver",
+    }
+    assert wanted <= set(container["args"])
+    assert by_kind["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
+    assert by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["path"] == "/metrics"
+    assert "Service" not in by_kind
+    rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    assert not [rule for rule in rules if rule["resources"] == ["signers"]]
+    leases = [rule for rule in by_kind["Role"]["rules"] if "resourceNames" in rule]
+    assert leases[0]["resourceNames"] == [f"cert-manager-controller-shard-{n}" for n in range(3)]
+
+
+def test_the_readme_names_files_that_there_are() -> None:
+    text = (DEPLOY / "README.md").read_text()
+    for name in re.findall(r"`((?:[a-z-]+/)*[A-Za-z-]+\.(?:ya?ml|json|service)|Containerfile)`", text):
+        assert (DEPLOY / name).exists(), name
+    assert (ROOT / Path("Makefile")).read_text().count("\ndeploy:") == 1
