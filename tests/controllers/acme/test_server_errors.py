@@ -177,10 +177,12 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_has_succeeded(fake:
     await fake.issue("web")
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.world.is_ready("web")
-    asked = len(fake.ca.requests)
+    asked = fake.ca.counted()
     await fake.start()
     await fake.world.advance(timedelta(days=1))
-    assert len(fake.ca.requests) == asked
+    # When to renew is another question; a new process looks up in the directory where to ask it.
+    about = {Action.DIRECTORY, Action.NEW_NONCE, Action.RENEWAL_INFO}
+    assert set(fake.ca.counted() - asked) <= about
     assert await fake.challenges() == []
 
 
