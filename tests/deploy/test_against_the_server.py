@@ -46,7 +46,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def dry_run(daemon: Daemon, objects: list[Json]) -> subprocess.CompletedProcess[str]:
     text = yaml.safe_dump_all(objects)
-    return daemon.run("kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text)
+    return daemon.run(
+        "kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text
+    )
 
 
 @pytest.mark.parametrize("name", ["crds.yaml", "kubernetes.yaml", "kubernetes-one-namespace.yaml"])

@@ -130,11 +130,21 @@ def test_pods_are_confined() -> None:
         assert container["livenessProbe"]["httpGet"] == {"port": "http-metrics", "path": "/livez"}
 
 
-def test_for_one_namespace_nothing_is_asked_for_in_another() -> None:
-    text = (DEPLOY / "kubernetes-one-namespace.yaml").read_text()
-    for one in documents(text):
-        assert not one["kind"].startswith("Cluster"), one["kind"]
-        assert one["metadata"]["namespace"] == "certwright"
+def test_for_one_namespace_nothing_but_approval_is_cluster_wide() -> None:
+    objects = documents((DEPLOY / "kubernetes-one-namespace.yaml").read_text())
+    wide = [one for one in objects if one["kind"].startswith("Cluster")]
+    assert {one["metadata"]["name"] for one in wide} == {"certwright-approve"}
+    rules = next(one["rules"] for one in wide if one["kind"] == "ClusterRole")
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [(["signers"], ["approve"])]
+    for one in objects:
+        assert one in wide or one["metadata"]["namespace"] == "certwright"
+
+
+def test_cluster_wide_rights_name_resources_and_verbs_and_never_everything() -> None:
+    for one in documents((DEPLOY / "kubernetes.yaml").read_text()):
+        for rule in one.get("rules", ()):
+            words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert "*" not in words, one["metadata"]["name"]
 
 
 def test_values_reach_what_they_are_about() -> None:
