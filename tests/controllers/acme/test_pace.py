@@ -1,0 +1,36 @@
+"""When a server is first asked for its verdict: learned from the verdicts before."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from certwright.controllers.acme.pace import Pace
+
+SHORTEST, LONGEST = timedelta(seconds=0.1), timedelta(seconds=1)
+
+
+def test_a_quick_server_is_asked_as_soon_as_can_be() -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.asked(is_there=True)
+    assert pace.delay == SHORTEST
+
+
+def test_a_server_that_never_has_it_in_time_is_asked_after_a_second() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.asked(is_there=False)
+    assert pace.delay == LONGEST
+
+
+@pytest.mark.parametrize("typical_s", [0.2, 0.5])
+def test_nine_in_ten_first_questions_find_the_verdict(typical_s: float) -> None:
+    chance, pace, found = random.Random(7), Pace(), []
+    for _ in range(5_000):
+        took = timedelta(seconds=chance.uniform(0.5, 1.5) * typical_s)
+        found.append(took <= pace.delay)
+        pace.asked(is_there=found[-1])
+    assert 0.87 < sum(found[1_000:]) / 4_000 < 0.95
