@@ -38,6 +38,19 @@ class Daemon:
 
 
 @contextmanager
+def controllers_beside(folder: Path) -> Iterator[Daemon]:
+    """A server without controllers, and the controllers as a program of their own that reaches it by TLS."""
+    with running_daemon(folder, "--controllers", "") as daemon:
+        process = Process("controllers", "--kubeconfig", str(daemon.kubeconfig), cwd=folder)
+        try:
+            line = process.line()
+            assert line.startswith("certwright's controllers are at work on "), process.rest().err
+            yield daemon
+        finally:
+            process.close()
+
+
+@contextmanager
 def running_daemon(folder: Path, *flags: str) -> Iterator[Daemon]:
     """Start one in `folder`, with further flags of `serve`."""
     process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", *flags, cwd=folder)

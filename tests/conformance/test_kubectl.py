@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from conformance.daemon import Daemon, running_daemon
+from conformance.daemon import Daemon, controllers_beside, running_daemon
 from support.real import require
 
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One server for all commands."""
+@pytest.fixture(scope="module", params=[running_daemon, controllers_beside], ids=["one program", "two"])
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One server for all commands; its controllers inside of it, or beside it."""
     require("kubectl")
-    with running_daemon(tmp_path_factory.mktemp("kubectl")) as found:
+    with request.param(tmp_path_factory.mktemp("kubectl")) as found:
         yield found
 
 
@@ -59,7 +59,7 @@ class Kubectl:
 @pytest.fixture
 def kubectl(daemon: Daemon, request: pytest.FixtureRequest) -> Kubectl:
     """kubectl in a namespace that belongs to the test."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-")
+    name = request.function.__name__.removeprefix("test_").replace("_", "-")[:50].strip("-")
     found = Kubectl(daemon, name)
     found("create", "namespace", name)
     return found
