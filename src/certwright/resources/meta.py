@@ -30,7 +30,11 @@ class ObjectKey(NamedTuple):
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """The base of every part of an object: camelCase on the wire, absent where it equals the default."""
+    """The base of every part of an object: camelCase on the wire, absent where it equals the default.
+
+    Parts of objects never refer back to what holds them, so the garbage collector need not look at them
+    (`gc=False`): with 50,000 certificates that was half of the time which it took.
+    """
 
 
 class OwnerReference(Struct, frozen=True):
