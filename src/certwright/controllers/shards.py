@@ -86,6 +86,8 @@ class ShardedReplica(Member):
 
     async def _run(self) -> None:
         while True:
+            # What was lost is not worked on any more, before anything else is tried.
+            await self._work_on(self._held() & self._working)
             await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
             leaving = self._asked_for()
             await self._take()
@@ -93,14 +95,15 @@ class ShardedReplica(Member):
             # Only now: two must never work on the same shard.
             await asyncio.gather(*(self._seats[number].release() for number in leaving))
             # Half as often again as a Lease is renewed, and never all replicas at the same moment.
-            await self._clock.sleep(self._retry_s * (0.6 + 0.2 * self._jitter()))
+            pause_s = self._retry_s * (0.6 + 0.2 * self._jitter())
+            await self._clock.sleep(min([pause_s, *(self._seats[one].left_s for one in self._working)]))
 
     def _held(self) -> frozenset[int]:
         return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
 
     async def _renew_or_look(self, seat: Candidate) -> None:
         if seat.held:
-            await seat.attempt(self._retry_s)
+            await seat.attempt(min(self._retry_s, seat.left_s))
             return
         try:
             await seat.look(self._retry_s)

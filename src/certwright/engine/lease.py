@@ -99,7 +99,7 @@ class Candidate:
     @property
     def held(self) -> bool:
         """Whether the Lease is ours beyond doubt at this moment."""
-        return self._left_s() > 0
+        return self.left_s > 0
 
     @property
     def holder(self) -> str:
@@ -160,10 +160,10 @@ class Candidate:
         problem = ""
         while self.held:
             # Not beyond the moment at which it is lost.
-            pause_s = min(self._terms.retry_period.total_seconds(), self._left_s())
+            pause_s = min(self._terms.retry_period.total_seconds(), self.left_s)
             await self._clock.sleep(pause_s)
             if self.held:
-                problem = await self._try(self._left_s())
+                problem = await self._try(self.left_s)
         reason = problem or f"{self.holder or 'nobody'} holds it"
         _log.warning("the lease %s/%s was lost: %s", self._namespace, self.name, reason)
         self._renewed_at = None
@@ -183,8 +183,9 @@ class Candidate:
         except (ApiError, Unreachable) as error:
             _log.info("the lease %s/%s could not be released: %s", self._namespace, self.name, error)
 
-    def _left_s(self) -> float:
-        """Seconds for which the Lease is ours beyond doubt."""
+    @property
+    def left_s(self) -> float:
+        """Seconds for which the Lease is ours beyond doubt; 0 or less where it is not."""
         if self._renewed_at is None:
             return 0.0
         return self._renewed_at + self._terms.renew_deadline.total_seconds() - self._clock.monotonic()
