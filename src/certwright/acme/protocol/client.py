@@ -26,6 +26,8 @@ P = ParamSpec("P")
 
 # Directories change about never; a server that moves answers errors at the old places.
 _DIRECTORY_LIVES = timedelta(hours=24)
+# As many as a transport has connections.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class AcmeClient:
         self._now = now
         self._observe = observe
         self._nonces = Nonces()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._directory: Directory | None = None
         self._fetched_at: datetime | None = None
         self._fetching = asyncio.Lock()
@@ -95,14 +98,17 @@ class AcmeClient:
 
         Raises `AcmeError`.
         """
-        session = Session(await self.directory(), self.key, self.kid, self._nonces)
-        try:
-            return await self.drive(flow(session, *args, **kwargs))
-        except AccountTrouble as error:
-            self.is_lost = self.is_lost or error.problem.name == "accountDoesNotExist"
-            raise
-        finally:
-            self.kid, self.key = session.kid or self.kid, session.key
+        directory = await self.directory()
+        # Who waits for a connection must not take a nonce meanwhile: the next to go brings one back.
+        async with self._turns:
+            session = Session(directory, self.key, self.kid, self._nonces)
+            try:
+                return await self.drive(flow(session, *args, **kwargs))
+            except AccountTrouble as error:
+                self.is_lost = self.is_lost or error.problem.name == "accountDoesNotExist"
+                raise
+            finally:
+                self.kid, self.key = session.kid or self.kid, session.key
 
     async def drive(self, flow: Flow[T]) -> T:
         """What the flow returns. Raises `AcmeError`."""
