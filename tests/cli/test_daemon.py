@@ -275,6 +275,9 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
         in connection.getresponse().read()
     )
     connection.close()
+    probe = http.client.HTTPConnection(taken, timeout=5)
+    probe.request("GET", "/livez")
+    assert probe.getresponse().read() == b"ok"
     second = start("controllers", *kubeconfig, "--metrics-listen-address", taken).rest()
     assert (second.status, second.err.partition(taken)[0]) == (1, "error: cannot serve metrics on ")
     third = start("controllers", *kubeconfig, "--metrics-listen-address", "here").rest()
