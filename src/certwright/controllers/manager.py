@@ -162,9 +162,7 @@ class Controllers:
     @property
     def metrics(self) -> ControllerMetrics:
         """What can be told about the work at this moment."""
-        return ControllerMetrics(
-            self._caches, self._controllers, self._gate, self._acme.traffic, self._clock
-        )
+        return ControllerMetrics(self._caches, self._controllers, self._gate, self._acme.traffic, self._clock)
 
     @property
     def synced(self) -> bool:
