@@ -311,7 +311,7 @@ def main() -> None:
 
 
 def measure_with_patience(measurement: Measurement) -> None:
-    """Measure; again where Pebble 2.10 stops answering at all, as it does now and then with many at once."""
+    """Measure; again where an answer of Pebble does not come at all, as was seen with many at once."""
     for attempt in range(ATTEMPTS):
         with neighbours(measurement.refused) as (pebble, bind):
             try:

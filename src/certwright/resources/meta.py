@@ -33,7 +33,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """The base of every part of an object: camelCase on the wire, absent where it equals the default.
 
     Parts of objects never refer back to what holds them, so the garbage collector need not look at them
-    (`gc=False`): with 50,000 certificates that was half of the time which it took.
+    (`gc=False`): with 50,000 certificates that is more than half of what it would have to look at.
     """
 
 
