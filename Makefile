@@ -27,7 +27,7 @@ run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstar
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts, the documentation tests
 	@$(BIN)/ruff check .
