@@ -192,7 +192,7 @@ def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_pa
     watching = start("controllers", "--kubeconfig", "data/kubeconfig")
     watching.line()
     server.kill(signal.SIGINT)
-    ended = server.rest(timeout_s=2)
+    ended = server.rest(timeout_s=10)
     assert (ended.status, ended.err) == (0, "")
 
 

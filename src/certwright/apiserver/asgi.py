@@ -94,9 +94,19 @@ class AsgiApp:
 
         Who only sends never learns that the client has gone, so somebody must wait for that beside it.
         """
-        pump = asyncio.ensure_future(_pump(request, response, stream, send, bare))
+        sent = stream
+        # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
+        if wire.takes_gzip(request) and not is_watch(request.target):
+            response.headers["content-encoding"] = "gzip"
+            response.headers["vary"] = "Accept-Encoding"
+            sent = wire.compressed(stream)
+        # Before the task that may be cancelled: every request gets an answer, also one that comes at the end.
+        await send(_head(response))
+        pump = asyncio.ensure_future(_pump(sent, bare))
         gone = asyncio.ensure_future(_disconnected(receive))
         self._streams.add(pump)
+        if self._closing:
+            pump.cancel()
         try:
             await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -105,6 +115,7 @@ class AsgiApp:
             pump.cancel()
             gone.cancel()
             results = await asyncio.gather(pump, gone, return_exceptions=True)
+            await _close(sent)
             await _close(stream)
         if isinstance(results[0], Exception):
             raise results[0]
@@ -197,15 +208,7 @@ async def _send_whole(request: Request, response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _pump(
-    request: Request, response: Response, stream: AsyncIterator[bytes], send: Send, bare: Send
-) -> None:
-    # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
-    if wire.takes_gzip(request) and not is_watch(request.target):
-        response.headers["content-encoding"] = "gzip"
-        response.headers["vary"] = "Accept-Encoding"
-        stream = wire.compressed(stream)
-    await send(_head(response))
+async def _pump(stream: AsyncIterator[bytes], bare: Send) -> None:
     async for chunk in stream:
         await bare({"type": "http.response.body", "body": chunk, "more_body": True})
     await bare({"type": "http.response.body", "body": b"", "more_body": False})
