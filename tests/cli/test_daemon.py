@@ -19,6 +19,9 @@ from certwright.pki.certificates import read_chain
 from cli.calls import EXAMPLES, Cli, Process
 from support.real import require
 
+# It takes a tenth of a second; a machine that runs other tests beside may take longer.
+ENDS_WITHIN_S = 10.0
+
 Start = Callable[..., Process]
 NO_ISSUER = """
 apiVersion: cert-manager.io/v1
@@ -45,7 +48,7 @@ def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start,
     kubeconfig = tmp_path / "certwright-data" / "kubeconfig"
     assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
     assert "certificate-authority-data" in kubeconfig.read_text()
-    assert ended(process) < 2
+    assert ended(process) < ENDS_WITHIN_S
 
 
 def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
@@ -54,7 +57,7 @@ def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
     second = start("serve", "--listen", "127.0.0.1:0").rest()
     assert second.status == 1
     assert second.err.startswith("error: certwright-data is in use by another certwright (process ")
-    assert ended(first, signal.SIGTERM) < 2
+    assert ended(first, signal.SIGTERM) < ENDS_WITHIN_S
 
 
 def test_a_port_in_use_is_told(start: Start) -> None:
@@ -137,7 +140,7 @@ def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path)
     assert (renew.status, renew.err) == (0, "")
     told = process.lines_until("revision 2 is valid until")
     assert told[-1].startswith("default/web: ")
-    assert ended(process) < 2
+    assert ended(process) < ENDS_WITHIN_S
 
 
 def test_run_once_tells_what_each_certificate_waits_for(start: Start, tmp_path: Path) -> None:
@@ -182,8 +185,8 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
     assert controllers.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
     done = start("wait", "certificates", "--all", "--for=condition=Ready").rest()
     assert (done.status, done.err) == (0, "")
-    assert ended(controllers, signal.SIGTERM) < 2
-    assert ended(server, signal.SIGTERM) < 2
+    assert ended(controllers, signal.SIGTERM) < ENDS_WITHIN_S
+    assert ended(server, signal.SIGTERM) < ENDS_WITHIN_S
 
 
 def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_pa
     watching = start("controllers", "--kubeconfig", "data/kubeconfig")
     watching.line()
     server.kill(signal.SIGINT)
-    ended = server.rest(timeout_s=10)
+    ended = server.rest(timeout_s=ENDS_WITHIN_S)
     assert (ended.status, ended.err) == (0, "")
 
 
@@ -256,7 +259,7 @@ def test_what_was_issued_outlives_a_kill(start: Start, tmp_path: Path) -> None:
     again = start("serve", "--listen", "127.0.0.1:0")
     again.line()
     assert start("get", "secret", "web-tls", "-o", "yaml").rest().out == before
-    assert ended(again) < 2
+    assert ended(again) < ENDS_WITHIN_S
 
 
 def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) -> None:
@@ -283,8 +286,8 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     third = start("controllers", *kubeconfig, "--metrics-listen-address", "here").rest()
     assert third.status == 2
     assert "write HOST:PORT" in third.err
-    assert ended(controllers) < 2
-    assert ended(server) < 2
+    assert ended(controllers) < ENDS_WITHIN_S
+    assert ended(server) < ENDS_WITHIN_S
 
 
 def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: Start) -> None:
@@ -297,9 +300,9 @@ def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: S
     assert first.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
     second = start("controllers", *flags)
     assert second.line().startswith(f"waiting for the lease: {socket.gethostname()}_")
-    assert ended(first) < 2
+    assert ended(first) < ENDS_WITHIN_S
     assert second.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
-    assert ended(second) < 2
+    assert ended(second) < ENDS_WITHIN_S
     third = start("controllers", *flags, "--leader-election-renew-deadline", "3s").rest()
     assert (third.status, third.err) == (
         1,
@@ -307,4 +310,4 @@ def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: S
     )
     fourth = start("controllers", *flags, "--kube-api-qps", "60").rest()
     assert "--kube-api-burst not below it" in fourth.err
-    assert ended(server) < 2
+    assert ended(server) < ENDS_WITHIN_S
