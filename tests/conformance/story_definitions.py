@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -478,6 +479,14 @@ async def names_of_definitions_meet(c: Caller) -> None:
     await _gone(c, third, other)
 
 
+async def _until_dying(c: Caller, path: str) -> None:
+    """The reference deletes the objects of a definition one after the other, some time after it says so."""
+    for _ in range(200):
+        if "deletionTimestamp" in (await c.get(path, quiet=True)).json["metadata"]:
+            return
+        await asyncio.sleep(0.05)
+
+
 @story
 async def definitions_are_deleted_with_their_objects(c: Caller) -> None:
     definition = _definition("deleted.dev")
@@ -492,6 +501,7 @@ async def definitions_are_deleted_with_their_objects(c: Caller) -> None:
         await _until(c, path, "Terminating", "True", "InstanceDeletionInProgress")
         await c.get(path)
         await c.post(objects, {**body, "metadata": {"name": "late"}})
+        await _until_dying(c, f"{objects}/held")
         await c.get(f"{objects}/held")
         await c.delete(path)
         await c.patch(path, {"metadata": {"labels": {"a": "b"}}})
