@@ -32,6 +32,8 @@ from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import AcmeSettings as AcmeSettings
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
+from certwright.controllers.acme.revoked import CannotRevoke as CannotRevoke
+from certwright.controllers.acme.revoked import Revoked as Revoked
 from certwright.controllers.beside import USER_AGENT, beside_a_server
 from certwright.controllers.beside import ClusterSettings as ClusterSettings
 from certwright.controllers.manager import Controllers
@@ -182,18 +184,6 @@ class RunningControllers:
         await self._transport.close()
 
 
-class CannotRevoke(Exception):
-    """A certificate was not revoked; the text is one sentence with the fix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Revoked:
-    """The serial number of a certificate in hexadecimal, and the directory of the server that revoked it."""
-
-    serial: str
-    server: str
-
-
 async def revoke(
     client: Client, namespace: str, name: str, *, reason: str, is_secret: bool, user_agent: str
 ) -> Revoked:
@@ -204,13 +194,9 @@ async def revoke(
     # Here, not above: it loads what speaks to ACME servers.
     from certwright.controllers.acme import revoking
 
-    try:
-        found = await revoking.revoke(
-            client, namespace, name, reason=reason, is_secret=is_secret, user_agent=user_agent
-        )
-    except revoking.CannotRevoke as error:
-        raise CannotRevoke(str(error)) from error
-    return Revoked(found.serial, found.server)
+    return await revoking.revoke(
+        client, namespace, name, reason=reason, is_secret=is_secret, user_agent=user_agent
+    )
 
 
 async def start_controllers(

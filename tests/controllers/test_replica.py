@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,9 @@ from certwright.client.local import LocalTransport
 from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replica import Replica
-from certwright.kit.exchange import Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
-from certwright.resources.errors import Unreachable
+from controllers.members import Member
 from controllers.scene import Scene
 from support.world import CONTROLLER, World, make_world
 
@@ -23,41 +23,10 @@ def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
-class Member:
-    """A replica with a connection of its own, that can be cut on the way there or on the way back."""
-
-    def __init__(self, world: World, name: str, **settings: object) -> None:
-        self.cut = ""
-        self.changes: list[str] = []
-        self._world = world
-        self._tasks = TaskSet()
-        given = {"identity": name, "kube_api_qps": -1.0} | settings
-        made = beside_a_server(
-            LocalTransport(self._handle, CONTROLLER),
-            ClusterSettings(**given),  # type: ignore[arg-type] # a test names them as it needs
-            clock=world.clock,
-            make=lambda client, _: Controllers(client, world.clock, Inline()),
-            tasks=self._tasks,
-        )
-        assert isinstance(made, Replica)
-        self.replica = made
-        made.start()
-
-    async def _handle(self, request: Request) -> Response:
-        if self.cut:
-            raise Unreachable("cut off")
-        if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
-            self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
-        return await self._world.recording.handle(request)
-
-    async def die(self) -> None:
-        """As by SIGKILL: nothing is written any more, not even to release the lease."""
-        self.cut = "dead"
-        await self.close()
-
-    async def close(self) -> None:
-        await self.replica.close()
-        await self._tasks.close()
+def start_member(world: World, name: str, **settings: Any) -> Member[Replica]:
+    """`settings` as `ClusterSettings` has them."""
+    given: dict[str, Any] = {"identity": name, "kube_api_qps": -1.0} | settings
+    return Member(world, Replica, ClusterSettings(**given))
 
 
 @pytest.fixture
@@ -72,7 +41,7 @@ async def scene(world: World) -> Scene:
 
 
 async def test_one_of_two_works_and_the_other_keeps_still(world: World) -> None:
-    one, two = Member(world, "one"), Member(world, "two")
+    one, two = start_member(world, "one"), start_member(world, "two")
     scene = Scene(world)
     await scene.add_ca()
     await scene.issue()
@@ -91,7 +60,7 @@ async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_
     world: World,
 ) -> None:
     scene = Scene(world)
-    one, two = Member(world, "one"), Member(world, "two")
+    one, two = start_member(world, "one"), start_member(world, "two")
     await scene.add_ca()
     await scene.issue()
     for number in range(3):
@@ -115,7 +84,7 @@ async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_
 
 
 async def test_a_replica_that_leaves_is_followed_at_the_next_look(world: World) -> None:
-    one, two = Member(world, "one"), Member(world, "two")
+    one, two = start_member(world, "one"), start_member(world, "two")
     await world.settle()
     await one.close()
     await world.advance(seconds(18))
@@ -127,7 +96,7 @@ async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line
     world: World,
 ) -> None:
     scene = Scene(world)
-    one, two = Member(world, "one"), Member(world, "two")
+    one, two = start_member(world, "one"), start_member(world, "two")
     await scene.add_ca()
     await scene.issue()
     one.cut = "cable"

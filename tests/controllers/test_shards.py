@@ -13,13 +13,12 @@ from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
 from certwright.controllers.ours import shard_of
 from certwright.controllers.shards import ShardedReplica
-from certwright.kit.exchange import Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
-from certwright.resources.errors import Unreachable
 from certwright.resources.kinds import Kind
 from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.members import Member
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER, World, make_world
 
@@ -28,45 +27,14 @@ def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
-class Member:
-    """A replica with a connection of its own."""
+def start_member(world: World, name: str, shards: int) -> Member[ShardedReplica]:
+    return Member(world, ShardedReplica, ClusterSettings(identity=name, kube_api_qps=-1, shards=shards))
 
-    def __init__(self, world: World, name: str, shards: int) -> None:
-        self.cut = False
-        self.changes: list[str] = []
-        self._world = world
-        self._tasks = TaskSet()
-        made = beside_a_server(
-            LocalTransport(self._handle, CONTROLLER),
-            ClusterSettings(identity=name, kube_api_qps=-1, shards=shards),
-            clock=world.clock,
-            make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
-            tasks=self._tasks,
-        )
-        assert isinstance(made, ShardedReplica)
-        self.replica = made
-        made.start()
 
-    async def _handle(self, request: Request) -> Response:
-        if self.cut:
-            raise Unreachable("cut off")
-        if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
-            self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
-        return await self._world.recording.handle(request)
-
-    async def die(self) -> None:
-        """As by SIGKILL: nothing is written any more, not even to release the leases."""
-        self.cut = True
-        await self.close()
-
-    async def close(self) -> None:
-        await self.replica.close()
-        await self._tasks.close()
-
-    def issued(self) -> set[str]:
-        """The requests whose certificates it wrote."""
-        wrote = [c.split("/") for c in self.changes if "/certificaterequests/" in c and c.endswith("/status")]
-        return {parts[-2] for parts in wrote}
+def issued_by(replica: Member[ShardedReplica]) -> set[str]:
+    """The requests whose certificates it wrote."""
+    wrote = [c.split("/") for c in replica.changes if "/certificaterequests/" in c and c.endswith("/status")]
+    return {parts[-2] for parts in wrote}
 
 
 @pytest.fixture
@@ -116,18 +84,18 @@ def test_a_certificate_is_always_in_the_same_shard() -> None:
 
 
 async def test_two_replicas_share_the_certificates_and_sign_each_once(world: World) -> None:
-    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
     await world.settle()
     assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    assert one.issued()
-    assert two.issued()
-    assert not one.issued() & two.issued()
+    assert issued_by(one)
+    assert issued_by(two)
+    assert not issued_by(one) & issued_by(two)
     for member in (one, two):
-        for name in member.issued():
+        for name in issued_by(member):
             shard = shard_of(ObjectKey("default", name.rpartition("-")[0]), 2)
             assert shard in member.replica.shards
     await one.close()
@@ -135,7 +103,7 @@ async def test_two_replicas_share_the_certificates_and_sign_each_once(world: Wor
 
 
 async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None:
-    one = Member(world, "one", 4)
+    one = start_member(world, "one", 4)
     await world.advance(seconds(60))
     assert one.replica.shards == {0, 1, 2, 3}
     scene = Scene(world)
@@ -146,7 +114,7 @@ async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(world: World) -> None:
-    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
     await one.die()
@@ -161,18 +129,18 @@ async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(wo
 
 
 async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World) -> None:
-    one = Member(world, "one", 2)
+    one = start_member(world, "one", 2)
     await world.advance(seconds(60))
     assert len(one.replica.shards) == 2
     scene = Scene(world)
     await scene.add_ca()
-    two = Member(world, "two", 2)
+    two = start_member(world, "two", 2)
     await world.advance(seconds(40))
     assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    assert one.issued()
-    assert two.issued()
+    assert issued_by(one)
+    assert issued_by(two)
     # For good: nobody takes it back.
     before = one.replica.shards
     await world.advance(seconds(300))
@@ -182,7 +150,7 @@ async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World
 
 
 async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
-    members = [Member(world, name, 2) for name in ("one", "two", "three")]
+    members = [start_member(world, name, 2) for name in ("one", "two", "three")]
     await world.advance(seconds(200))
     assert sorted(len(member.replica.shards) for member in members) == [0, 1, 1]
     working = next(member for member in members if member.replica.shards)
@@ -195,11 +163,11 @@ async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
 
 
 async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(world: World) -> None:
-    one, two = Member(world, "one", 2), Member(world, "two", 2)
+    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES[:4])
-    one.cut = True
+    one.cut = "for a while"
     # The 40 s in which it could not renew, and the moment after them.
     await world.advance(seconds(41))
     assert one.replica.shards == frozenset()
@@ -209,7 +177,7 @@ async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(w
     one.changes.clear()
     await issue(scene, NAMES[4:])
     await check_all_issued_once(world, NAMES)
-    one.cut = False
+    one.cut = ""
     assert one.changes == []
     await world.advance(seconds(60))
     assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)

@@ -5,10 +5,9 @@ Source: RFC 9773 §4.1.
 
 from __future__ import annotations
 
-import base64
-
 from cryptography import x509
 
+from certwright.kit.texts import base64url
 from certwright.pki.certificates import CertificateFacts
 
 
@@ -24,8 +23,4 @@ def certificate_id(certificate: CertificateFacts) -> str:
     serial = parsed.serial_number
     # As DER writes an INTEGER: one more byte where the first bit is set.
     encoded = serial.to_bytes(serial.bit_length() // 8 + 1, "big")
-    return f"{_b64url(authority.key_identifier)}.{_b64url(encoded)}"
-
-
-def _b64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return f"{base64url(authority.key_identifier)}.{base64url(encoded)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from certwright.resources.meta import ObjectMeta, OwnerReference
+
 T = TypeVar("T")
 
 
@@ -55,3 +57,15 @@ class Kind(Generic[T]):
 
 
 AnyKind = Kind[Any]
+
+
+def controller_reference(kind: AnyKind, owner: ObjectMeta) -> OwnerReference:
+    """Says that an object is made for the owner of that kind, and goes with it."""
+    return OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=owner.name,
+        uid=owner.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )

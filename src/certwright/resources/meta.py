@@ -92,6 +92,12 @@ class Condition(Struct, frozen=True):
     ] = 0
 
 
+def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
+    """Whether the object of that UID is the one whose controller made this one."""
+    owner = controller_of(meta)
+    return owner is not None and owner.uid == uid
+
+
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """The one owner reference marked `controller`, if there is one."""
     return next((owner for owner in meta.owner_references if owner.controller), None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.controllers.acme.revoking import REASONS, CannotRevoke, revoke
+from certwright.controllers.acme.revoked import CannotRevoke
+from certwright.controllers.acme.revoking import REASONS, revoke
 from certwright.pki.certificates import read_certificate
 from certwright.resources.errors import NotFound
 from certwright.resources.table import CLUSTER_ISSUERS, SECRETS

@@ -12,7 +12,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-from certwright.acme.protocol.jws import AccountKey, b64url
+from certwright.acme.protocol.jws import AccountKey
+from certwright.kit.texts import base64url
 
 HTTP_01: Final = "http-01"
 DNS_01: Final = "dns-01"
@@ -35,7 +36,7 @@ def key_authorization(token: str, key: AccountKey) -> str:
 
 def dns_value(authorization: str) -> str:
     """The TXT value of dns-01 and dns-account-01 (RFC 8555 §8.4)."""
-    return b64url(hashlib.sha256(authorization.encode()).digest())
+    return base64url(hashlib.sha256(authorization.encode()).digest())
 
 
 def dns_name(identifier: str) -> str:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from joserfc import jwk, jws
 from joserfc.errors import SecurityWarning
 
+from certwright.kit.texts import base64url
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import PrivateKey, load_private_key
 
@@ -88,11 +89,6 @@ def read_mac_key(text: bytes) -> bytes:
     return key
 
 
-def b64url(data: bytes) -> str:
-    """Unpadded base64url (RFC 8555 §6.1)."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 def _sign(protected: dict[str, Any], payload: bytes, key: Any) -> bytes:
     with warnings.catch_warnings():
         # The library would rather see EdDSA's newer name.
@@ -105,4 +101,4 @@ def _thumbprint(public: dict[str, Any]) -> str:
     needed = {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
     members = {name: public[name] for name in needed[public["kty"]]}
     text = json.dumps(members, sort_keys=True, separators=(",", ":"))
-    return b64url(hashlib.sha256(text.encode()).digest())
+    return base64url(hashlib.sha256(text.encode()).digest())

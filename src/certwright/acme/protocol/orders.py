@@ -9,9 +9,9 @@ from typing import Any
 
 from certwright.acme.protocol import reading
 from certwright.acme.protocol.exchange import Session, post
-from certwright.acme.protocol.jws import b64url
 from certwright.acme.protocol.messages import Action, Flow, Response
 from certwright.acme.protocol.problem import Identifier, Problem, problem_of
+from certwright.kit.texts import base64url
 
 _MOST_PAGES = 10
 
@@ -77,7 +77,7 @@ def list_orders(session: Session) -> Flow[tuple[str, ...]]:
 
 def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:
     """Hand in the signing request (§7.4). The answer may be `processing`: look again later."""
-    payload = {"csr": b64url(csr_der)}
+    payload = {"csr": base64url(csr_der)}
     response = yield from post(session, Action.FINALIZE, order.finalize, payload)
     # "Location" of the order is only a SHOULD here; its URL has not changed.
     return _read(order.url, response)

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from certwright.kit.texts import one_line
+
 _PREFIX: Final = "urn:ietf:params:acme:error:"
 _MAX_TEXT: Final = 2000
 
@@ -106,7 +108,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         if parts:
             text = f"{text.rstrip('.')} ({'; '.join(parts)})"
         text = f"{text} [{self.name}]" if self.name != "about:blank" else text
-        return _one_line(text)
+        return _bounded(text)
 
     def _of_name(self) -> str:
         text = self.detail or self.title or self.name
@@ -157,7 +159,6 @@ def _text(found: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _one_line(text: str) -> str:
-    # A condition's message and an Event are read in a terminal: no control characters of somebody else's.
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+def _bounded(text: str) -> str:
+    line = one_line(text)
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"

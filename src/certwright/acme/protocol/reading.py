@@ -12,6 +12,7 @@ import msgspec
 
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.messages import Response
+from certwright.kit.texts import one_line
 
 Json = dict[str, Any]
 
@@ -76,5 +77,5 @@ def location(response: Response, what: str) -> str:
 def _shown(response: Response) -> str:
     kind = response.header("content-type").partition(";")[0] or "something"
     start = response.body[:_SHOWN].decode(errors="replace")
-    line = " ".join("".join(c if c.isprintable() else " " for c in start).split())
+    line = one_line(start)
     return f'{kind} ("{line}…")' if line else "an empty body"

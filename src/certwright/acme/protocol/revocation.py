@@ -9,9 +9,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certwright.acme.protocol.errors import NotAcme, Refused
 from certwright.acme.protocol.exchange import Session, post
-from certwright.acme.protocol.jws import AccountKey, b64url
+from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow
 from certwright.acme.protocol.problem import Reaction
+from certwright.kit.texts import base64url
 from certwright.pki.certificates import CertificateFacts
 
 
@@ -43,7 +44,7 @@ def revoke(
     if not url:
         raise NotAcme(f"the server at {session.directory.url} offers no revocation")
     der = certificate.parsed.public_bytes(Encoding.DER)
-    payload: dict[str, Any] = {"certificate": b64url(der)}
+    payload: dict[str, Any] = {"certificate": base64url(der)}
     if reason is not None:
         payload["reason"] = int(reason)
     try:

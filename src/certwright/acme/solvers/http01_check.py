@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
+from certwright.kit.texts import one_line
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10
@@ -103,7 +104,7 @@ def _words(error: BaseException) -> str:
 
 
 def _start(body: bytes) -> str:
-    text = " ".join(body[:_SHOWN].decode(errors="replace").split())
+    text = one_line(body[:_SHOWN].decode(errors="replace"))
     return f'"{text}…"' if text else "an empty page"
 
 

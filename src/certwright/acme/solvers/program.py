@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from certwright.acme.protocol.challenges import DNS_01
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kit.texts import one_line
 
 _LONGEST_REASON = 500
 
@@ -67,7 +68,7 @@ class Program:
                     process.kill()
                 await process.wait()
         if process.returncode != 0:
-            reason = " ".join(said.decode(errors="replace").split())[-_LONGEST_REASON:]
+            reason = one_line(said.decode(errors="replace"))[-_LONGEST_REASON:]
             raise SolverError(f"{told} ended with status {process.returncode}: {reason or 'it said nothing'}")
 
     def _environment(self, task: Task) -> dict[str, str]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from certwright.apiserver.representations.protobuf_wire import put_piece, put_tag, put_varint
+
 Json = Mapping[str, Any]
 
 MEDIA_TYPES = (
@@ -25,17 +27,8 @@ Put = Callable[[int, Any], bytes]
 """Encodes a value as the field of that number."""
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _bytes(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
+    return put_piece(put_tag(number, 2), value)
 
 
 def _string(number: int, value: str) -> bytes:
@@ -47,11 +40,11 @@ def _strings(number: int, values: list[str]) -> bytes:
 
 
 def _integer(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
+    return put_tag(number, 0) + put_varint(int(value))
 
 
 def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value)
+    return put_tag(number, 1) + struct.pack("<d", value)
 
 
 def _any(number: int, value: Any) -> bytes:

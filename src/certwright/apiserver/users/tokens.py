@@ -6,13 +6,13 @@ documentation, "Service account issuer discovery".
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certwright.kit.files import write_atomically
+from certwright.kit.texts import base64url
 from certwright.pki import keys
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
@@ -62,7 +62,7 @@ class TokenIssuer:
     def _key_id(self) -> str:
         """As Kubernetes makes it: SHA-256 of the public key's DER."""
         der = self._key.as_der(private=False)
-        return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
+        return base64url(hashlib.sha256(der).digest())
 
     def sign(self, claims: Json) -> str:
         """A token that says `claims` and that it is of this issuer."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from certwright.kit.texts import base64url
 from certwright.resources import errors
 from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
 
@@ -44,7 +45,7 @@ def encode_token(revision: int, after: tuple[str, str]) -> str:
     """The opaque text that clients send back to go on after the row of that namespace and name."""
     start = "/".join(part for part in after if part) + "\0"
     token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
-    return base64.urlsafe_b64encode(token).decode().rstrip("=")
+    return base64url(token)
 
 
 def decode_token(text: str, *, namespaced: bool, namespace: str) -> tuple[int, tuple[str, str]]:

@@ -10,7 +10,8 @@ from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.naming import challenge_name
 from certwright.resources import names
 from certwright.resources.challenge import Challenge, ChallengeSpec
-from certwright.resources.meta import ObjectMeta, OwnerReference
+from certwright.resources.kinds import controller_reference
+from certwright.resources.meta import ObjectMeta
 from certwright.resources.order import ACMEAuthorization, Order
 from certwright.resources.solver import Solver
 from certwright.resources.table import ORDERS
@@ -83,19 +84,11 @@ def _challenge(
         solver=choice.solver,
         issuer_ref=order.spec.issuer_ref,
     )
-    owner = OwnerReference(
-        api_version=ORDERS.api_version,
-        kind=ORDERS.kind,
-        name=order.metadata.name,
-        uid=order.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
     return Challenge(
         metadata=ObjectMeta(
             name=challenge_name(order.metadata.name, spec),
             namespace=order.metadata.namespace,
-            owner_references=(owner,),
+            owner_references=(controller_reference(ORDERS, order.metadata),),
             finalizers=(names.ACME_FINALIZER,) if has_outside_state(choice.solver) else (),
         ),
         spec=spec,

@@ -6,7 +6,6 @@ No controller does this by itself; a command asks for it. Renewal follows by ren
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,6 +16,7 @@ from certwright.acme.protocol.revocation import RevocationReason
 from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import HttpTransport, TlsOptions
 from certwright.client.rest import Client
+from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.resources import names
@@ -34,18 +34,6 @@ REASONS: Final = {
     "privilegeWithdrawn": RevocationReason.PRIVILEGE_WITHDRAWN,
 }
 """By the names of RFC 5280 §5.3.1: those that CAs take from subscribers."""
-
-
-class CannotRevoke(Exception):
-    """The text is one sentence with the fix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Revoked:
-    """What has been revoked, and where: the serial number in hexadecimal, the server's directory."""
-
-    serial: str
-    server: str
 
 
 async def revoke(

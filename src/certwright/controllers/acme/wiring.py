@@ -41,7 +41,8 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists, ApiError, Unreachable
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
+from certwright.resources.kinds import controller_reference
+from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
@@ -315,20 +316,13 @@ class Acme:
         name = order_name(meta.name, spec)
         caches = self._caches
         found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
-        if found is not None and not _is_owned(found, meta.uid):
+        if found is not None and not is_controlled_by(found.metadata, meta.uid):
             # Of a request of the same name that has been deleted: its Order goes too, some day.
             name = f"{name}-{meta.uid[:8]}"
             found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
         if found is not None:
             return found
-        owner = OwnerReference(
-            api_version=CERTIFICATE_REQUESTS.api_version,
-            kind=CERTIFICATE_REQUESTS.kind,
-            name=meta.name,
-            uid=meta.uid,
-            controller=True,
-            block_owner_deletion=True,
-        )
+        owner = controller_reference(CERTIFICATE_REQUESTS, meta)
         if (survivor := self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
         wanted = Order(
@@ -361,8 +355,3 @@ class Acme:
         changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._caches.orders.put(changed)
         return changed
-
-
-def _is_owned(order: Order, uid: str) -> bool:
-    owner = controller_of(order.metadata)
-    return owner is not None and owner.uid == uid

@@ -24,7 +24,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.errors import AlreadyExists, NotFound
-from certwright.resources.meta import ObjectKey, OwnerReference
+from certwright.resources.meta import ObjectKey
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
 
@@ -153,16 +153,3 @@ class Hands:
     def encode_key(self, key: KeyFacts, encoding: str) -> bytes:
         """The key as PEM in that encoding."""
         return self._facts.encode(key, encoding)
-
-
-def owner_reference(certificate: Certificate) -> OwnerReference:
-    """Says that an object belongs to the Certificate and goes with it."""
-    meta = certificate.metadata
-    return OwnerReference(
-        api_version=CERTIFICATES.api_version,
-        kind=CERTIFICATES.kind,
-        name=meta.name,
-        uid=meta.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )

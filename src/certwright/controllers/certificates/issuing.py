@@ -15,13 +15,15 @@ from __future__ import annotations
 from certwright.controllers.certificates import backoff, keystores, target, temporary, trust, waits
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.rules import secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import causes, conditions, reasons
+from certwright.resources.kinds import controller_reference
 from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATES
 
 FAILED = "The certificate request has failed to complete and will be retried"
 ISSUED = "The certificate has been successfully issued"
@@ -103,7 +105,7 @@ class Issuing:
             found if isinstance(found, CertificateFacts) else None,
             issuer=target.issuer_annotations(certificate),
             keystores=await hands.make_keystores(wanted.stores, pair, snapshot.now),
-            owner=owner_reference(certificate) if self._owns_secrets else None,
+            owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
         await hands.apply_secret(certificate, snapshot.secret, content)
 

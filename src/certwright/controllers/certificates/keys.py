@@ -16,13 +16,15 @@ from collections.abc import Callable
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.rules import key_of
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.kinds import controller_reference
+from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
 _SUFFIX = 5
@@ -113,6 +115,6 @@ def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:
         name=name,
         namespace=certificate.metadata.namespace,
         labels={names.NEXT_PRIVATE_KEY_LABEL: "true", names.FAO_LABEL: "true"},
-        owner_references=(owner_reference(certificate),),
+        owner_references=(controller_reference(CERTIFICATES, certificate.metadata),),
     )
     return Secret(metadata=meta, type="Opaque", data={names.TLS_PRIVATE_KEY_KEY: pem})

@@ -30,7 +30,7 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.errors import Forbidden, Invalid, NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import Object, ObjectKey
+from certwright.resources.meta import ObjectKey, is_controlled_by
 from certwright.resources.table import CERTIFICATES
 
 # A whole issuance takes seven rounds; more than this many means that two steps undo each other's work.
@@ -186,8 +186,8 @@ class CertificateReconciler:
             now=self._now(),
             facts=self._facts,
             secret=caches.secrets.cache.get(ObjectKey(meta.namespace, certificate.spec.secret_name)),
-            requests=tuple(r for r in caches.requests_of(owner) if _owned(r, meta.uid)),
-            next_keys=tuple(s for s in caches.next_keys_of(owner) if _owned(s, meta.uid)),
+            requests=tuple(r for r in caches.requests_of(owner) if is_controlled_by(r.metadata, meta.uid)),
+            next_keys=tuple(s for s in caches.next_keys_of(owner) if is_controlled_by(s.metadata, meta.uid)),
             named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
             rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
             find_authority=partial(self._authority_of, certificate),
@@ -214,16 +214,16 @@ class CertificateReconciler:
         """
         uid = certificate.metadata.uid if certificate else ""
         owner = owner_value(*key)
-        requests = [r for r in self._caches.requests_of(owner) if not _owned(r, uid)]
-        secrets = [s for s in self._caches.next_keys_of(owner) if not _owned(s, uid)]
+        requests = [r for r in self._caches.requests_of(owner) if not is_controlled_by(r.metadata, uid)]
+        secrets = [s for s in self._caches.next_keys_of(owner) if not is_controlled_by(s.metadata, uid)]
         if not requests and not secrets:
             return False
         alive = await self._live_uid(key)
         for request in requests:
-            if not _owned(request, alive):
+            if not is_controlled_by(request.metadata, alive):
                 await self._hands.delete_request(request)
         for secret in secrets:
-            if not _owned(secret, alive):
+            if not is_controlled_by(secret.metadata, alive):
                 await self._hands.delete_secret(secret)
         return True
 
@@ -234,7 +234,3 @@ class CertificateReconciler:
             return ""
         self._caches.certificates.put(found)
         return found.metadata.uid
-
-
-def _owned(obj: Object, uid: str) -> bool:
-    return any(owner.controller and owner.uid == uid for owner in obj.metadata.owner_references)

@@ -11,15 +11,17 @@ from __future__ import annotations
 from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import names
+from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
 
@@ -64,7 +66,7 @@ class Requests:
                 names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
                 **_replaces(snapshot),
             },
-            owner_references=(owner_reference(certificate),),
+            owner_references=(controller_reference(CERTIFICATES, certificate.metadata),),
         )
         asked = CertificateRequestSpec(
             duration=spec.duration,

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.facts import Lru
-from certwright.controllers.certificates.hands import Hands, owner_reference
+from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
@@ -32,6 +32,8 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.core import Secret
 from certwright.resources.errors import ApiError, Forbidden, Invalid
+from certwright.resources.kinds import controller_reference
+from certwright.resources.table import CERTIFICATES
 
 CONFLICT: Final = "SecretConflict"
 REFUSED: Final = "SecretRefused"
@@ -176,7 +178,7 @@ class Upkeep:
             found if isinstance(found, CertificateFacts) else None,
             issuer=_issuer_notes(snapshot, secret),
             keystores=await _keystores(snapshot, secret, pair, hands) if certificate.spec.keystores else {},
-            owner=owner_reference(certificate) if self._owns_secrets else None,
+            owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
 
     def _repairs_of(self, snapshot: Snapshot) -> _Repairs:

@@ -1,0 +1,16 @@
+"""Bytes as text for URLs and headers, and text of others' made fit to be shown."""
+
+from __future__ import annotations
+
+import base64
+
+
+def base64url(data: bytes) -> str:
+    """base64url without padding (RFC 4648 §5, RFC 7515 §2)."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def one_line(text: str) -> str:
+    """The text in one line without control characters, which would be obeyed by the terminal of whoever reads
+    a condition, an Event or a log."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,54 @@
+"""A replica with a connection of its own to a world's API server."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from certwright.client.local import LocalTransport
+from certwright.controllers.beside import ClusterSettings, beside_a_server
+from certwright.controllers.manager import Controllers
+from certwright.controllers.replica import Replica
+from certwright.controllers.shards import ShardedReplica
+from certwright.kit.exchange import Request, Response
+from certwright.kit.tasks import TaskSet
+from certwright.kit.workshop import Inline
+from certwright.resources.errors import Unreachable
+from support.world import CONTROLLER, World
+
+R = TypeVar("R", Replica, ShardedReplica)
+
+
+class Member(Generic[R]):
+    """It can be cut off, and `changes` has what it has written besides Leases and Events."""
+
+    def __init__(self, world: World, kind: type[R], settings: ClusterSettings) -> None:
+        self.cut = ""
+        self.changes: list[str] = []
+        self._world = world
+        self._tasks = TaskSet()
+        made = beside_a_server(
+            LocalTransport(self._handle, CONTROLLER),
+            settings,
+            clock=world.clock,
+            make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
+            tasks=self._tasks,
+        )
+        assert isinstance(made, kind)
+        self.replica: R = made
+        made.start()
+
+    async def _handle(self, request: Request) -> Response:
+        if self.cut:
+            raise Unreachable("cut off")
+        if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
+            self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
+        return await self._world.recording.handle(request)
+
+    async def die(self) -> None:
+        """As by SIGKILL: nothing is written any more, not even to release the leases."""
+        self.cut = "dead"
+        await self.close()
+
+    async def close(self) -> None:
+        await self.replica.close()
+        await self._tasks.close()
