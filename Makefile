@@ -90,7 +90,7 @@ $(CLIENTS)/.done: requirements/clients.lock
 clients: $(CLIENTS)/.done  ## install the Kubernetes clients that the conformance tests drive
 
 lock:  ## pin the requirements anew (needs uv)
-	@for name in runtime build dev clients; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd dev clients; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
 	@rm -rf $(VENV) $(CLIENTS) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
