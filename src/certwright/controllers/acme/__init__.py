@@ -12,5 +12,5 @@ Modules:      orders, ordering (what is said to the server), needed (which Chall
               the proof seen?), pace (of a server's verdicts), solving (the solver of a spec), listeners (for
               CAs), ways (issuer and account), clients (of this process), traffic (counts what is asked),
               ledger (what CAs allow), sparing (of a CA that fails), renewal_office (asks when to renew),
-              revoking (on demand), wiring
+              revoking, revoked (on demand), wiring
 """
