@@ -7,6 +7,7 @@ Modules:      certificates/ (the steps of one certificate), approval, signing, c
               signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches
               (the local copies and their indexes), authorities (which CA an issuer signs with now), table
               (which names of --controllers stand for what), metrics (what is told of it all), manager
-              (starts and stops it), circuit and gate (spare an issuer that fails), replica and shards
-              (which of several replicas works, on what), ours (which keys those are), beside (wires them)
+              (starts and stops it), wakings (whom the news of an object wakes), known_issuers (looks issuers
+              up), circuit and gate (spare an issuer that fails), replica and shards (which of several
+              replicas works, on what), ours (which keys those are), beside (wires them)
 """

@@ -1,13 +1,13 @@
 """Build the controllers, start them, stop them.
 
-Everything is wired here: which change of which object wakes which key. What is done then, is in the modules
-that `table.py` names.
+Everything is wired here: which change of which object wakes which key (in the words of `wakings.py`). What is
+done then, is in the modules that `table.py` names.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -19,9 +19,7 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import (
     Caches,
     is_finished,
-    issuer_value,
     owner_value,
-    owning_certificate,
     secret_value,
 )
 from certwright.controllers.certificate_requests import RequestReconciler
@@ -40,11 +38,13 @@ from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.certificates.upkeep import Upkeep
 from certwright.controllers.circuit import ATTEMPTS_PER_HOUR
 from certwright.controllers.gate import IssuerGate
-from certwright.controllers.issuers import IssuerReconciler, view_of
+from certwright.controllers.issuers import IssuerReconciler
+from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.ours import ours
-from certwright.controllers.signing import IssuerState, Signing
+from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
+from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, waking
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
@@ -54,16 +54,12 @@ from certwright.kit.clock import Clock
 from certwright.kit.ids import random_suffix
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Workshop
-from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
-from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.meta import Object, ObjectKey, controller_of
 from certwright.resources.order import Order
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import Signer
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 
 T = TypeVar("T", bound=Object)
@@ -117,10 +113,11 @@ class Controllers:
         self._recorder = Recorder(client, clock, COMPONENT)
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
+        self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
         self._gate = IssuerGate(
             self._caches,
-            self._issuer_of,
+            self._issuers.object_of,
             now=clock.now,
             attempts_per_hour=issuer_attempts_per_hour,
         )
@@ -130,8 +127,8 @@ class Controllers:
             clock=clock,
             recorder=self._recorder,
             options=acme or AcmeOptions(),
-            find_issuer=self._find_issuer_of,
-            secrets_of=self._secrets_of,
+            find_issuer=self._issuers.find,
+            secrets_of=self._issuers.secrets_of,
             distrust=self._look_at_issuer,
             gate=self._gate,
             user_agent=USER_AGENT,
@@ -256,7 +253,7 @@ class Controllers:
         )
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
         self._wire_certificates(queue, office.forget)
-        caches.secrets.add_handler(_waking(queue.add, reconciler.dependents.of))
+        caches.secrets.add_handler(waking(queue.add, reconciler.dependents.of))
         authorities.on_change(queue.add)
         self._gate.on_release(self._wake)
 
@@ -288,29 +285,29 @@ class Controllers:
                 queue.add(key)
 
         def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
-            add(_key(old, new))
+            add(key_of(old, new))
             if old is not None and new is None:
                 forget(old.metadata.uid)
             if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
                 # Others with the same secretName may win or lose their right to it.
                 for one in (old, new):
-                    for rival in _sharing(caches, one):
+                    for rival in sharing(caches, one):
                         add(rival.metadata.key)
 
         def secret_changed(old: Secret | None, new: Secret | None) -> None:
-            for certificate in caches.certificates_for(secret_value(*_key(old, new))):
+            for certificate in caches.certificates_for(secret_value(*key_of(old, new))):
                 add(certificate.metadata.key)
-            _add_owner(add, old, new)
+            add_owner(add, old, new)
 
         caches.certificates.add_handler(self._gate.certificate_changed)
         caches.certificates.add_handler(certificate_changed)
-        caches.requests.add_handler(lambda old, new: _add_owner(add, old, new))
+        caches.requests.add_handler(lambda old, new: add_owner(add, old, new))
         caches.secrets.add_handler(secret_changed)
 
     def _build_requests(self) -> None:
         caches = self._caches
         signing = Signing(
-            self._find_issuer,
+            self._issuers.of_request,
             kinds=table.signer_kinds(self._enabled),
             now=self._clock.now,
             namespaced=caches.cluster_issuers is None,
@@ -321,7 +318,7 @@ class Controllers:
             approves=table.APPROVER in self._enabled,
             requests=caches.requests,
             secrets=caches.secrets,
-            secrets_of=self._secrets_of,
+            secrets_of=self._issuers.secrets_of,
             status=StatusWriter(self._client, caches.requests),
             recorder=self._recorder,
             workshop=self._workshop,
@@ -338,16 +335,16 @@ class Controllers:
 
         caches.orders.add_handler(order_changed)
 
-        caches.requests.add_handler(lambda old, new: add(_key(old, new)))
-        self._wake_with_issuer(add, caches.requests_for)
-        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+        caches.requests.add_handler(lambda old, new: add(key_of(old, new)))
+        wake_with_issuer(self._caches, add, caches.requests_for)
+        caches.secrets.add_handler(waking(add, reconciler.dependents.of))
 
     def _build_signing_requests(self) -> None:
         caches, informer = self._caches, self._caches.signing_requests
         if informer is None:
             return
         reconciler = SigningRequestReconciler(
-            self._find_signer,
+            self._issuers.of_signer,
             kinds=table.signer_kinds(self._enabled, table.CSR_SIGNERS),
             may_reference=reference_review(self._client),
             requests=informer,
@@ -359,26 +356,9 @@ class Controllers:
             now=self._clock.now,
         )
         add = self._controller("certificatesigningrequests", reconciler.reconcile).queue.add
-        informer.add_handler(lambda old, new: add(_key(old, new)))
-        self._wake_with_issuer(add, caches.signing_requests_for)
-        caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
-
-    def _wake_with_issuer(
-        self, add: Callable[[ObjectKey], None], those_of: Callable[[str], Sequence[Object]]
-    ) -> None:
-        """Wake those who wait for an issuer when it changes."""
-
-        def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
-            def changed(old: Object | None, new: Object | None) -> None:
-                key = _key(old, new)
-                for request in those_of(issuer_value(kind, key.namespace, key.name)):
-                    add(request.metadata.key)
-
-            return changed
-
-        self._caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
-        if self._caches.cluster_issuers is not None:
-            self._caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+        informer.add_handler(lambda old, new: add(key_of(old, new)))
+        wake_with_issuer(self._caches, add, caches.signing_requests_for)
+        caches.secrets.add_handler(waking(add, reconciler.dependents.of))
 
     def _build_issuers(self) -> None:
         caches = self._caches
@@ -395,8 +375,8 @@ class Controllers:
                 now=self._clock.now,
             )
             add = self._controller("issuers", namespaced.reconcile).queue.add
-            caches.issuers.add_handler(lambda old, new: add(_key(old, new)))
-            caches.secrets.add_handler(_waking(add, namespaced.dependents.of))
+            caches.issuers.add_handler(lambda old, new: add(key_of(old, new)))
+            caches.secrets.add_handler(waking(add, namespaced.dependents.of))
         if table.CLUSTER_ISSUERS in self._enabled and caches.cluster_issuers is not None:
             self._build_cluster_issuers(caches.cluster_issuers)
 
@@ -413,8 +393,8 @@ class Controllers:
             now=self._clock.now,
         )
         add = self._controller("clusterissuers", reconciler.reconcile).queue.add
-        informer.add_handler(lambda old, new: add(_key(old, new)))
-        self._caches.secrets.add_handler(_waking(add, reconciler.dependents.of))
+        informer.add_handler(lambda old, new: add(key_of(old, new)))
+        self._caches.secrets.add_handler(waking(add, reconciler.dependents.of))
 
     def _build_acme(self) -> None:
         caches = self._caches
@@ -422,9 +402,9 @@ class Controllers:
             orders = self._acme.orders()
             add_order = self._controller("orders", orders.reconcile).queue.add
             self._acme.ledgers.start(add_order)
-            caches.orders.add_handler(lambda old, new: add_order(_key(old, new)))
-            self._wake_with_issuer(add_order, caches.orders_for)
-            caches.secrets.add_handler(_waking(add_order, self._acme.dependents.of))
+            caches.orders.add_handler(lambda old, new: add_order(key_of(old, new)))
+            wake_with_issuer(self._caches, add_order, caches.orders_for)
+            caches.secrets.add_handler(waking(add_order, self._acme.dependents.of))
 
             def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
                 for challenge in (old, new):
@@ -439,9 +419,9 @@ class Controllers:
             self._controllers.append(
                 Controller("challenges", challenges.reconcile, queue, workers=self._workers)
             )
-            caches.challenges.add_handler(lambda old, new: queue.add(_key(old, new)))
-            self._wake_with_issuer(queue.add, caches.challenges_for)
-            caches.secrets.add_handler(_waking(queue.add, self._acme.dependents.of))
+            caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
+            wake_with_issuer(self._caches, queue.add, caches.challenges_for)
+            caches.secrets.add_handler(waking(queue.add, self._acme.dependents.of))
 
     def _look_at_issuer(self, issuer: IssuerView) -> None:
         name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"
@@ -449,65 +429,9 @@ class Controllers:
             if controller.name == name:
                 controller.queue.add(ObjectKey(issuer.namespace, issuer.name))
 
-    def _secrets_of(self, reference: IssuerReference, namespace: str) -> str:
-        is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
-        return self._cluster_resource_namespace if is_cluster else namespace
-
-    def _find_issuer(self, request: CertificateRequest) -> IssuerState | None:
-        return self._find_issuer_of(request.spec.issuer_ref, request.metadata.namespace)
-
-    def _find_issuer_of(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
-        return self._find_signer(Signer(reference.kind_or_default, namespace, reference.name))
-
-    def _issuer_of(self, reference: IssuerReference, namespace: str) -> Issuer | ClusterIssuer | None:
-        if reference.kind_or_default != CLUSTER_ISSUERS.kind:
-            return self._caches.issuers.cache.get(ObjectKey(namespace, reference.name))
-        informer = self._caches.cluster_issuers
-        return informer.cache.get(ObjectKey("", reference.name)) if informer else None
-
-    def _find_signer(self, signer: Signer) -> IssuerState | None:
-        is_cluster = signer.kind == CLUSTER_ISSUERS.kind
-        judged_here = (table.CLUSTER_ISSUERS if is_cluster else table.ISSUERS) in self._enabled
-        reference = IssuerReference(name=signer.name, kind=signer.kind)
-        if (issuer := self._issuer_of(reference, signer.namespace)) is None:
-            return None
-        view = view_of(signer.kind, issuer)
-        ready = conditions.find(issuer.status.conditions, reasons.READY)
-        if ready is None:
-            return IssuerState(view, None if judged_here else False, "")
-        return IssuerState(view, ready.status == "True", ready.message)
-
 
 S = TypeVar("S")
 
 
 def _rows(enabled: frozenset[str], *rows: tuple[str, S]) -> list[S]:
     return [step for name, step in rows if name in enabled]
-
-
-def _key(old: Object | None, new: Object | None) -> ObjectKey:
-    obj = new if new is not None else old
-    assert obj is not None
-    return obj.metadata.key
-
-
-def _add_owner(add: Callable[[ObjectKey], None], old: Object | None, new: Object | None) -> None:
-    for obj in (old, new):
-        if obj is not None and (name := owning_certificate(obj)) is not None:
-            add(ObjectKey(obj.metadata.namespace, name))
-
-
-def _sharing(caches: Caches, certificate: Certificate | None) -> list[Certificate]:
-    if certificate is None:
-        return []
-    return caches.certificates_for(secret_value(certificate.metadata.namespace, certificate.spec.secret_name))
-
-
-def _waking(
-    add: Callable[[ObjectKey], None], dependents_of: Callable[[ObjectKey], tuple[ObjectKey, ...]]
-) -> Callable[[Secret | None, Secret | None], None]:
-    def secret_changed(old: Secret | None, new: Secret | None) -> None:
-        for key in dependents_of(_key(old, new)):
-            add(key)
-
-    return secret_changed
