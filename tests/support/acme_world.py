@@ -6,8 +6,9 @@ The API server and the controllers are the real ones, and so is the ACME server.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,14 @@ from certwright.controllers.acme.wiring import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.workshop import Threads
+from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import codec, conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.errors import NotFound
 from certwright.resources.kinds import Kind
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
+from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, SECRETS
 from certwright.store.memory import MemoryStore
 from support.bind import Bind
 from support.pebble import Pebble
@@ -115,6 +118,29 @@ class AcmeWorld:
             CERTIFICATES, name, lambda c: conditions.is_true(c.status.conditions, "Ready"), within_s=within_s
         )
 
+    async def chain_of(self, name: str, *, within_s: float = _WITHIN_S) -> tuple[CertificateFacts, ...]:
+        """The chain of a Certificate that is Ready: it belongs to the key beside it, no Challenge is left."""
+        await self.ready(name, within_s=within_s)
+        held = await self.client.get(SECRETS, name, "default")
+        chain = read_chain(held.data["tls.crt"])
+        assert public_key_der(load_private_key(held.data["tls.key"])) == chain[0].public_key_der
+        await self.settled(name)
+        return chain
+
+    async def settled(self, name: str) -> None:
+        """Return when a successful Certificate has left no Challenge."""
+        for _ in range(500):
+            found = (await self.client.list(CHALLENGES)).items
+            if not [one for one in found if one.metadata.name.startswith(name)]:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"there are Challenges of {name} left")
+
+    async def secret(self, name: str, data: Mapping[str, bytes], namespace: str = "default") -> None:
+        """Make a Secret."""
+        held = {key: _base64(value) for key, value in data.items()}
+        await self.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": held})
+
     @property
     def object_writes(self) -> list[str]:
         """What the controllers have written, events left out."""
@@ -122,8 +148,6 @@ class AcmeWorld:
 
 
 def _base64(data: bytes) -> str:
-    import base64
-
     return base64.b64encode(data).decode()
 
 

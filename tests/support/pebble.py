@@ -1,7 +1,8 @@
 """Pebble: Let's Encrypt's test server for ACME clients, and its name server, on loopback.
 
-`make pebble` builds both. Pebble forgets everything when it ends and has no valid certificate of its own, so
-that every start is a new CA: trust `Pebble.ca_bundle` for its HTTPS, and `root()` for its leaves.
+`make pebble` builds both; Debian has an older Pebble (`debian_pebble`). Pebble forgets everything when it
+ends and has no valid certificate of its own, so that every start is a new CA: trust `Pebble.ca_bundle` for
+its HTTPS, and `root()` for its leaves.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import trustme
 
 from support.programs import free_port, spawn, stop, tool, wait_for_port
+from support.real import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +121,17 @@ def running_name_server() -> Iterator[NameServer]:
                 stop(process)
 
 
+def debian_pebble() -> Path:
+    """Pebble 2.4 of Debian (package `pebble`): a server without renewal information and profiles."""
+    return Path(require("pebble"))
+
+
 @contextlib.contextmanager
 def running_pebble(
     *,
     environment: Mapping[str, str] | None = None,
     names: str = "",
-    program: str = "pebble",
+    program: Path | None = None,
     http_port: int | None = None,
     tls_port: int | None = None,
     **options: Any,
@@ -132,9 +139,10 @@ def running_pebble(
     """A Pebble. It does not dawdle before it validates, and refuses 5 % of the nonces as is its custom.
 
     `environment` sets Pebble's variables (`PEBBLE_WFE_NONCEREJECT`, …), `names` is another name server to
-    ask, `options` are members of its configuration (`externalAccountBindingRequired=True`).
+    ask, `program` another Pebble than that of `make pebble`, `options` are members of its configuration
+    (`externalAccountBindingRequired=True`).
     """
-    binary = tool(program, made_by="pebble")
+    binary = program or tool("pebble", made_by="pebble")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pebble-")))
         name_server = stack.enter_context(running_name_server())

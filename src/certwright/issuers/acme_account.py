@@ -207,6 +207,7 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
                 f"{_REGISTER}the server demands an external account binding; set "
                 "spec.acme.externalAccountBinding to what your CA gave you",
             )
+        await _check_profile(client, spec.profile)
         made = await _make(client, spec, external, tools)
     except AcmeError as error:
         trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
@@ -223,6 +224,21 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
         )
     client.is_lost = False
     return made
+
+
+async def _check_profile(client: AcmeClient, profile: str) -> None:
+    """A server that knows of no profiles would ignore the one that is wanted, and sign something else
+    (draft-ietf-acme-profiles §4: clients look into the directory first)."""
+    if not profile or profile in (await client.directory()).profiles:
+        return
+    offered = (await client.directory(fresh=True)).profiles
+    if profile not in offered:
+        raise Trouble(
+            "InvalidConfig",
+            f'the server offers no profile "{profile}" (it has {", ".join(sorted(offered)) or "none"}); '
+            "change or remove spec.acme.profile",
+            retry_after=_LATER,
+        )
 
 
 async def _make(

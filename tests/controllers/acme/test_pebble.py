@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
 import sys
 import threading
@@ -14,13 +13,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from cryptography import x509
 
 from certwright.controllers.manager import Controllers
-from certwright.pki.certificates import CertificateFacts, read_chain
-from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import conditions
-from certwright.resources.core import Secret
 from certwright.resources.errors import Invalid
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
@@ -29,7 +24,6 @@ from certwright.resources.table import (
     CLUSTER_ISSUERS,
     EVENTS,
     ORDERS,
-    SECRETS,
 )
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
@@ -70,7 +64,7 @@ async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
         async with acme_world(pebble, bind=bind) as made:
             for algorithm, strategy in (("HMACSHA256", "None"), ("HMACSHA512", "Follow")):
                 name = algorithm.lower()
-                await secret(made, name, {"key": bind.secrets[name].encode()}, "kube-system")
+                await made.secret(name, {"key": bind.secrets[name].encode()}, "kube-system")
                 rfc2136 = {
                     "nameserver": bind.address,
                     "tsigKeyName": name,
@@ -80,35 +74,6 @@ async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
                 solver = {"dns01": {"rfc2136": rfc2136, "cnameStrategy": strategy}}
                 await made.issuer(strategy.lower(), solvers=[solver])
             yield made
-
-
-async def secret(
-    world: AcmeWorld, name: str, data: dict[str, bytes], namespace: str, *, replace: bool = False
-) -> None:
-    """Make a Secret, or another one in its place."""
-    if replace:
-        await world.client.delete(SECRETS, name, namespace)
-    held = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    await world.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": held})
-
-
-async def chain_of(world: AcmeWorld, name: str) -> tuple[CertificateFacts, ...]:
-    """The chain of a Certificate that is ready, and belongs to the key beside it."""
-    await world.ready(name)
-    held: Secret = await world.client.get(SECRETS, name, "default")
-    chain = read_chain(held.data["tls.crt"])
-    assert public_key_der(load_private_key(held.data["tls.key"])) == chain[0].public_key_der
-    await settled(world, name)
-    return chain
-
-
-async def settled(world: AcmeWorld, name: str) -> None:
-    """Return when a successful Certificate has left no Challenge."""
-    for _ in range(500):
-        if not [c for c in (await world.client.list(CHALLENGES)).items if c.metadata.name.startswith(name)]:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"there are Challenges of {name} left")
 
 
 def calls(world: AcmeWorld) -> int:
@@ -124,23 +89,6 @@ def shown(folder: Path) -> list[Path]:
     return [one for one in folder.rglob("*") if one.is_file()]
 
 
-async def test_several_names_by_http(world: AcmeWorld) -> None:
-    await world.certificate("several", "a.example.org", "b.example.org", "c.example.org")
-    leaf = (await chain_of(world, "several"))[0]
-    assert sorted(leaf.dns_names) == ["a.example.org", "b.example.org", "c.example.org"]
-
-
-async def test_an_address_by_http(world: AcmeWorld) -> None:
-    await world.certificate("address", ipAddresses=["127.0.0.1"])
-    assert (await chain_of(world, "address"))[0].ip_addresses == ("127.0.0.1",)
-
-
-async def test_by_tls_alpn(world: AcmeWorld) -> None:
-    await world.issuer("alpn", solvers=[{"tlsALPN01": {}}])
-    await world.certificate("alpn", "alpn.example.org", issuer="alpn")
-    assert (await chain_of(world, "alpn"))[0].dns_names == ("alpn.example.org",)
-
-
 async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     server = ThreadingHTTPServer(("127.0.0.2", world.pebble.http_port), handler)
@@ -149,7 +97,7 @@ async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
     try:
         await world.issuer("root", solvers=[{"http01": {"webroot": {"path": str(tmp_path)}}}])
         await world.certificate("root", "root.example.org", issuer="root")
-        assert (await chain_of(world, "root"))[0].dns_names == ("root.example.org",)
+        assert (await world.chain_of("root"))[0].dns_names == ("root.example.org",)
     finally:
         await asyncio.to_thread(server.shutdown)
         server.server_close()
@@ -162,22 +110,7 @@ async def test_by_a_program(world: AcmeWorld, tmp_path: Path) -> None:
     command = [sys.executable, str(program), world.pebble.names._management]
     await world.issuer("program", solvers=[{"exec": {"command": command}}])
     await world.certificate("program", "*.program.example.org", issuer="program")
-    assert (await chain_of(world, "program"))[0].dns_names == ("*.program.example.org",)
-
-
-async def test_the_chain_that_is_preferred(world: AcmeWorld) -> None:
-    root = x509.load_pem_x509_certificate(world.pebble.root(1))
-    wanted = root.subject.rfc4514_string().removeprefix("CN=")
-    await world.issuer("chain", preferredChain=wanted)
-    await world.certificate("chain", "chain.example.org", issuer="chain")
-    assert (await chain_of(world, "chain"))[-1].issuer_text == f"CN={wanted}"
-
-
-async def test_a_profile_of_the_server(world: AcmeWorld) -> None:
-    await world.issuer("profile", profile="shortlived")
-    await world.certificate("profile", "p.example.org", issuer="profile")
-    leaf = (await chain_of(world, "profile"))[0]
-    assert (leaf.not_after - leaf.not_before).days in (5, 6)
+    assert (await world.chain_of("program"))[0].dns_names == ("*.program.example.org",)
 
 
 async def test_a_failure_is_told_in_one_sentence_all_the_way_up(world: AcmeWorld) -> None:
@@ -221,10 +154,10 @@ def _of(challenge: Any) -> tuple[str, str]:
 
 async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) -> None:
     await world.certificate("cold", "cold.example.org")
-    await chain_of(world, "cold")
+    await world.chain_of("cold")
     writes, requests = len(world.object_writes), calls(world)
     await world.certificate("warm", "warm.example.org")
-    await chain_of(world, "warm")
+    await world.chain_of("warm")
     await world.until(CERTIFICATES, "warm", lambda c: c.status.next_private_key_secret_name is None)
     await asyncio.sleep(0.1)
     assert len(world.object_writes) - writes <= 14
@@ -239,7 +172,7 @@ async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) 
 
 async def test_a_restart_asks_nothing_and_makes_nothing(world: AcmeWorld) -> None:
     await world.certificate("before", "before.example.org")
-    await chain_of(world, "before")
+    await world.chain_of("before")
     orders = len((await world.client.list(ORDERS)).items)
     await world.start_controllers()
     await asyncio.sleep(0.2)
@@ -265,11 +198,6 @@ def is_ready(issuer: Any) -> bool:
     return conditions.is_true(issuer.status.conditions, "Ready")
 
 
-async def test_wildcard_and_apex_together_by_dns(zone: AcmeWorld) -> None:
-    await zone.certificate("wild", "*.w.example.org", "w.example.org", issuer="none")
-    assert sorted((await chain_of(zone, "wild"))[0].dns_names) == ["*.w.example.org", "w.example.org"]
-
-
 async def test_many_certificates_of_one_zone_by_dns(zone: AcmeWorld) -> None:
     await asyncio.gather(
         *(
@@ -278,12 +206,12 @@ async def test_many_certificates_of_one_zone_by_dns(zone: AcmeWorld) -> None:
         )
     )
     for number in range(5):
-        await chain_of(zone, f"many{number}")
+        await zone.chain_of(f"many{number}")
 
 
 async def test_an_alias_is_followed_by_dns(zone: AcmeWorld) -> None:
     await zone.certificate("alias", "alias.example.org", issuer="follow")
-    assert (await chain_of(zone, "alias"))[0].dns_names == ("alias.example.org",)
+    assert (await zone.chain_of("alias"))[0].dns_names == ("alias.example.org",)
 
 
 async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld, tmp_path: Path) -> None:
@@ -318,7 +246,7 @@ async def test_a_provider_that_refuses_is_told(zone: AcmeWorld) -> None:
 
 async def test_what_an_order_is_may_not_be_changed(world: AcmeWorld) -> None:
     await world.certificate("fixed", "fixed.example.org")
-    await chain_of(world, "fixed")
+    await world.chain_of("fixed")
     (order,) = [o for o in (await world.client.list(ORDERS)).items if o.metadata.name.startswith("fixed")]
     with pytest.raises(Invalid, match="order spec is immutable after creation"):
         await world.client.patch(
