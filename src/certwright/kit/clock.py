@@ -1,6 +1,6 @@
 """Time as an argument: the wall clock for programs, a clock that jumps for tests.
 
-Nothing below `app.py` may ask the operating system for the time; it asks the `Clock` it was given.
+Nothing below `app` may ask the operating system for the time; it asks the `Clock` it was given.
 """
 
 from __future__ import annotations

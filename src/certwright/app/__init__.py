@@ -1,0 +1,39 @@
+"""FRONT HALL: picks the implementations, wires them, starts and stops them. One function per process shape.
+
+`start_server` makes the daemon: store, API server, HTTPS, and the controllers inside the same process.
+`start_controllers` makes the controllers alone, against any API server.
+
+May import:   every room but cli
+Never holds:  any `if` about the domain
+Modules:      options (what a process can be told), opening (directory, store, tokens, port), server (the
+              daemon), controllers (the controllers in any process), closers (what is undone at the end),
+              loop (the event loop)
+"""
+
+from certwright.app.controllers import RunningControllers, revoke, start_controllers
+from certwright.app.loop import run
+from certwright.app.options import ControllerOptions, ServeOptions, StartError
+from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
+from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.controllers.acme.revoked import CannotRevoke, Revoked
+from certwright.controllers.beside import ClusterSettings
+from certwright.engine.lease import Terms
+
+__all__ = [
+    "ADMIN",
+    "CONTROLLER",
+    "AcmeSettings",
+    "CannotRevoke",
+    "ClusterSettings",
+    "ControllerOptions",
+    "Revoked",
+    "RunningControllers",
+    "RunningServer",
+    "ServeOptions",
+    "StartError",
+    "Terms",
+    "revoke",
+    "run",
+    "start_controllers",
+    "start_server",
+]

@@ -1,0 +1,141 @@
+"""What the daemon needs before it can serve: its directory, its store, its tokens, its port.
+
+What goes wrong is a `StartError`, in words for whoever started it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from certwright.apiserver import asgi, features, serving
+from certwright.apiserver.features import FeatureGates
+from certwright.apiserver.server import ApiServer
+from certwright.apiserver.users.auth import read_token_file
+from certwright.app.closers import Closers
+from certwright.app.options import ServeOptions, StartError
+from certwright.kit.exchange import Identity
+from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
+from certwright.store.contract import Store, StoreError
+from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
+
+
+def gates(options: ServeOptions) -> FeatureGates:
+    """The feature gates that the options ask for."""
+    try:
+        return FeatureGates(features.parse(options.feature_gates))
+    except ValueError as error:
+        raise StartError(f"--feature-gates: {error}") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with files below `path` into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StartError(_cannot_write(path, error)) from error
+
+
+def lock_data_dir(data_dir: Path, closers: Closers) -> None:
+    """Make the directory where there is none, and have it to ourselves."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(data_dir / "lock", holder=f"process {os.getpid()}")
+        lock.acquire()
+    except AlreadyLocked as error:
+        raise StartError(
+            f"{data_dir} is in use by another certwright ({error.holder or 'unknown process'}); "
+            "stop that one, or choose another --data-dir"
+        ) from error
+    except OSError as error:
+        raise StartError(_cannot_write(data_dir, error)) from error
+
+    async def release() -> None:
+        lock.release()
+
+    closers.add(release)
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    what = error.strerror or str(error)
+    if error.errno == errno.ENOSPC:
+        return f"the disk that holds {path} is full"
+    return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
+
+
+async def open_store(options: ServeOptions) -> Store:
+    """The store that the options name."""
+    where = options.store
+    if where == "memory":
+        return MemoryStore()
+    if where is not None and where.startswith("etcd://"):
+        raise StartError(f"--store {where}: this version has no etcd store yet; give a path, or memory")
+    try:
+        return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
+    except StoreError as error:
+        raise StartError(str(error)) from error
+
+
+def admin_token(data_dir: Path) -> str:
+    """The administrator's bearer token: the one of the start before, or a new one."""
+    path = data_dir / "pki" / "admin.token"
+    if path.exists() and (token := path.read_text().strip()):
+        return token
+    token = secrets.token_urlsafe(32)
+    write_atomically(path, token.encode())
+    return token
+
+
+def tokens(options: ServeOptions) -> dict[str, Identity]:
+    """The tokens of the file that the options name."""
+    if options.token_auth_file is None:
+        return {}
+    try:
+        return read_token_file(options.token_auth_file)
+    except OSError as error:
+        raise StartError(f"--token-auth-file {options.token_auth_file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StartError(f"--token-auth-file {error}") from error
+
+
+async def listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> asgi.HttpsFace:
+    """Serve HTTPS where the options say."""
+    try:
+        return await asgi.serve_https(
+            api.handle,
+            host=options.host,
+            port=options.port,
+            certfile=identity.cert_path,
+            keyfile=identity.key_path,
+            client_ca_file=options.client_ca_file or identity.ca_path,
+        )
+    except ssl.SSLError as error:
+        if options.client_ca_file is None:
+            raise
+        raise StartError(
+            f"--client-ca-file {options.client_ca_file} holds no CA certificates in PEM form"
+        ) from error
+    except OSError as error:
+        if options.client_ca_file is not None and not options.client_ca_file.exists():
+            raise StartError(f"--client-ca-file {options.client_ca_file} is not there") from error
+        where = f"{options.host}:{options.port}"
+        if error.errno == errno.EADDRINUSE:
+            hint = (
+                "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
+            )
+            raise StartError(f"port {options.port} on {options.host} is in use; {hint}") from error
+        raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def in_url(host: str) -> str:
+    """A host as it stands in a URL; an address that means all of them as that of this machine."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - not bound here: written into the kubeconfig
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
+    return f"[{host}]" if ":" in host else host

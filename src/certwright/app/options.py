@@ -1,0 +1,54 @@
+"""What a process can be told, and how it says that it cannot start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from certwright.apiserver.background.expiry import DEFAULT_TTL
+from certwright.apiserver.users.tokens import DEFAULT_ISSUER
+from certwright.controllers.acme.listeners import AcmeSettings
+
+
+class StartError(Exception):
+    """The program cannot start; the text is one sentence for whoever started it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions:
+    """What the controllers can be told; names and meanings as cert-manager's flags.
+
+    `controllers` is the list of `--controllers`; empty means none.
+    """
+
+    controllers: str = "*"
+    cluster_resource_namespace: str = "kube-system"
+    namespace: str | None = None
+    backoff_minimum: timedelta = timedelta(hours=1)
+    backoff_maximum: timedelta = timedelta(hours=32)
+    issuer_attempts_per_hour: int = 12
+    certificate_owner_references: bool = False
+    acme: AcmeSettings = field(default_factory=AcmeSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`.
+
+    `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
+    `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
+    (`A=true,B=false`) and `event_ttl` (zero: for ever).
+    """
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 8443
+    store: str | None = None
+    controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    token_auth_file: Path | None = None
+    client_ca_file: Path | None = None
+    anonymous_auth: bool = False
+    event_ttl: timedelta = DEFAULT_TTL
+    feature_gates: str = ""
+    service_account_issuer: str = DEFAULT_ISSUER

@@ -1,0 +1,161 @@
+"""The daemon: store, API server, HTTPS, and the controllers inside of the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from certwright.apiserver import asgi, serving
+from certwright.apiserver.server import ApiServer
+from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.apiserver.users.tokens import TokenIssuer, load_or_make_key
+from certwright.app import opening
+from certwright.app.closers import Closers
+from certwright.app.controllers import RunningControllers, start_controllers
+from certwright.app.options import ServeOptions, StartError
+from certwright.client import kubeconfig
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.kit.clock import Clock, SystemClock
+from certwright.kit.exchange import Identity
+from certwright.kit.files import write_atomically
+from certwright.kit.tasks import TaskSet
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.errors import ApiError
+from certwright.store.contract import StoreError
+
+_log = logging.getLogger(__name__)
+_SYNC_WITHIN_S = 60.0
+
+ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+CONTROLLER = Identity(
+    "system:serviceaccount:cert-manager:cert-manager",
+    groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),
+)
+"""Who the controllers inside this process are: what they may do is what the default roles say."""
+
+
+class RunningServer:
+    """The daemon at work."""
+
+    def __init__(self, api: ApiServer, address: str, kubeconfig_path: Path, closers: Closers) -> None:
+        self._api = api
+        self._closers = closers
+        self._tasks = TaskSet()
+        closers.add(self._tasks.close)
+        self.address = address
+        self.kubeconfig = kubeconfig_path
+        self.controllers: RunningControllers | None = None
+
+    def client(self, user_agent: str) -> Client:
+        """A client inside this process, with the administrator's rights."""
+        return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
+
+    def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something for as long as the daemon runs."""
+        self._tasks.start(work, name=name)
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a part that must never end has ended, with the reason."""
+        waits: list[Coroutine[Any, Any, BaseException]] = [self._own_failure()]
+        if self.controllers is not None:
+            waits.append(self.controllers.wait_failed())
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _own_failure(self) -> BaseException:
+        await self._tasks.failed.wait()
+        return self._tasks.error or RuntimeError("a background task ended")
+
+    async def close(self) -> None:
+        """Stop accepting requests, end watches, commit what is being written, let go of the data."""
+        await self._closers.close()
+
+
+async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> RunningServer:
+    """Start the daemon; it is ready when this returns.
+
+    Raises `StartError` when it cannot (port taken, directory not writable, in use by another process,
+    database damaged, wrong option); whatever had been started is stopped again.
+    """
+    closers = Closers()
+    try:
+        return await _start_server(options, clock or SystemClock(), closers)
+    except BaseException:
+        await closers.close()
+        raise
+
+
+async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -> RunningServer:
+    gates = opening.gates(options)
+    opening.lock_data_dir(options.data_dir, closers)
+    store = await opening.open_store(options)
+    closers.add(store.close)
+    with opening.writing(options.data_dir):
+        identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
+        token = opening.admin_token(options.data_dir)
+        signing_key = load_or_make_key(options.data_dir / "pki" / "sa.key")
+    api = ApiServer(
+        store,
+        clock,
+        authenticator=FirstOf(
+            ClientCertificates(clock), StaticTokens(opening.tokens(options) | {token: ADMIN})
+        ),
+        tokens=TokenIssuer(signing_key, options.service_account_issuer),
+        anonymous=options.anonymous_auth,
+        gates=gates,
+        root_ca=identity.ca_pem.decode(),
+        event_ttl=options.event_ttl,
+    )
+    closers.add(api.close)
+    try:
+        await api.start(custom_resource_definitions())
+    except (StoreError, ApiError) as error:
+        raise StartError(str(error)) from error
+    face = await opening.listen(api, options, identity)
+    closers.add(face.close)
+    await api.publish(host=options.host, port=face.port)
+    address = f"https://{opening.in_url(options.host)}:{face.port}"
+    server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
+    server.watch_over(_keep_serving(face, identity, options, clock), name="serving certificate")
+    if options.controllers.controllers:
+        local = LocalTransport(api.handle, CONTROLLER)
+        server.controllers = await start_controllers(local, options.controllers, clock=clock)
+        closers.add(server.controllers.close)
+        api.add_metrics(server.controllers.take_metrics)
+        await _wait_synced(server.controllers)
+    with opening.writing(options.data_dir):
+        write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
+    return server
+
+
+async def _wait_synced(controllers: RunningControllers) -> None:
+    try:
+        await asyncio.wait_for(controllers.wait_synced(), _SYNC_WITHIN_S)
+    except TimeoutError:
+        raise StartError(
+            f"the controllers could not read what the store holds within {_SYNC_WITHIN_S:.0f} s; "
+            "the log lines above say why"
+        ) from None
+
+
+async def _keep_serving(
+    face: asgi.HttpsFace, identity: serving.ServingIdentity, options: ServeOptions, clock: Clock
+) -> None:
+    """Renew the server's own certificate in time, without dropping a connection."""
+    while True:
+        await clock.sleep_until(max(identity.renew_at, clock.now() + timedelta(minutes=1)))
+        try:
+            identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
+            face.reload(identity.cert_path, identity.key_path)
+        except OSError as error:
+            _log.warning("the server's own certificate could not be renewed: %s; trying again", error)
