@@ -15,6 +15,7 @@ import msgspec
 
 from certwright.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
 from certwright.client.listing import PAGE, decode_item
+from certwright.client.packed import Packing
 from certwright.client.reflector import (
     Answer,
     Apply,
@@ -60,6 +61,7 @@ class Informer(Generic[T]):
 
     `synced` is set after the first complete list. `skipped` counts objects that were left out because they
     are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
+    With a `packing` objects that rest take little memory (see `packed.py`).
     """
 
     def __init__(
@@ -72,11 +74,12 @@ class Informer(Generic[T]):
         labels: str = "",
         fields: str = "",
         indexers: Mapping[str, Indexer[T]] | None = None,
+        packing: Packing[T] | None = None,
         page: int = PAGE,
         jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
     ) -> None:
         self.kind = kind
-        self.cache: Cache[T] = Cache(indexers)
+        self.cache: Cache[T] = Cache(indexers, packing=packing)
         self.synced = asyncio.Event()
         self.skipped = 0
         self.problem: str | None = None
@@ -93,7 +96,7 @@ class Informer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> None:
         """Have `handler` told of every change, and at once of everything that is there already."""
         self._handlers.append(handler)
-        for obj in list(self.cache.values()):
+        for obj in self.cache.values():
             self._call(handler, None, obj)
 
     def put(self, obj: T) -> None:
@@ -194,8 +197,8 @@ class Informer(Generic[T]):
     def _has(self, raw: msgspec.Raw) -> bool:
         """Whether this is what is held already, as after every own write: it need not be read once more."""
         who = identify(raw)
-        held = self.cache.get(ObjectKey(who.namespace, who.name))
-        return held is not None and revision_of(held) == parse_revision(who.resource_version) != 0
+        held = self.cache.revision(ObjectKey(who.namespace, who.name))
+        return held is not None and held == parse_revision(who.resource_version) != 0
 
     def _deleted(self, raw: msgspec.Raw) -> None:
         who = identify(raw)

@@ -11,6 +11,7 @@ from typing import Any
 
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
+from certwright.controllers import packings
 from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
 from certwright.resources import conditions, names, reasons
@@ -58,6 +59,7 @@ class Caches:
             clock,
             namespace=namespace,
             indexers={_BY_TARGET: _target_secret, _BY_ISSUER: _own_issuer},
+            packing=packings.plain(Certificate),
         )
         self.requests: Informer[CertificateRequest] = Informer(
             client,
@@ -65,6 +67,7 @@ class Caches:
             clock,
             namespace=namespace,
             indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
+            packing=packings.requests(),
         )
         by_ca = {_BY_CA: _ca_secret}
         self.issuers: Informer[Issuer] = Informer(client, ISSUERS, clock, namespace=namespace, indexers=by_ca)
@@ -72,7 +75,12 @@ class Caches:
             None if namespace else Informer(client, CLUSTER_ISSUERS, clock, indexers=by_ca)
         )
         self.secrets: Informer[Secret] = Informer(
-            client, SECRETS, clock, namespace=namespace, indexers={_BY_OWNER: _owner_of_next_key}
+            client,
+            SECRETS,
+            clock,
+            namespace=namespace,
+            indexers={_BY_OWNER: _owner_of_next_key},
+            packing=packings.secrets(),
         )
 
         acme = {_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer}
@@ -82,6 +90,7 @@ class Caches:
             clock,
             namespace=namespace,
             indexers={**acme, _BY_URL: _url_of_order, _BY_NAMES: _names_had},
+            packing=packings.plain(Order),
         )
         self.challenges: Informer[Challenge] = Informer(
             client, CHALLENGES, clock, namespace=namespace, indexers=acme

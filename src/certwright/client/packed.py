@@ -1,0 +1,123 @@
+"""Objects of one kind, held in little memory: those that nobody has touched lately are packed.
+
+A decoded object takes some kilobytes, packed it takes some hundred bytes; thousands of objects rest for
+months between two looks at them. So only the last ones that were written or read are held decoded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
+
+from certwright.client.press import Press
+from certwright.resources.meta import ObjectKey
+
+T = TypeVar("T")
+
+# An object is written several times in the seconds in which it is made; packing it each time would be for
+# nothing. So many of a kind are made at the same time, as a rule.
+_FRESH = 512
+_READ = 128
+# Stands where a fresh object's bytes would be, so that all keys are in one mapping.
+_NOT_PACKED = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing(Generic[T]):
+    """How an object becomes bytes and an equal object again; the bytes of different ones should have as much
+    as possible in common."""
+
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+
+
+class PackedObjects(Generic[T]):
+    """A mapping from keys to objects and their revisions (any whole number from 0 on).
+
+    `fresh` objects that were written last are held decoded, and the last `read` of those that were packed.
+    """
+
+    def __init__(self, packing: Packing[T], *, fresh: int = _FRESH, read: int = _READ) -> None:
+        self._packing = packing
+        self._press = Press()
+        self._packed: dict[ObjectKey, bytes] = {}
+        self._fresh: OrderedDict[ObjectKey, tuple[T, int]] = OrderedDict()
+        self._read: OrderedDict[ObjectKey, T] = OrderedDict()
+        self._most_fresh = fresh
+        self._most_read = read
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._packed
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._packed)
+
+    def get(self, key: ObjectKey) -> T | None:
+        """The object, or None."""
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return fresh[0]
+        found = self._read.get(key)
+        if found is None:
+            packed = self._packed.get(key)
+            if packed is None:
+                return None
+            found = self._read[key] = self._unpack(packed)
+            if len(self._read) > self._most_read:
+                self._read.popitem(last=False)
+        return found
+
+    def revision(self, key: ObjectKey) -> int | None:
+        """The revision of the object, None where there is none."""
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return fresh[1]
+        packed = self._packed.get(key)
+        return int.from_bytes(packed[1 : packed[0]], "big") if packed is not None else None
+
+    def put(self, key: ObjectKey, obj: T, revision: int) -> None:
+        """Hold the object instead of the one there was."""
+        self._packed[key] = _NOT_PACKED
+        self._read.pop(key, None)
+        self._fresh[key] = (obj, revision)
+        self._fresh.move_to_end(key)
+        if len(self._fresh) > self._most_fresh:
+            self._pack_oldest()
+
+    def drop(self, key: ObjectKey) -> None:
+        """Hold the object no longer. Raises `KeyError` where there is none."""
+        del self._packed[key]
+        self._fresh.pop(key, None)
+        self._read.pop(key, None)
+
+    def freeze(self) -> Callable[[], Iterator[T]]:
+        """What is held at this moment, to be gone through (in another thread, too) as often as is wanted."""
+        fresh = [obj for obj, _ in self._fresh.values()]
+        packed = [one for one in self._packed.values() if one]
+
+        def objects() -> Iterator[T]:
+            yield from fresh
+            yield from map(self._unpack, packed)
+
+        return objects
+
+    def _pack_oldest(self) -> None:
+        if self._press.wants_samples:
+            self._press.learn([self._packing.encode(obj) for obj, _ in self._samples()])
+        key, (obj, revision) = self._fresh.popitem(last=False)
+        number = revision.to_bytes((revision.bit_length() + 7) // 8, "big")
+        head = bytes((1 + len(number),)) + number
+        self._packed[key] = head + self._press.press(self._packing.encode(obj))
+
+    def _samples(self) -> Iterator[tuple[T, int]]:
+        step = max(len(self._fresh) // 64, 1)
+        return islice(self._fresh.values(), 0, None, step)
+
+    def _unpack(self, packed: bytes) -> T:
+        return self._packing.decode(self._press.restore(packed[packed[0] :]))

@@ -1,0 +1,101 @@
+"""How the objects of which there are many are packed in the local copies: nothing is lost.
+
+PEM is base64, which hides from deflate what texts have in common; so it is packed as what it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from certwright.client.packed import Packing
+from certwright.resources.core import Secret
+from certwright.resources.meta import Struct
+from certwright.resources.request import CertificateRequest
+
+S = TypeVar("S", bound=Struct)
+
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n([A-Za-z0-9+/=\n]+)-----END \1-----\n")
+_LINE = 64
+_PLAIN, _BLOCKS = b"\x00", b"\x01"
+
+_Blocks = list[tuple[bytes, bytes]]
+_blocks: msgspec.msgpack.Decoder[_Blocks] = msgspec.msgpack.Decoder(_Blocks)
+_Parts = tuple[bytes, dict[str, bytes]]
+_parts: msgspec.msgpack.Decoder[_Parts] = msgspec.msgpack.Decoder(_Parts)
+
+
+def short(text: bytes) -> bytes:
+    """PEM as the bytes that it stands for, if `long` can make the very same of them; else as it is."""
+    if text.startswith(b"-----BEGIN "):
+        try:
+            found = [(label, b64decode(body)) for label, body in _BLOCK.findall(text)]
+        except ValueError:
+            return _PLAIN + text
+        if b"".join(_pem(*block) for block in found) == text:
+            return _BLOCKS + msgspec.msgpack.encode(found)
+    return _PLAIN + text
+
+
+def long(packed: bytes) -> bytes:
+    """What `short` was given."""
+    if packed.startswith(_PLAIN):
+        return packed[1:]
+    return b"".join(_pem(*block) for block in _blocks.decode(memoryview(packed)[1:]))
+
+
+def plain(type_: type[S]) -> Packing[S]:
+    """The packing of objects that hold no PEM to speak of."""
+    return Packing(msgspec.msgpack.encode, msgspec.msgpack.Decoder(type_).decode)
+
+
+def requests() -> Packing[CertificateRequest]:
+    """The packing of CertificateRequests: signing request, certificate and CA are PEM."""
+    decode = msgspec.msgpack.Decoder(CertificateRequest).decode
+
+    def pack(request: CertificateRequest) -> bytes:
+        return msgspec.msgpack.encode(_with(request, short))
+
+    def unpack(packed: bytes) -> CertificateRequest:
+        return _with(decode(packed), long)
+
+    return Packing(pack, unpack)
+
+
+def secrets() -> Packing[Secret]:
+    """The packing of Secrets. All but the data is packed as JSON, because the managed fields are."""
+    decode = msgspec.json.Decoder(Secret).decode
+
+    def pack(secret: Secret) -> bytes:
+        about = msgspec.json.encode(replace(secret, data={}))
+        return msgspec.msgpack.encode((about, _each(secret.data, short)))
+
+    def unpack(packed: bytes) -> Secret:
+        about, data = _parts.decode(packed)
+        return replace(decode(about), data=_each(data, long))
+
+    return Packing(pack, unpack)
+
+
+def _with(request: CertificateRequest, change: Callable[[bytes], bytes]) -> CertificateRequest:
+    spec, status = request.spec, request.status
+    return replace(
+        request,
+        spec=replace(spec, request=change(spec.request)),
+        status=replace(status, certificate=change(status.certificate), ca=change(status.ca)),
+    )
+
+
+def _each(data: Mapping[str, bytes], change: Callable[[bytes], bytes]) -> dict[str, bytes]:
+    return {name: change(value) for name, value in data.items()}
+
+
+def _pem(label: bytes, der: bytes) -> bytes:
+    text = b64encode(der)
+    lines = b"".join(text[at : at + _LINE] + b"\n" for at in range(0, len(text), _LINE))
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, lines, label)

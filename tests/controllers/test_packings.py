@@ -1,0 +1,90 @@
+"""How objects are packed: nothing is lost."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certwright.controllers import packings
+from certwright.resources import codec
+from certwright.resources.core import ManagedFields, Secret, SecretMeta
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.request import (
+    CertificateRequest,
+    CertificateRequestSpec,
+    CertificateRequestStatus,
+)
+from certwright.resources.table import SECRETS
+
+
+def pem(der: bytes, label: str = "CERTIFICATE") -> bytes:
+    body = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
+    return f"-----BEGIN {label}-----\n{body}\n-----END {label}-----\n".encode()
+
+
+ALMOST_PEM = [
+    b"",
+    b"\x00",
+    b"\x01",
+    b"password",
+    b"-----BEGIN CERTIFICATE-----\n",
+    b"-----BEGIN CERTIFICATE-----\nA===\n-----END CERTIFICATE-----\n",
+    pem(b"x" * 70).rstrip(b"\n"),
+    pem(b"x" * 70).replace(b"\n", b"\r\n"),
+    b"subject=web\n" + pem(b"x" * 70),
+    pem(b"x" * 70) + b"trailing",
+    pem(b"x" * 70)[:40] + b"\n" + pem(b"x" * 70)[40:],
+]
+
+
+@pytest.mark.parametrize("text", ALMOST_PEM)
+def test_what_is_not_quite_pem_comes_back_as_it_was(text: bytes) -> None:
+    assert packings.long(packings.short(text)) == text
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.sampled_from(("CERTIFICATE", "PRIVATE KEY"))))
+)
+@settings(max_examples=50, deadline=None)
+def test_pem_is_packed_as_the_bytes_it_stands_for(blocks: list[tuple[bytes, str]]) -> None:
+    text = b"".join(pem(der, label) for der, label in blocks)
+    packed = packings.short(text)
+    assert packings.long(packed) == text
+    assert len(packed) < sum(len(der) for der, _ in blocks) + 20 * len(blocks) + 10
+
+
+def test_a_request_is_the_same_after_packing() -> None:
+    request = CertificateRequest(
+        metadata=ObjectMeta(name="web-1", namespace="default", uid="u", resource_version="7"),
+        spec=CertificateRequestSpec(
+            issuer_ref=IssuerReference(name="ca"), request=pem(b"csr", "CERTIFICATE REQUEST")
+        ),
+        status=CertificateRequestStatus(certificate=pem(b"leaf") + pem(b"ca"), ca=b"no PEM"),
+    )
+    packing = packings.requests()
+    assert packing.decode(packing.encode(request)) == request
+
+
+def test_a_secret_is_the_same_after_packing_with_its_managed_fields() -> None:
+    fields = msgspec.Raw(b'{"f:data":{"f:tls.crt":{}}}')
+    secret = Secret(
+        metadata=SecretMeta(
+            name="web",
+            namespace="default",
+            resource_version="8",
+            annotations={"a": "b"},
+            managed_fields=(ManagedFields(manager="m", operation="Apply", fields_v1=fields),),
+        ),
+        type="kubernetes.io/tls",
+        data={"tls.crt": pem(b"leaf"), "tls.key": b"\x00\x01\xff", "": b""},
+    )
+    packing = packings.secrets()
+    found = packing.decode(packing.encode(secret))
+    assert codec.encode(SECRETS, found) == codec.encode(SECRETS, secret)
+    assert found.data == secret.data
