@@ -20,7 +20,7 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
-from certwright.issuers.table import ISSUERS, kind_of
+from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, kind_of
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
 from certwright.resources.core import Secret
@@ -171,6 +171,9 @@ class IssuerReconciler(Generic[T]):
             observed_generation=issuer.metadata.generation,
         )
         held = conditions.with_condition(issuer.status.conditions, after, self._now())
+        if checked.reason == NOT_SUPPORTED and before is not None and before.reason != NOT_SUPPORTED:
+            # Whoever can sign with it has judged it, and may do so again.
+            return
         account = checked.account or issuer.status.acme
         status = msgspec.structs.replace(issuer.status, conditions=held, acme=account)
         changed = msgspec.structs.replace(issuer, status=status)

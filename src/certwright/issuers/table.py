@@ -20,7 +20,8 @@ _FIELDS: Mapping[str, str] = {
 }
 """The kinds of issuer, as they are named in YAML, and the fields of `IssuerSpec` that hold them."""
 
-_NOT_SUPPORTED = "NotSupported"
+NOT_SUPPORTED = "NotSupported"
+"""The reason of the condition of an issuer that this version cannot sign with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class NotSupported:
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:  # noqa: ARG002 - the protocol's
         """Never ready."""
-        return Checked(ready=False, reason=_NOT_SUPPORTED, message=self._message)
+        return Checked(ready=False, reason=NOT_SUPPORTED, message=self._message)
 
     async def sign(
         self,
@@ -40,7 +41,7 @@ class NotSupported:
         tools: Tools,  # noqa: ARG002 - the protocol's
     ) -> Outcome:
         """Wait: a newer version may be able to."""
-        return Pending(_NOT_SUPPORTED, self._message)
+        return Pending(NOT_SUPPORTED, self._message)
 
     @property
     def _message(self) -> str:

@@ -42,6 +42,8 @@ PRIVATE_KEY_SECRET_NAME: Final = "cert-manager.io/private-key-secret-name"  # no
 CERTIFICATE_REVISION: Final = "cert-manager.io/certificate-revision"
 REPLACES: Final = "certwright.io/replaces"
 """On a request: the identifier (RFC 9773 §4.1) of the certificate that it replaces."""
+SPEC_GENERATION: Final = "certwright.io/spec-generation"
+"""On a request: the generation of the Certificate that it was made from. One without it is not of ours."""
 ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"
 """On a ConfigMap: it holds what an ACME server allows, and what of that has been used."""
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"

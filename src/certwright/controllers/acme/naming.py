@@ -28,8 +28,13 @@ def fnv32(data: bytes) -> int:
 
 
 def order_name(request_name: str, spec: OrderSpec) -> str:
-    """The name of the Order for a CertificateRequest: its beginning, and a number made of the spec."""
-    return _name(request_name, _json(spec))
+    """The name of the Order for a CertificateRequest: its beginning, and a number made of the spec.
+
+    Not of the signing request in it, and as Go writes JSON: cert-manager looks for its Orders by these names,
+    and would order once more where it takes over from us.
+    """
+    rest = _json(msgspec.structs.replace(spec, request=b""))
+    return _name(request_name, b'{"request":null,' + rest[1:].removeprefix(b'"request":"",'))
 
 
 def challenge_name(order: str, spec: ChallengeSpec) -> str:

@@ -44,6 +44,23 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
     ]
 
 
+def take_same(wanted: Challenge, held: dict[str, Challenge], order: str) -> Challenge | None:
+    """The one of `held` (by name) that answers for `wanted`; it is taken out. None: there is none.
+
+    One that we have not named, cert-manager has made: it answers the same challenge of the server, and goes on.
+    """
+    if (found := held.pop(wanted.metadata.name, None)) is not None:
+        return found
+    for name, one in held.items():
+        if _proves(one.spec) == _proves(wanted.spec) and name != challenge_name(order, one.spec):
+            return held.pop(name)
+    return None
+
+
+def _proves(spec: ChallengeSpec) -> tuple[str, ...]:
+    return (spec.authorization_url, spec.url, spec.type, spec.token)
+
+
 def has_outside_state(solver: Solver) -> bool:
     """Whether what the solver shows outlives this process, and must be taken away by somebody."""
     if solver.http01 is not None:

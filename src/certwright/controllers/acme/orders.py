@@ -22,7 +22,7 @@ import msgspec
 
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
-from certwright.controllers.acme.needed import NoSolver, needed_challenges
+from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -236,7 +236,7 @@ class OrderReconciler:
         for wanted in needed_challenges(
             order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client, kind, token)
         ):
-            there = held.pop(wanted.metadata.name, None)
+            there = take_same(wanted, held, order.metadata.name)
             found.append(there if there is not None else await self._create(wanted))
         for leftover in held.values():
             # Of a solver that the issuer has no longer; a failed one is to be read.

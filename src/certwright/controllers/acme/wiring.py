@@ -39,7 +39,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.errors import AlreadyExists, ApiError, Unreachable
+from certwright.resources.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
@@ -291,6 +291,12 @@ class Acme:
             headers = {"content-type": "application/json"}
             answer = await self._client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
             found = json.loads(await whole_body(answer))
+        except NotFound as error:
+            service = f"{_WEBHOOK_VERSION}.{group}"
+            told = (
+                f'no webhook is at {path}: install it, with its APIService "{service}", or correct groupName'
+            )
+            raise SolverError(f"{told} and solverName of the solver") from error
         except (ApiError, Unreachable, ValueError) as error:
             raise SolverError(f"the webhook at {path} cannot be called: {error}") from error
         return found if isinstance(found, dict) else {}
@@ -320,6 +326,7 @@ class Acme:
             # Of a request of the same name that has been deleted: its Order goes too, some day.
             name = f"{name}-{meta.uid[:8]}"
             found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
+        found = found or self._order_of_others(meta)
         if found is not None:
             return found
         owner = controller_reference(CERTIFICATE_REQUESTS, meta)
@@ -341,6 +348,13 @@ class Acme:
             made = await self._client.get(ORDERS, name, meta.namespace)
         caches.orders.put(made)
         return made
+
+    def _order_of_others(self, request: ObjectMeta) -> Order | None:
+        """An Order of this very request that we have not named: cert-manager has begun, and it goes on."""
+        for order in self._caches.orders_of(request):
+            if not order.metadata.name.startswith(order_name(request.name, order.spec)):
+                return order
+        return None
 
     async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
         """Have it live as long as the request that has its certificate now; its first one may go."""

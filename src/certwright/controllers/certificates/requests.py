@@ -63,6 +63,7 @@ class Requests:
                 **copied_annotations(certificate.metadata),
                 names.CERTIFICATE_NAME: certificate.metadata.name,
                 names.CERTIFICATE_REVISION: str(snapshot.next_revision),
+                names.SPEC_GENERATION: str(certificate.metadata.generation),
                 names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
                 **_replaces(snapshot),
             },

@@ -134,7 +134,9 @@ class Snapshot:
         csr = self.facts.csr(request.spec.request)
         if csr is None:
             return ("spec",)
-        return wanted.request_differences(request.spec, csr, self.certificate.spec)
+        is_ours = names.SPEC_GENERATION in request.metadata.annotations
+        compare = wanted.request_differences if is_ours else wanted.others_request_differences
+        return compare(request.spec, csr, self.certificate.spec)
 
     def owns_key(self, secret: Secret) -> bool:
         """Whether that Secret is a next-key Secret of this Certificate."""

@@ -109,6 +109,21 @@ def request_differences(
     return tuple(found)
 
 
+# What cert-manager does not compare (`pkg/util/pki/match.go`, `RequestMatchesSpec`).
+_NOT_COMPARED = frozenset({"spec.encodeUsagesInRequest", "spec.signatureAlgorithm", "spec.nameConstraints"})
+
+
+def others_request_differences(
+    request: CertificateRequestSpec, csr: CsrFacts, spec: CertificateSpec
+) -> tuple[str, ...]:
+    """As `request_differences`, for a request that we have not made: without what its maker did not look at,
+    so that nothing is issued again because another program looks."""
+    ignored = _NOT_COMPARED
+    if request.duration is None or spec.duration is None:
+        ignored |= {"spec.duration"}
+    return tuple(field for field in request_differences(request, csr, spec) if field not in ignored)
+
+
 def certificate_differences(certificate: CertificateFacts, spec: CertificateSpec) -> tuple[str, ...]:
     """The fields of the spec that an issued certificate does not match, with indulgence for what issuers
     change."""
