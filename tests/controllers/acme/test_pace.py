@@ -9,20 +9,20 @@ import pytest
 
 from certwright.controllers.acme.pace import Pace
 
-SHORTEST, LONGEST = timedelta(seconds=0.1), timedelta(seconds=1)
+SHORTEST, LONGEST = timedelta(seconds=0.05), timedelta(seconds=1)
 
 
 def test_a_quick_server_is_asked_as_soon_as_can_be() -> None:
     pace = Pace()
     for _ in range(50):
-        pace.asked(is_there=True)
+        pace.asked(after=pace.delay, is_there=True)
     assert pace.delay == SHORTEST
 
 
 def test_a_server_that_never_has_it_in_time_is_asked_after_a_second() -> None:
     pace = Pace()
     for _ in range(100):
-        pace.asked(is_there=False)
+        pace.asked(after=pace.delay, is_there=False)
     assert pace.delay == LONGEST
 
 
@@ -32,5 +32,12 @@ def test_nine_in_ten_first_questions_find_the_verdict(typical_s: float) -> None:
     for _ in range(5_000):
         took = timedelta(seconds=chance.uniform(0.5, 1.5) * typical_s)
         found.append(took <= pace.delay)
-        pace.asked(is_there=found[-1])
+        pace.asked(after=pace.delay, is_there=found[-1])
     assert 0.87 < sum(found[1_000:]) / 4_000 < 0.95
+
+
+def test_sixty_that_were_asked_too_early_together_are_one_piece_of_news() -> None:
+    pace, after = Pace(), Pace().delay
+    for _ in range(60):
+        pace.asked(after=after, is_there=False)
+    assert pace.delay <= 1.5 * after

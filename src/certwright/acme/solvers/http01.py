@@ -10,6 +10,7 @@ from aiohttp import web
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.kit.files import write_atomically
+from certwright.kit.side_loop import SideLoop
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _FINISHES_WITHIN_S = 1.0
@@ -20,18 +21,33 @@ class Responder:
     """One listener for all tasks, which answers by the token.
 
     A token is random and asked for by nobody else, so that it does not matter which name or port a request
-    was for: a reverse proxy in front, or a redirect to another port, changes nothing.
+    was for: a reverse proxy in front, or a redirect to another port, changes nothing. It has a thread of its
+    own: a CA that asks while this program is at its busiest must not wait, or its verdict comes late.
     """
 
     def __init__(self) -> None:
         self._shown: dict[str, dict[str, str]] = {}
         self._runner: web.ServerRunner | None = None
+        self._beside = SideLoop("http-01")
 
     async def listen(self, host: str, port: int) -> int:
         """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
 
         Raises `OSError` when the port is taken or not allowed.
         """
+        try:
+            return await self._beside.run(self._listen(host, port))
+        except OSError:
+            self._beside.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._beside.run(self._end())
+        self._beside.close()
+
+    async def _listen(self, host: str, port: int) -> int:
         self._runner = web.ServerRunner(
             web.Server(self._answer), access_log=None, shutdown_timeout=_FINISHES_WITHIN_S
         )
@@ -44,26 +60,27 @@ class Responder:
             except OSError:
                 # A machine without IPv6 has no "::"; one without IPv4 …
                 if number + 1 < len(hosts) or not self._runner.addresses:
-                    await self.close()
+                    await self._end()
                     raise
             port = port or int(self._runner.addresses[0][1])
         return port
 
-    async def close(self) -> None:
-        """Stop listening."""
+    async def _end(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     async def present(self, task: Task) -> None:
         """See `Solver`."""
-        self._shown.setdefault(task.token, {})[task.uid] = task.key
+        # One assignment, since another thread reads it.
+        self._shown[task.token] = {**self._shown.get(task.token, {}), task.uid: task.key}
 
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
-        held = self._shown.get(task.token, {})
-        held.pop(task.uid, None)
-        if not held:
+        held = {uid: key for uid, key in self._shown.get(task.token, {}).items() if uid != task.uid}
+        if held:
+            self._shown[task.token] = held
+        else:
             self._shown.pop(task.token, None)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

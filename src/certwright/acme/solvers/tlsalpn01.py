@@ -18,6 +18,7 @@ from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOC
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
+from certwright.kit.side_loop import SideLoop
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
@@ -29,19 +30,34 @@ _OCTETS_32 = b"\x04\x20"
 
 class Listener:
     """One listener for all tasks. Other connections are passed on, unread, to `backend` (host, port), or
-    closed where there is none."""
+    closed where there is none. It has a thread of its own: neither a CA nor the backend's visitors wait
+    while this program is busy."""
 
     def __init__(self, *, backend: tuple[str, int] | None = None) -> None:
         self._backend = backend
         self._shown: dict[str, dict[str, ssl.SSLContext]] = {}
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
+        self._beside = SideLoop("tls-alpn-01")
 
     async def listen(self, host: str, port: int) -> int:
         """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
 
         Raises `OSError` when the port is taken or not allowed.
         """
+        try:
+            return await self._beside.run(self._listen(host, port))
+        except OSError:
+            self._beside.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop listening, and end what is open."""
+        if self._servers:
+            await self._beside.run(self._end())
+        self._beside.close()
+
+    async def _listen(self, host: str, port: int) -> int:
         for number, address in enumerate((host,) if host else _ANY_HOST):
             try:
                 server = await asyncio.start_server(self._accept, address, port)
@@ -53,8 +69,7 @@ class Listener:
             port = port or int(server.sockets[0].getsockname()[1])
         return port
 
-    async def close(self) -> None:
-        """Stop listening, and end what is open."""
+    async def _end(self) -> None:
         for server in self._servers:
             server.close()
         for task in self._open:
@@ -65,14 +80,17 @@ class Listener:
     async def present(self, task: Task) -> None:
         """See `Solver`."""
         context = await asyncio.to_thread(_context_for, task)
-        self._shown.setdefault(server_name(task.identifier).lower(), {})[task.uid] = context
+        name = server_name(task.identifier).lower()
+        # One assignment, since another thread reads it.
+        self._shown[name] = {**self._shown.get(name, {}), task.uid: context}
 
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
         name = server_name(task.identifier).lower()
-        held = self._shown.get(name, {})
-        held.pop(task.uid, None)
-        if not held:
+        held = {uid: context for uid, context in self._shown.get(name, {}).items() if uid != task.uid}
+        if held:
+            self._shown[name] = held
+        else:
             self._shown.pop(name, None)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -112,7 +113,7 @@ class ChallengeReconciler:
         self._check_period = check_period
         self._work: dict[ObjectKey, _Work] = {}
         self._failures: dict[ObjectKey, int] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
 
         def granted(key: Hashable) -> None:
             assert isinstance(key, ObjectKey)
@@ -197,10 +198,11 @@ class ChallengeReconciler:
             return await self._accept(challenge, work, way)
         if work.poll_at is not None and self._now() < work.poll_at:
             return Result(wake_at=work.poll_at)
+        after = self._now() - work.accepted_at
         found = await self._ask(challenge, work, way)
         waits = found.status in ("pending", "processing")
         if work.polls == 1:
-            self._pace_of(way).asked(is_there=not waits)
+            self._pace_of(way).asked(after=after, is_there=not waits)
         if waits:
             return await self._poll_again(challenge, work, way, found.retry_after)
         return await self._verdict(challenge, work, found)
@@ -278,7 +280,7 @@ class ChallengeReconciler:
         return await self._poll_again(challenge, work, way, None)
 
     def _pace_of(self, way: Way) -> Pace:
-        return self._paces.setdefault(way.client.directory_url, Pace())
+        return self._paces[way.client.directory_url]
 
     async def _poll_again(
         self, challenge: Challenge, work: _Work, way: Way, retry_after: datetime | None
