@@ -5,7 +5,7 @@ Never holds:  outgoing calls (but for admission/webhook_client), signing of requ
               scheduling (to engine)
 Modules:      server (the handler), routes, backend (what the verbs share), objects (rows and bytes),
               registry, definitions, features, refusals (no such path, method, form) · asgi and wire (the
-              HTTP face), serving (its own TLS identity), own_service (where it is), health, metrics · and
-              closets: verbs, ownership, schemas, crds, kinds, users, admission, representations,
-              background
+              HTTP face), serving (its own TLS identity), own_service (where it is), elsewhere (groups that
+              other servers serve), health, metrics · and closets: verbs, ownership, schemas, crds, kinds,
+              users, admission, representations, background
 """

@@ -28,6 +28,7 @@ from certwright.apiserver.crds import scale
 from certwright.apiserver.crds.conversion import Conversions
 from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.elsewhere import Elsewhere
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
 from certwright.apiserver.kinds.builtin import make_registry
@@ -125,7 +126,8 @@ class ApiServer:
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
         # The registry first: whoever hears of a definition after it may ask for its kinds.
         self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
-        self._backend.observers.append(self._webhooks)
+        self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
+        self._backend.observers += [self._webhooks, self._elsewhere]
         self._backend.observers += [self._rbac, self._accounts]
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)
@@ -168,6 +170,7 @@ class ApiServer:
         await self._served.load()
         await self._load_rbac()
         await self._webhooks.load()
+        await self._elsewhere.load()
         for crd in crds:
             await self._ensure(_CRDS_PATH, crd)
         for name in BOOTSTRAP:
@@ -269,7 +272,8 @@ class ApiServer:
             self._backend.authorizer.require(user, _action(verb, route, query))
         definition = self._backend.registry.find(route.group, route.version, route.plural)
         if definition is None:
-            return self._no_resource(route)
+            elsewhere = await self._elsewhere.ask(request, user, route.group, route.version)
+            return elsewhere or self._no_resource(route)
         if definition.custom and "/" in route.subresource:
             # As Kubernetes' handler of custom resources: what lies deeper does not count.
             route = route._replace(subresource=route.subresource.partition("/")[0])

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
@@ -49,6 +51,15 @@ class CallFailed(Exception):
     """The webhook could not be asked, or did not answer with 2xx. The text says what happened."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of any status; names of headers are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class WebhookClient:
     """Posts to webhooks over connections that are kept open between calls."""
 
@@ -60,44 +71,75 @@ class WebhookClient:
     async def post(self, target: Target, body: bytes, *, timeout_s: int) -> bytes:
         """The body of the answer. Raises `CallFailed`."""
         shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
+        headers = [("content-type", "application/json"), ("accept", "application/json")]
+        answer = await self._call(target, "POST", shown, headers, body, timeout_s)
+        if not 200 <= answer.status < 300:
+            raise CallFailed(_of_status(answer.status, answer.body))
+        return answer.body
+
+    async def send(
+        self,
+        target: Target,
+        method: str,
+        path: str,
+        *,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: int,
+    ) -> Answer:
+        """What the server says to any request, of whatever status. Raises `CallFailed`."""
+        base = urlsplit(target.url)
+        url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
+        return await self._call(target, method, url, headers, body, timeout_s)
+
+    async def _call(
+        self,
+        target: Target,
+        method: str,
+        shown: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: int,
+    ) -> Answer:
         # Bytes and TLS come over a library that a server without webhooks never needs: loaded at first use.
         import aiohttp
 
+        told = f'{method.capitalize()} "{shown}"'
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._post(target, shown, body)
+                return await self._connect(target, method, shown, headers, body)
         except TimeoutError:
-            raise CallFailed(f'Post "{shown}": context deadline exceeded') from None
+            raise CallFailed(f"{told}: context deadline exceeded") from None
+        except CallFailed as error:
+            raise CallFailed(f"{told}: {error}") from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f'Post "{shown}": {_in_words(error)}') from None
+            raise CallFailed(f"{told}: {_in_words(error)}") from None
         except (OSError, ValueError) as error:
-            raise CallFailed(f'Post "{shown}": {error}') from None
+            raise CallFailed(f"{told}: {error}") from None
 
-    async def _post(self, target: Target, shown: str, body: bytes) -> bytes:
+    async def _connect(
+        self, target: Target, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> Answer:
         parts = urlsplit(shown)
         if parts.scheme != "https" or not parts.hostname:
-            raise CallFailed(f'Post "{shown}": a webhook is called by https only')
-        url, headers = shown, {"content-type": "application/json", "accept": "application/json"}
+            raise CallFailed("a webhook is called by https only")
+        url, added = shown, []
         if target.service is not None:
-            try:
-                host = await self._resolve(*target.service)
-            except CallFailed as error:
-                raise CallFailed(f'Post "{shown}": {error}') from None
+            host = await self._resolve(*target.service)
             # Connect to what the Service names, but speak to the Service: so says its certificate.
             url = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
-            headers["host"] = parts.netloc
-        async with self._opened().post(
+            added = [("host", parts.netloc)]
+        async with self._opened().request(
+            method,
             url,
             data=body,
-            headers=headers,
-            ssl=self._context(target.ca_pem),
+            headers=[*headers, *added],
+            ssl=self._context(target),
             server_hostname=parts.hostname,
             allow_redirects=False,
         ) as response:
-            answer = await self._read(response)
-            if not 200 <= response.status < 300:
-                raise CallFailed(_of_status(response.status, answer))
-            return answer
+            told = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, told, await self._read(response))
 
     @staticmethod
     async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -121,8 +163,11 @@ class WebhookClient:
             )
         return self._session
 
-    def _context(self, ca_pem: str) -> ssl.SSLContext:
-        """The TLS context that trusts these authorities (empty: the system's). Raises `ValueError`."""
+    def _context(self, target: Target) -> ssl.SSLContext:
+        """The TLS context that trusts its authorities (empty: the system's). Raises `ValueError`."""
+        if target.skip_verify:
+            return _trusting_anybody()
+        ca_pem = target.ca_pem
         found = self._contexts.get(ca_pem)
         if found is None:
             try:
@@ -139,6 +184,14 @@ class WebhookClient:
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+
+
+@cache
+def _trusting_anybody() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _in_words(error: Exception) -> str:

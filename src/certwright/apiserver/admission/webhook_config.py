@@ -51,13 +51,14 @@ def _any_or(wanted: frozenset[str], value: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a webhook listens: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
-    system's certificate authorities."""
+    system's certificate authorities; `skip_verify`: whoever answers is trusted."""
 
     url: str
     ca_pem: str
     service: tuple[str, str] | None = None
     port: int = 443
     path: str = "/"
+    skip_verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _rule(rule: Json) -> Rule:
 
 
 def target_of(config: Json) -> Target:
-    """Where a `clientConfig` says that a webhook listens."""
+    """Where a `clientConfig` says that a webhook listens, or the spec of an APIService its server."""
     ca_pem = _pem(config.get("caBundle") or "")
     service: dict[str, Any] | None = config.get("service")
     if service is None:
@@ -129,7 +130,8 @@ def target_of(config: Json) -> Target:
     host = f"{service['name']}.{service['namespace']}.svc"
     path = path if path.startswith("/") else f"/{path}"
     url = f"https://{host}:{port}{path}"
-    return Target(url, ca_pem, (service["namespace"], service["name"]), port, path)
+    skip_verify = config.get("insecureSkipTLSVerify") is True
+    return Target(url, ca_pem, (service["namespace"], service["name"]), port, path, skip_verify)
 
 
 def _pem(bundle: str) -> str:

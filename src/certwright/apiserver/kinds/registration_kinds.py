@@ -180,7 +180,7 @@ _MAX_GROUP_PRIORITY, _MAX_VERSION_PRIORITY = 20000, 1000
 
 
 def api_service(clock: Clock) -> Strategy:
-    """What the kind does: it is stored, and its status says what became of it. Nothing is passed on."""
+    """What the kind does: requests of its group go to its Service (`apiserver.elsewhere`), or stay here."""
 
     def prepare_create(obj: Json) -> None:
         if service := obj["spec"].get("service"):
@@ -201,8 +201,8 @@ def _available(obj: Json, clock: Clock) -> Json:
     made: Json = {"type": "Available", "lastTransitionTime": clock.now().isoformat()[:19] + "Z"}
     if service:
         where = f"{service.get('namespace', '')}/{service.get('name', '')}"
-        text = f'requests are not passed on to services, so none goes to "{where}"'
-        return {**made, "status": "False", "reason": "ServiceNotFound", "message": text}
+        text = f'requests are passed on to the Service "{where}", which is not asked how it is'
+        return {**made, "status": "Unknown", "reason": "NotProbed", "message": text}
     return {**made, "status": "True", "reason": "Local", "message": "Local APIServices are always available"}
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from certwright.acme.limits.known import Chosen
 from certwright.client.rest import Client
-from certwright.client.transport import whole_body
 from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.ledger import Ledgers
@@ -39,7 +38,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from certwright.resources.errors import AlreadyExists
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from certwright.acme.solvers.tlsalpn01 import Listener
     from certwright.controllers.acme.solving import Means
 
-_WEBHOOK_VERSION = "v1alpha1"
 _LOOK_AGAIN = timedelta(seconds=2)
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
@@ -266,12 +264,13 @@ class Acme:
 
     async def _means_of(self, challenge: Challenge) -> Means:
         from certwright.controllers.acme import solving  # see `_way`
+        from certwright.controllers.acme.webhook_calls import call_webhook
 
         options = self._options
         surroundings = solving.Surroundings(
             responder=options.responder,
             listener=options.listener,
-            call_webhook=self._call_webhook,
+            call_webhook=partial(call_webhook, self._client),
             http_check_port=options.http01_check_port,
             tls_check_port=options.tlsalpn01_check_port,
             http_names=options.http01_nameservers,
@@ -282,24 +281,6 @@ class Acme:
         namespace = self._secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
         get_secret = self._reader(challenge.metadata.key).within(namespace)
         return await solving.means_of(challenge, surroundings, get_secret, namespace)
-
-    async def _call_webhook(self, group: str, solver: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        from certwright.acme.solvers.contract import SolverError  # see `_way`
-
-        path = f"/apis/{group}/{_WEBHOOK_VERSION}/{solver}"
-        try:
-            headers = {"content-type": "application/json"}
-            answer = await self._client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
-            found = json.loads(await whole_body(answer))
-        except NotFound as error:
-            service = f"{_WEBHOOK_VERSION}.{group}"
-            told = (
-                f'no webhook is at {path}: install it, with its APIService "{service}", or correct groupName'
-            )
-            raise SolverError(f"{told} and solverName of the solver") from error
-        except (ApiError, Unreachable, ValueError) as error:
-            raise SolverError(f"the webhook at {path} cannot be called: {error}") from error
-        return found if isinstance(found, dict) else {}
 
     def _reader(self, whose: ObjectKey) -> SecretReader:
         return SecretReader(self._caches.secrets, self.dependents, whose)

@@ -1,0 +1,41 @@
+"""Asking a DNS webhook: a POST to the API group that it is served under, as cert-manager does.
+
+Source: cert-manager `pkg/issuer/acme/dns/webhook/webhook.go`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.client.rest import Client
+from certwright.client.transport import whole_body
+from certwright.resources.errors import ApiError, Forbidden, NotFound, Unreachable
+
+_VERSION = "v1alpha1"
+
+
+async def call_webhook(
+    client: Client, group: str, solver: str, payload: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """What the solver of that group and name answers to a ChallengePayload. Raises `SolverError`."""
+    path = f"/apis/{group}/{_VERSION}/{solver}"
+    headers = {"content-type": "application/json"}
+    try:
+        answer = await client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
+        found = json.loads(await whole_body(answer))
+    except Forbidden as error:
+        raise SolverError(
+            f"the webhook at {path} may not be asked: {error}; install its ClusterRole and the binding to "
+            "certwright"
+        ) from error
+    except NotFound as error:
+        raise SolverError(
+            f'no webhook is at {path}; install it, with its APIService "{_VERSION}.{group}", or correct '
+            "groupName and solverName of the solver"
+        ) from error
+    except (ApiError, Unreachable, ValueError) as error:
+        raise SolverError(f"the webhook at {path} cannot be called: {error}") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,134 @@
+"""DNS-01 by a webhook of cert-manager's kind: a real HTTPS server behind an APIService, at a real CA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from certwright.resources import conditions
+from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES
+from support.acme_world import AcmeWorld, acme_world
+from support.bind import Bind, running_bind
+from support.dns_webhook import GROUP, SOLVER, DnsWebhook, running_dns_webhook
+from support.pebble import running_pebble
+from support.programs import free_port
+from support.world import CONTROLLER
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def bind() -> Iterator[Bind]:
+    """The zone example.org."""
+    with running_bind() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def webhook(bind: Bind) -> AsyncIterator[DnsWebhook]:
+    """The webhook."""
+    async with running_dns_webhook(bind) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(bind: Bind, webhook: DnsWebhook) -> AsyncIterator[AcmeWorld]:
+    """A world in which the webhook is installed, and an issuer uses it."""
+    with running_pebble(names=bind.address) as pebble:
+        async with acme_world(pebble, bind=bind) as made:
+            for path, manifest in webhook.manifests():
+                await post(made, path, manifest)
+            await made.issuer("webhook", solvers=[solver()])
+            yield made
+
+
+async def post(world: AcmeWorld, path: str, manifest: Mapping[str, Any]) -> None:
+    """Make an object that we have no type for."""
+    body = json.dumps(manifest).encode()
+    await world.client.raw("POST", path, body=body, headers={"content-type": "application/json"})
+
+
+def solver(group: str = GROUP, name: str = SOLVER) -> dict[str, object]:
+    """A solver of an issuer."""
+    webhook = {"groupName": group, "solverName": name, "config": {"zone": "example.org"}}
+    return {"dns01": {"webhook": webhook}}
+
+
+async def reason_of(world: AcmeWorld, certificate: str, words: str) -> str:
+    """The reason of the Challenge of a certificate, once `words` are in what its request says."""
+    request = await world.until(
+        CERTIFICATE_REQUESTS, f"{certificate}-1", lambda r: words in str(r.status.conditions)
+    )
+    found = [
+        c for c in (await world.client.list(CHALLENGES)).items if c.metadata.name.startswith(certificate)
+    ]
+    ready = conditions.find(request.status.conditions, "Ready")
+    assert ready is not None
+    assert found[0].status.reason in ready.message
+    return found[0].status.reason
+
+
+async def test_a_webhook_shows_the_records_and_takes_them_away(world: AcmeWorld, webhook: DnsWebhook) -> None:
+    await world.certificate("hooked", "*.hooked.example.org", "more.example.org", issuer="webhook")
+    leaf = (await world.chain_of("hooked"))[0]
+    assert sorted(leaf.dns_names) == ["*.hooked.example.org", "more.example.org"]
+    assert webhook.shown == set()
+    asked = [one for one in webhook.asked if one["dnsName"] == "hooked.example.org"]
+    assert [one["action"] for one in asked] == ["Present", "CleanUp"]
+    assert asked[0]["uid"] == asked[1]["uid"]
+    assert asked[0]["resolvedFQDN"] == "_acme-challenge.hooked.example.org."
+    assert asked[0]["config"] == {"zone": "example.org"}
+    assert asked[0]["resourceNamespace"] == "kube-system"
+    assert set(webhook.users) == {CONTROLLER.name}
+
+
+async def test_what_a_webhook_refuses_is_told_and_tried_again(world: AcmeWorld, webhook: DnsWebhook) -> None:
+    webhook.refuses = "the zone example.org is not yours"
+    await world.certificate("refused", "refused.example.org", issuer="webhook")
+    told = (
+        "Error presenting challenge: the webhook refused Present for _acme-challenge.refused.example.org: "
+        "the zone example.org is not yours"
+    )
+    assert await reason_of(world, "refused", "is not yours") == told
+    webhook.refuses = ""
+    await world.chain_of("refused")
+    assert webhook.shown == set()
+
+
+async def test_a_webhook_that_is_none_is_told(world: AcmeWorld) -> None:
+    await world.issuer("nothing", solvers=[solver(name="nothing")])
+    await world.certificate("nothing", "nothing.example.org", issuer="nothing")
+    assert await reason_of(world, "nothing", "no webhook") == (
+        f"Error presenting challenge: no webhook is at /apis/{GROUP}/v1alpha1/nothing; install it, with its "
+        f'APIService "v1alpha1.{GROUP}", or correct groupName and solverName of the solver'
+    )
+
+
+async def test_a_webhook_that_may_not_be_asked_or_is_away_is_told(
+    world: AcmeWorld, webhook: DnsWebhook
+) -> None:
+    services = "/apis/apiregistration.k8s.io/v1/apiservices"
+    away = {
+        "group": "away.example.org",
+        "version": "v1alpha1",
+        "groupPriorityMinimum": 1000,
+        "versionPriority": 15,
+        "service": {"name": "records-webhook", "namespace": "cert-manager", "port": free_port()},
+        "insecureSkipTLSVerify": True,
+    }
+    await post(world, services, {"metadata": {"name": "v1alpha1.away.example.org"}, "spec": away})
+    await world.issuer("away", solvers=[solver("away.example.org")])
+    await world.certificate("away", "away.example.org", issuer="away")
+    forbidden = await reason_of(world, "away", "may not be asked")
+    assert 'cannot create resource "records" in API group "away.example.org"' in forbidden
+    assert forbidden.endswith("; install its ClusterRole and the binding to certwright")
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/records-webhook"
+    rules = [{"apiGroups": [GROUP, "away.example.org"], "resources": ["*"], "verbs": ["create"]}]
+    patch = json.dumps({"rules": rules}).encode()
+    headers = {"content-type": "application/merge-patch+json"}
+    await world.client.raw("PATCH", role, body=patch, headers=headers)
+    assert "connection refused" in await reason_of(world, "away", "connection refused")
