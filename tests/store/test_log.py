@@ -79,3 +79,13 @@ def test_undoing_gives_the_oldest_state_of_each_key() -> None:
     assert log.undo("b", 1) == {("", "n"): one}
     assert log.undo("b", 2) == {("", "n"): two}
     assert log.undo("b", 3) == {}
+
+
+def test_the_last_event_of_a_key_is_known_for_as_long_as_it_is_in_the_window() -> None:
+    log = EventLog(max_events=3)
+    log.append([event(1, name="changed"), event(2, name="old"), event(3, name="changed")])
+    changed, old = Key("b", "", "changed"), Key("b", "", "old")
+    assert revisions([found for key in (changed, old) if (found := log.last(key))]) == [3, 2]
+    log.append([event(4, name="new"), event(5, name="newer")])
+    assert log.last(old) is None
+    assert revisions([found for found in [log.last(changed)] if found]) == [3]

@@ -1,8 +1,9 @@
 """The window of recent events: what happened lately, in order of revision, within a bound of bytes.
 
 A watch that begins in the past is replayed from here. A list "as it was" is the current rows with the events
-since then undone. Each bucket has its own oldest revision, so that a busy bucket does not make the watchers
-of a quiet one start over before their events were really dropped.
+since then undone. What was written a moment ago, as most that is read was, need not be read from a file. Each
+bucket has its own oldest revision, so that a busy bucket does not make the watchers of a quiet one start over
+before their events were really dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from certwright.store.contract import Compacted, Event, FutureRevision, Row
+from certwright.store.contract import Compacted, Event, FutureRevision, Key, Row
 
 Place = tuple[str, str]
 """(namespace, name): a key within its bucket."""
@@ -18,8 +19,9 @@ Place = tuple[str, str]
 MAX_BYTES = 8 << 20
 MAX_EVENTS = 20_000
 
-# What an event costs beside its bytes: three named tuples, their integers, two places in a deque.
-_OVERHEAD = 400
+# What an event costs beside its bytes: three named tuples, their integers, two places in a deque, one in a
+# dict.
+_OVERHEAD = 500
 
 
 def size_of(event: Event) -> int:
@@ -46,6 +48,7 @@ class EventLog:
         self._all: deque[Event] = deque()
         self._buckets: dict[str, deque[Event]] = {}
         self._dropped: dict[str, int] = {}
+        self._last: dict[Key, Event] = {}
 
     @property
     def revision(self) -> int:
@@ -62,6 +65,7 @@ class EventLog:
         for event in events:
             bucket = event.row.key.bucket
             self._all.append(event)
+            self._last[event.row.key] = event
             self._buckets.setdefault(bucket, deque()).append(event)
             self._bytes += size_of(event)
         if events:
@@ -69,12 +73,31 @@ class EventLog:
         while self._bytes > self._max_bytes or len(self._all) > self._max_events:
             self._drop_oldest()
 
+    def advance(self, revision: int) -> None:
+        """Note that up to `revision` there were no events but those appended."""
+        self._revision = max(self._revision, revision)
+
+    def restart(self, revision: int) -> None:
+        """Forget every event, and go on from `revision`: what happened up to it is not known."""
+        self._all.clear()
+        self._buckets.clear()
+        self._dropped.clear()
+        self._last.clear()
+        self._bytes = 0
+        self._start = self._revision = revision
+
     def _drop_oldest(self) -> None:
         event = self._all.popleft()
         bucket = event.row.key.bucket
         self._buckets[bucket].popleft()
         self._dropped[bucket] = event.revision
         self._bytes -= size_of(event)
+        if self._last[event.row.key] is event:
+            del self._last[event.row.key]
+
+    def last(self, key: Key) -> Event | None:
+        """The last event of a key, None where it has not changed within the window."""
+        return self._last.get(key)
 
     def oldest(self, bucket: str) -> int:
         """The first revision of which every later event of the bucket is still here."""

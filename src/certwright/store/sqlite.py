@@ -72,6 +72,10 @@ class SqliteStore:
 
     # -- reading
 
+    async def up_to(self, revision: int) -> int:
+        """`revision`: nobody else writes here."""
+        return self.revision
+
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
         entry = self._overlay.find(key)
@@ -83,6 +87,8 @@ class SqliteStore:
         return self._read(key) if entry is None else entry.latest
 
     def _read(self, key: Key) -> Row | None:
+        if (event := self._log.last(key)) is not None:
+            return None if event.deleted else event.row
         try:
             found = self._reader.execute(_GET, key).fetchone()
         except sqlite3.Error as error:
