@@ -153,14 +153,19 @@ def _base64(data: bytes) -> str:
 
 @asynccontextmanager
 async def acme_world(
-    pebble: Pebble, *, bind: Bind | None = None, clock: Clock | None = None, **options: Any
+    pebble: Pebble,
+    *,
+    bind: Bind | None = None,
+    clock: Clock | None = None,
+    listen_on: str = "127.0.0.1",
+    **options: Any,
 ) -> AsyncIterator[AcmeWorld]:
     """A world whose listeners are where the Pebble looks; with `bind` names are resolved there. The `clock`
     is ours alone: Pebble's is the wall clock."""
     clock = clock or SystemClock()
     responder, listener = Responder(), Listener()
-    await responder.listen("127.0.0.1", pebble.http_port)
-    await listener.listen("127.0.0.1", pebble.tls_port)
+    await responder.listen(listen_on, pebble.http_port)
+    await listener.listen(listen_on, pebble.tls_port)
     server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
     await server.start(custom_resource_definitions())
     names = (bind.address,) if bind is not None else (pebble.names.address,)

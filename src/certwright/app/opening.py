@@ -21,6 +21,7 @@ from certwright.app.closers import Closers
 from certwright.app.options import ServeOptions, StartError
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kit.texts import in_brackets
 from certwright.store.contract import Store, StoreError
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
@@ -125,7 +126,7 @@ async def listen(api: ApiServer, options: ServeOptions, identity: serving.Servin
     except OSError as error:
         if options.client_ca_file is not None and not options.client_ca_file.exists():
             raise StartError(f"--client-ca-file {options.client_ca_file} is not there") from error
-        where = f"{options.host}:{options.port}"
+        where = f"{in_brackets(options.host)}:{options.port}"
         if error.errno == errno.EADDRINUSE:
             hint = (
                 "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
@@ -138,4 +139,4 @@ def in_url(host: str) -> str:
     """A host as it stands in a URL; an address that means all of them as that of this machine."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - not bound here: written into the kubeconfig
         return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
-    return f"[{host}]" if ":" in host else host
+    return in_brackets(host)

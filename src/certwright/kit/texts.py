@@ -14,3 +14,8 @@ def one_line(text: str) -> str:
     """The text in one line without control characters, which would be obeyed by the terminal of whoever reads
     a condition, an Event or a log."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def in_brackets(host: str) -> str:
+    """A host as it stands before a port: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]" if ":" in host else host

@@ -19,6 +19,7 @@ from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_clien
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.kit.side_loop import SideLoop
+from certwright.kit.texts import in_brackets
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
@@ -232,7 +233,7 @@ class TlsCheck:
 
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
-        where = f"{task.identifier}:{self._port}"
+        where = f"{in_brackets(task.identifier)}:{self._port}"
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 der = await self._certificate(task)
