@@ -389,6 +389,8 @@ class FakeCa:
     def _challenge(self, found: Authorization, kind: str) -> Json:
         url = f"{found.url.replace('/authz/', '/challenge/')}/{kind}"
         status = found.status if kind == found.accepted else "pending"
+        if found.accepted == kind and status == "pending":
+            status = "processing"
         error = {"error": found.error} if found.error and kind == found.accepted else {}
         return {"url": url, "type": kind, "token": found.token, "status": status, **error}
 

@@ -11,12 +11,12 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from certwright.pki import keystores
+from support.world import START
 from takeover.go_x509 import Names, key_pem, new_key
 from takeover.objects import (
     BORN,
     INTERMEDIATE,
     ROOT,
-    START,
     Issued,
     Json,
     approved,
@@ -31,6 +31,7 @@ from takeover.objects import (
 )
 
 CA = {"name": "ca"}
+WEB = Names(dns=["web.example.org"])
 FULL = {"name": "ca", "kind": "Issuer", "group": "cert-manager.io"}
 CLUSTER_CA = {"name": "ca", "kind": "ClusterIssuer"}
 ACME = {"name": "letsencrypt", "kind": "ClusterIssuer", "group": "cert-manager.io"}
@@ -203,7 +204,7 @@ def changed_unnoticed() -> list[Issued]:
 
 def plain() -> list[Issued]:
     """In the steady state, one for each thing that can differ."""
-    web, second = Names(dns=["web.example.org"]), timedelta(seconds=1)
+    web, second = WEB, timedelta(seconds=1)
     from_shim = {
         "labels": {"app": "shop"},
         "ownerReferences": [owner("Ingress", "shop", api="networking.k8s.io/v1")],
@@ -327,8 +328,8 @@ def with_history() -> list[Json]:
     )
     others = [replace(made, key=new_key(), revision=number).request() for number in (1, 2)]
     # Before 1.9 names were random.
-    others.append(replace(made, key=new_key()).request(name="history-9xk2p", revision=0))
-    return [made.certificate(), made.secret(), made.request(), *others[:2]]
+    others[0]["metadata"]["name"] = "history-9xk2p"
+    return [made.certificate(), made.secret(), made.request(), *others]
 
 
 def order_of(made: Issued) -> Json:

@@ -275,7 +275,9 @@ class ChallengeReconciler:
             found = await self._ask(challenge, work, way)
             if found.status != "pending":
                 return await self._verdict(challenge, work, found)
-            raise
+            told = {one.type: one.status for one in found.challenges}
+            if told.get(work.task.type) != "processing":
+                raise
         work.accepted_at = self._now()
         return await self._poll_again(challenge, work, way, None)
 

@@ -1,0 +1,32 @@
+"""Our controllers on what cert-manager has left."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from support.world import World, make_world
+from takeover.loading import store_of
+from takeover.objects import Json
+
+
+@asynccontextmanager
+async def taken_over(objects: list[Json], **options: Any) -> AsyncIterator[World]:
+    """A world with these objects, and our controllers at work in it."""
+    async with make_world(store=await store_of(objects), **options) as world:
+        await world.settle()
+        yield world
+
+
+def written(world: World) -> list[str]:
+    """What our controllers have written besides Events: method, kind and name."""
+    return [
+        f"{one.method} {one.path.partition('/namespaces/')[2]}" for one in world.recording.object_writes()
+    ]
+
+
+def created(world: World, plural: str) -> int:
+    """How many objects of that kind our controllers have made."""
+    found = [one for one in world.recording.object_writes() if one.method == "POST"]
+    return sum(one.path.endswith(f"/{plural}") for one in found)

@@ -1,0 +1,133 @@
+"""What cert-manager has begun is finished, with the keys, requests and orders that are there."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from certwright.acme.protocol.messages import Action
+from certwright.kit.exchange import Request
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.errors import NotFound
+from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
+from controllers.acme.fake_world import FakeWorld, Shown, fake_world
+from support.world import ADMIN, World, make_world
+from takeover import fleet
+from takeover.go_x509 import key_pem
+from takeover.in_flight import NEXT, STAGES, renewal
+from takeover.loading import store_of
+from takeover.objects import Json
+from takeover.scene import created, taken_over
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_renewal_goes_on_where_cert_manager_has_left_it(stage: str) -> None:
+    objects_of, secrets, requests = STAGES[stage]
+    found = renewal()
+    wanted = [*fleet.issuers(), *fleet.issuer_secrets(), *objects_of(found)]
+    has_key, is_signed = found.next_key in wanted, stage in ("it is signed", "it is stored")
+    async with taken_over(wanted) as world:
+        certificate = await world.certificate("web")
+        assert await world.is_ready("web")
+        assert certificate.status.revision == 2
+        assert certificate.status.next_private_key_secret_name is None
+        # The target is applied, never created.
+        assert created(world, "secrets") == secrets
+        assert created(world, "certificaterequests") == requests
+        secret = await world.secret("web")
+        if has_key:
+            kept = public_key_der(load_private_key(key_pem(found.new.key)))
+            assert public_key_der(load_private_key(secret.data["tls.key"])) == kept
+        if is_signed:
+            assert secret.data["tls.crt"] == found.new.chain
+        with pytest.raises(NotFound):
+            await world.client.get(SECRETS, NEXT, "default")
+        left = (await world.client.list(CERTIFICATE_REQUESTS)).items
+        assert [one.metadata.name for one in left] == ["web-2"]
+
+
+KINDS = {
+    "cert-manager.io/v1": ("clusterissuers", "issuers", "certificates", "certificaterequests"),
+    "acme.cert-manager.io/v1": ("orders", "challenges"),
+}
+
+
+async def all_objects(world: World) -> list[Json]:
+    """Everything that concerns us, as it is stored."""
+    paths = [f"/apis/{group}/{plural}" for group, plurals in KINDS.items() for plural in plurals]
+    found: list[Json] = []
+    for path in (*paths, "/api/v1/secrets"):
+        answer = await world.server.handle(Request("GET", path, user=ADMIN))
+        listed: Json = json.loads(answer.body)
+        kind = listed["kind"].removesuffix("List")
+        found += [{"apiVersion": listed["apiVersion"], "kind": kind, **one} for one in listed["items"]]
+    return found
+
+
+def as_cert_manager_has_it(objects: list[Json], finalizer: str) -> list[Json]:
+    """The same moment, with the names and marks of cert-manager."""
+    for one in objects:
+        found, status = one["metadata"], one.get("status", {})
+        for mark in list(found.get("annotations", {})):
+            if mark.startswith("certwright.io/"):
+                del found["annotations"][mark]
+        if one["kind"] == "Order":
+            found["name"] = "web-1-2745722290"
+        elif one["kind"] == "Challenge":
+            found["name"] = "web-1-2745722290-439160286"
+            found["finalizers"] = [finalizer]
+            found["ownerReferences"][0]["name"] = "web-1-2745722290"
+            one["status"] = {
+                "presented": True,
+                "processing": True,
+                "reason": "Waiting for HTTP-01 challenge propagation: wrong status code '404'",
+                "state": "pending",
+            }
+        elif one["kind"] == "CertificateRequest":
+            text = 'Waiting on certificate issuance from order default/web-1-2745722290: "pending"'
+            ready = {"type": "Ready", "status": "False", "reason": "Pending", "message": text}
+            held = [c for c in status["conditions"] if c["type"] != "Ready"]
+            status["conditions"] = [*held, {**ready, "lastTransitionTime": "2026-01-01T00:00:02Z"}]
+    return objects
+
+
+async def begun() -> tuple[Any, list[Json]]:
+    """A CA that has an order of ours, and the objects of the moment when it waits for the proof."""
+    async with fake_world() as first:
+        await first.issuer()
+        first.ca.sees = lambda *_: False
+        first.ca.slow.add("a.example.org")
+        await first.issue("web")
+        assert [one.status.state for one in await first.orders()] == ["pending"]
+        assert len(await first.challenges()) == 1
+        return first.ca, await all_objects(first.world)
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["on show", "told to the CA"])
+@pytest.mark.parametrize("finalizer", ["acme.cert-manager.io/finalizer", "finalizer.acme.cert-manager.io"])
+async def test_an_order_that_waits_for_its_proof_is_finished_and_not_placed_again(
+    finalizer: str, *, is_told: bool
+) -> None:
+    ca, objects = await begun()
+    (proof,) = ca.authorizations.values()
+    if not is_told:
+        proof.accepted = ""
+    store = await store_of(as_cert_manager_has_it(objects, finalizer))
+    async with make_world(store=store, controllers=False) as world:
+        second = FakeWorld(world, ca, Shown())
+        ca.now = world.clock.now
+        await second.start()
+        await world.advance(timedelta(minutes=1))
+        assert proof.token in second.shown.tokens
+        ca.decide(proof)
+        await world.advance(timedelta(minutes=1))
+        assert await world.is_ready("web")
+        actions = [action for action, _ in ca.requests]
+        assert actions.count(Action.NEW_ORDER) == actions.count(Action.NEW_ACCOUNT) == 1
+        assert [one.metadata.name for one in await second.orders()] == ["web-1-2745722290"]
+        assert await second.challenges() == []
+        assert [one.metadata.name for one in await second.requests()] == ["web-1"]
+        assert created(world, "challenges") == created(world, "orders") == 0
