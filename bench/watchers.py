@@ -1,10 +1,12 @@
-"""Watchers in a process of their own: how long after each write do they hear of it?
+"""Watchers in a process of their own: when does each hear of which write?
 
-    python -m bench.watchers --server https://127.0.0.1:8443 --ca ca.crt --token-file F --count 100
+    python -m bench.watchers --server https://127.0.0.1:8443 --path /api/v1/secrets --certificate admin.pem \
+        --count 100
 
-Writes one line when all watch, reads one line when the writes are done, then prints the delays as JSON. A
-delay is from the moment that the writer noted in the object, right before it asked for the write, until the
-event was read off the TLS connection; both clocks are the machine's one monotonic clock.
+Writes one line when all watch, and reads one when the writes are done: how many events there are to hear,
+which it waits for. Then it prints what was heard as JSON: the stamp that the writer put in the object
+(`spec.at`, right before it asked for the write), and the moment when the event was read off the TLS
+connection; both by the machine's one monotonic clock, in nanoseconds.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from support.oracle import client_context
+
+_LATEST_S = 20.0
 _STAMP = re.compile(rb'"at":"(\d+)"')
-TARGET = "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion="
 
 
 class Watcher(asyncio.Protocol):
-    """One watch. `delays` are in nanoseconds."""
+    """One watch. `heard` are pairs of stamp and moment."""
 
     def __init__(self, request: bytes) -> None:
-        self.delays: list[int] = []
-        self.reads = 0
+        self.heard: list[tuple[int, int]] = []
         self.opened = asyncio.get_running_loop().create_future()
         self._request = request
         self._rest = b""
@@ -41,52 +44,45 @@ class Watcher(asyncio.Protocol):
         cast("asyncio.Transport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Note the delay of every event in this piece."""
+        """Note the moment of every event in this piece."""
         now = time.monotonic_ns()
         if not self.opened.done():
             self.opened.set_result(data[9:12])
-        self.reads += 1
         data = self._rest + data
         end = 0
         for found in _STAMP.finditer(data):
-            self.delays.append(now - int(found[1]))
+            self.heard.append((int(found[1]), now))
             end = found.end()
         self._rest = data[max(end, len(data) - 64) :]
 
 
-def _request(host: str, token: str, revision: str) -> bytes:
-    return (
-        f"GET {TARGET}{revision} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
-        "accept: application/json\r\n\r\n"
-    ).encode()
-
-
 async def _run(options: argparse.Namespace) -> None:
     url = urlsplit(options.server)
-    context = ssl.create_default_context(cafile=options.ca)
-    request = _request(url.netloc, options.token_file.read_text().strip(), options.revision)
+    context: ssl.SSLContext = client_context(options.certificate)
+    target = f"{options.path}?watch=true&resourceVersion={options.revision}"
+    request = f"GET {target} HTTP/1.1\r\nhost: {url.netloc}\r\naccept: application/json\r\n\r\n".encode()
     loop = asyncio.get_running_loop()
     watchers: list[Watcher] = []
     for _ in range(options.count):
         _, watcher = await loop.create_connection(
-            lambda: Watcher(request), url.hostname, url.port, ssl=context, server_hostname=url.hostname
+            lambda: Watcher(request), url.hostname or "", url.port or 443, ssl=context
         )
         assert await watcher.opened == b"200"
         watchers.append(watcher)
     print("watching", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    delays = [delay for watcher in watchers for delay in watcher.delays]
-    reads = sum(watcher.reads for watcher in watchers)
-    cpu = time.process_time()
-    print(json.dumps({"delays_ns": delays, "reads": reads, "cpu_s": cpu}), flush=True)
+    expected = int(await asyncio.to_thread(sys.stdin.readline))
+    deadline = loop.time() + _LATEST_S
+    while sum(len(watcher.heard) for watcher in watchers) < expected and loop.time() < deadline:
+        await asyncio.sleep(0.05)
+    print(json.dumps([pair for watcher in watchers for pair in watcher.heard]), flush=True)
 
 
 def main() -> None:
-    """Watch until a line comes."""
-    parser = argparse.ArgumentParser()
+    """Watch until a line comes and all that it tells of was heard."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True)
-    parser.add_argument("--ca", required=True)
-    parser.add_argument("--token-file", type=Path, required=True)
+    parser.add_argument("--path", required=True, help="the collection")
+    parser.add_argument("--certificate", type=Path, required=True, help="certificate and key, PEM")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--revision", default="0")
     uvloop.run(_run(parser.parse_args()))

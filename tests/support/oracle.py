@@ -61,7 +61,7 @@ def running_etcd(folder: Path) -> Iterator[str]:
             stop(process)
 
 
-def _credentials(folder: Path) -> tuple[Path, Path]:
+def write_credentials(folder: Path) -> tuple[Path, Path]:
     """The authority's certificate, and one file with the administrator's certificate and key."""
     ca = trustme.CA(key_type=trustme.KeyType.ECDSA)
     # Go refuses trustme's critical extension for alternative names when it is empty, hence one name.
@@ -92,12 +92,11 @@ def running_oracle() -> Iterator[Oracle]:
     server = tool("apiextensions-apiserver")
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:
         folder = Path(name)
-        ca_path, certificate_path = _credentials(folder)
+        ca_path, certificate_path = write_credentials(folder)
         with running_etcd(folder) as etcd:
             port, log = free_port(), folder / "server.log"
-            kubeconfig = folder / "kubeconfig"
-            kubeconfig.write_text(_KUBECONFIG.format(port=port, certificate=certificate_path))
-            command = [str(server), *_flags(folder, etcd, port, ca_path, kubeconfig)]
+            kubeconfig = write_kubeconfig(folder, port, certificate_path)
+            command = [str(server), *oracle_flags(folder, etcd, port, ca_path, kubeconfig)]
             with log.open("wb") as out:
                 process = spawn(command, out)
                 try:
@@ -108,7 +107,15 @@ def running_oracle() -> Iterator[Oracle]:
                     stop(process)
 
 
-def _flags(folder: Path, etcd: str, port: int, ca_path: Path, kubeconfig: Path) -> list[str]:
+def write_kubeconfig(folder: Path, port: int, certificate: Path) -> Path:
+    """With which the reference server asks itself."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(_KUBECONFIG.format(port=port, certificate=certificate))
+    return kubeconfig
+
+
+def oracle_flags(folder: Path, etcd: str, port: int, ca_path: Path, kubeconfig: Path) -> list[str]:
+    """The command line of a reference server: what it cannot have is switched off."""
     return [
         f"--etcd-servers={etcd}",
         f"--secure-port={port}",
