@@ -11,15 +11,14 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import ip_address
-from urllib.parse import parse_qs, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
+from urllib.parse import parse_qs
 
 import aiohttp
 import yarl
 
 from certwright.client.login import Credential, Login, LoginFailed
 from certwright.kit.exchange import Response
+from certwright.kit.proxies import proxy_for
 from certwright.resources.errors import Unreachable
 
 CONNECT_S = 10
@@ -113,7 +112,7 @@ class HttpsTransport:
         self._certified = certified
         self._shown: tuple[bytes, bytes] = (b"", b"")
         self._server_name = server_name or None
-        self._proxy = proxy or _proxy_from_environment(self._server)
+        self._proxy = proxy or proxy_for(self._server)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -241,21 +240,6 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return sock
-
-
-def _proxy_from_environment(server: str) -> str:
-    url = urlsplit(server)
-    host = url.hostname or ""
-    if _is_this_machine(host) or proxy_bypass(url.netloc):
-        return ""
-    return getproxies_environment().get(url.scheme, "")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager

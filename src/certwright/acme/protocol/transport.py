@@ -15,6 +15,7 @@ import aiohttp
 
 from certwright.acme.protocol.errors import NotAcme, Unreachable, Untrusted
 from certwright.acme.protocol.messages import Request, Response
+from certwright.kit.proxies import proxy_for
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16
@@ -71,6 +72,7 @@ class HttpTransport:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, str] = {}
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
@@ -84,6 +86,7 @@ class HttpTransport:
                 data=request.body or None,
                 headers=headers,
                 allow_redirects=request.method != "POST",
+                proxy=self._proxy(request.url),
             ) as answer:
                 body = await answer.content.read(_LARGEST_BODY + 1)
                 while len(body) <= _LARGEST_BODY and (more := await answer.content.read(_LARGEST_BODY)):
@@ -109,9 +112,19 @@ class HttpTransport:
                 connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
                 timeout=self._timeout,
                 headers={"User-Agent": self._user_agent, "Accept-Language": "en"},
-                trust_env=True,
             )
         return self._session
+
+    def _proxy(self, url: str) -> str | None:
+        # Not the session's `trust_env`: it looks into the environment and for ~/.netrc, in a thread, at every
+        # request, and would show an ACME server a password that is in there.
+        origin = "/".join(url.split("/", 3)[:3])
+        if origin not in self._proxies:
+            try:
+                self._proxies[origin] = proxy_for(origin)
+            except ValueError:
+                return None  # What is no URL is told by who asks it.
+        return self._proxies[origin] or None
 
 
 def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
