@@ -2,6 +2,7 @@
 
 May import:   kit
 Never holds:  knowledge of kinds (it goes to resources); HTTP (to apiserver)
-Modules:      contract, decide, overlay, log (the window of recent events), pages, fanout, memory, sqlite,
-              sqlite_file, sqlite_writer
+Modules:      contract, decide, overlay, log (the window of recent events), pages, fanout, turns, memory,
+              sqlite, sqlite_file, sqlite_writer; and, needing grpcio: etcd, etcd_client, etcd_messages,
+              etcd_rows (how rows lie there), etcd_listing, etcd_feed (what others write), etcd_compaction
 """

@@ -8,9 +8,10 @@ Words:
   watcher could mistake for a missed event. Revisions only grow, also across restarts.
 - *Committed* is what survives `kill -9` and loss of power (the in-memory store: what will be seen by all).
 
-A store MUST acknowledge a write only after it is committed. It MUST decide conflicts in the order in which
-`put` and `delete` were called, MUST deliver events in order of revision, each exactly once, and only those of
-committed writes. It SHOULD commit writes that are under way at the same time together.
+A store MUST acknowledge a write only after it is committed. It MUST decide conflicts over a key in the
+order in which `put` and `delete` were called, MUST deliver events in order of revision, each exactly once,
+and only those of committed writes. It SHOULD commit writes that are under way at the same time together.
+Other processes may write to the same rows (`Shared`); then each sees what the others have committed.
 All methods are called on one event loop; every coroutine here may be cancelled, and a cancelled write may or
 may not have happened.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Key(NamedTuple):
@@ -50,8 +51,12 @@ class Event(NamedTuple):
 
 
 Encode = Callable[[int], tuple[bytes, bytes]]
-"""Given the revision that the write has got, the `meta` and `body` to keep. Called at once, exactly once,
-by `put` and `delete` after the conflict was decided; when it raises, the write has not happened."""
+"""Given the revision that the write has got, the `meta` and `body` to keep. Called at once, at most once,
+by `put` and `delete`; when it raises, the write has not happened.
+
+A store that learns the revision only when the write is committed gives a stand-in, and puts the revision in
+the place of its decimal digits in `meta`. So an encoder writes the revision in decimal digits, in `meta`
+only, and reads nothing from it; what it returned is not what was stored, the row that `put` returns is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,10 @@ class Unavailable(StoreError):
     for an operator. Reads may still work; later writes may succeed once the cause is gone."""
 
 
+class TooLarge(StoreError):
+    """The row is larger than the store takes. The text is one sentence that names the limit."""
+
+
 class Damaged(StoreError):
     """What is on disk is not a store, or not a whole one. The text names the file and what to do."""
 
@@ -141,6 +150,10 @@ class Store(Protocol):
     @property
     def revision(self) -> int:
         """The last committed revision; 0 in a new store."""
+
+    async def up_to(self, revision: int) -> int:
+        """`Store.revision`, once it has reached `revision`: that may have been committed through another
+        process. At once, and less, where nobody has written it yet."""
 
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
@@ -178,7 +191,8 @@ class Store(Protocol):
         """Write a row and return it once it is committed.
 
         `expect` 0: it must not exist (`Exists`). A revision: it must be at that one (`Changed`, `Missing`).
-        None: whatever is there is replaced. Raises `Unavailable` when it could not be committed.
+        None: whatever is there is replaced. Raises `Unavailable` when it could not be committed, or when
+        that could not be learned, and `TooLarge`.
         """
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
@@ -190,3 +204,20 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish what is being committed, end all watches, let go of files."""
+
+
+Follower = Callable[[list[Event]], None]
+"""Is told of committed writes, on the loop."""
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A store that other processes write to as well. What is kept in memory beside it is kept true by
+    following it, not by noting one's own writes."""
+
+    def follow(self, follower: Follower) -> None:
+        """From now on hand every event of every bucket to `follower`, in order and exactly once: before the
+        `put` or `delete` that caused it returns, and before watchers are told."""
+
+    async def wait_lost(self) -> StoreError:
+        """Return, with the reason, when events were lost for good: whoever follows must begin anew."""

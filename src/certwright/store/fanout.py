@@ -62,6 +62,20 @@ class Fanout:
                 loop.call_soon(self._tell)
         self._queue += events
 
+    def advance(self, revision: int) -> None:
+        """Note that nothing that concerns a watcher has happened up to `revision`."""
+        self.log.advance(revision)
+        if not self._queue:
+            self.told = self.log.revision
+
+    def interrupt(self, revision: int) -> None:
+        """Cut every watcher off, and go on from `revision`: not all that happened up to it is known."""
+        self._tell()
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            watch.cut_off()
+        self.log.restart(revision)
+        self.told = revision
+
     def subscribe(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """A watch of the events after `after`. Raises `Compacted`, `FutureRevision`."""
         past = self.log.since(bucket, after, namespace)
@@ -91,7 +105,7 @@ class Fanout:
         events, self._queue = self._queue, []
         if not events:
             return
-        self.told = events[-1].revision
+        self.told = self.log.revision  # all events up to it are among these
         woken = 0
         for topic, group in self._by_topic(events).items():
             size = sum(map(size_of, group))
@@ -206,17 +220,19 @@ class Subscription:
             self._pending_bytes > limits.max_pending_bytes
             or len(self._pending) + len(events) > limits.max_pending_events
         ):
-            self._cut_off()
+            self.cut_off()
         else:
             self._pending += events
-        if self._pending or self._slow:
+        if self._pending:
             self._wake()
 
-    def _cut_off(self) -> None:
+    def cut_off(self) -> None:
+        """Hand out nothing more, and say so: events would be missing."""
         self._frozen = self.position
         self._slow = True
         self._pending = []
         self._fanout.forget(self)
+        self._wake()
 
     def end(self) -> None:
         """Nothing follows what is already waiting; called when the store is closed."""

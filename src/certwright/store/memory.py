@@ -59,6 +59,10 @@ class MemoryStore:
         """The last committed revision; 0 in a new store."""
         return self._log.revision
 
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+        """The last committed revision, without waiting."""
+        return self.revision
+
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
         return self._find(key)

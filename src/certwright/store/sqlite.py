@@ -72,8 +72,8 @@ class SqliteStore:
 
     # -- reading
 
-    async def up_to(self, revision: int) -> int:
-        """`revision`: nobody else writes here."""
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+        """The last committed revision, without waiting."""
         return self.revision
 
     async def get(self, key: Key) -> Row | None:

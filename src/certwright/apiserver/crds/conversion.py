@@ -160,6 +160,10 @@ class ConvertedStore:
         """As in `Store`."""
         return self._store.revision
 
+    async def up_to(self, revision: int) -> int:
+        """As in `Store`."""
+        return await self._store.up_to(revision)
+
     async def get(self, key: Key) -> Row | None:
         """As in `Store`."""
         return await self._one(await self._store.get(key))

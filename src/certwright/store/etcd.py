@@ -1,0 +1,299 @@
+"""Rows in etcd: durable, and shared by several servers.
+
+Each write is one transaction on the condition that the row is as expected, so whoever else writes, and
+however often an attempt has to be repeated, it happens once. What was written is published by the feed; a
+write is acknowledged when the feed has it, so that whatever is asked here next includes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from certwright.store.contract import (
+    Compacted,
+    Damaged,
+    Encode,
+    Follower,
+    Key,
+    Page,
+    Row,
+    StoreError,
+    Unavailable,
+)
+from certwright.store.decide import check_delete, check_put
+from certwright.store.etcd_client import Access, EtcdClient
+from certwright.store.etcd_compaction import Compaction
+from certwright.store.etcd_feed import Feed, compacted
+from certwright.store.etcd_listing import Reader
+from certwright.store.etcd_messages import (
+    RANGE,
+    STATUS,
+    TXN,
+    RangeRequest,
+    StatusRequest,
+    TxnRequest,
+    at_revision,
+    at_version,
+    delete_op,
+    put_op,
+    read_op,
+)
+from certwright.store.etcd_rows import Content, LastWords, Layout, encode_content, pack
+from certwright.store.fanout import Fanout, Subscription
+from certwright.store.log import MAX_BYTES, EventLog, Place
+from certwright.store.pages import Wanted
+from certwright.store.turns import Turns
+
+DEFAULT_PREFIX = "/certwright"
+DEFAULT_COMPACTION_S = 300.0
+_FORMAT = b"1"
+_OLDEST = (3, 4)
+
+
+async def open_etcd(
+    access: Access,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    compact_every_s: float = DEFAULT_COMPACTION_S,
+    window_bytes: int = MAX_BYTES,
+) -> EtcdStore:
+    """Open the store below a prefix of an etcd cluster, or make it.
+
+    `compact_every_s` 0: somebody else compacts etcd. `window_bytes`: how much of what happens from now on
+    can be watched later. Raises `Unavailable`, after some patience, and `Damaged`.
+    """
+    client = EtcdClient(access)
+    layout = Layout(prefix)
+    try:
+        await _check_version(client)
+        revision = await _check_format(client, layout)
+    except BaseException:
+        await client.close()
+        raise
+    return EtcdStore(client, layout, revision, window_bytes=window_bytes, compact_every_s=compact_every_s)
+
+
+async def _check_version(client: EtcdClient) -> None:
+    version = (await client.call(STATUS, StatusRequest())).version
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < _OLDEST:
+        raise Unavailable(f"etcd at {client.member} is version {version}; certwright needs 3.4 or newer")
+
+
+async def _check_format(client: EtcdClient, layout: Layout) -> int:
+    """The revision of the moment."""
+    key = layout.format
+    request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, _FORMAT)], failure=[read_op(key)])
+    answer = await client.call(TXN, request)
+    if not answer.succeeded:
+        found = answer.responses[0].response_range.kvs[0].value
+        if found != _FORMAT:
+            raise Damaged(
+                f"what lies in etcd below {layout.root.begin.decode()} was written by a newer certwright"
+                f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
+            )
+    revision: int = answer.header.revision
+    return revision
+
+
+class EtcdStore:
+    """A `contract.Store`, and `contract.Shared`; made by `open_etcd`."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        layout: Layout,
+        revision: int,
+        *,
+        window_bytes: int = MAX_BYTES,
+        compact_every_s: float = 0,
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
+        self._feed = Feed(client, layout, self._fanout)
+        self._reader = Reader(client, layout)
+        self._turns = Turns()
+        self._closing = False
+        self._compaction = Compaction(client, layout.compaction)
+        self._tasks = (
+            [asyncio.create_task(self._compaction.run(compact_every_s), name="etcd compaction")]
+            if compact_every_s
+            else []
+        )
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision that is published here."""
+        return self._feed.revision
+
+    async def up_to(self, revision: int) -> int:
+        """See `contract.Store.up_to`."""
+        if revision > self.revision:
+            now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
+            await self._feed.reach(min(revision, now))
+        return self.revision
+
+    def follow(self, follower: Follower) -> None:
+        """See `contract.Shared.follow`."""
+        self._feed.follow(follower)
+
+    async def wait_lost(self) -> StoreError:
+        """See `contract.Shared.wait_lost`."""
+        return await asyncio.shield(self._feed.lost)
+
+    # -- reading
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row, whoever wrote it."""
+        row = await self._reader.row(key)
+        if row is not None:
+            await self._feed.reach(row.revision)
+        return row
+
+    async def latest(self, key: Key) -> Row | None:
+        """The row as it is after what is being written here."""
+        await self._turns.over(key)
+        return await self.get(key)
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
+        try:
+            page = await self._reader.page(wanted, revision)
+        except Compacted:
+            raise await compacted(self._client, self._layout) from None
+        await self._feed.reach(page.revision)
+        return page
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        return await self._reader.count(self._layout.spans(bucket, namespace, None)[0])
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    # -- writing
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        content = encode_content(encode)
+        async with self._writing(key, content.meta.writer):
+            revision = await self._put(key, content, expect)
+            await self._feed.reach(revision)
+        return Row(key, revision, content.meta.at(revision), content.body)
+
+    async def _put(self, key: Key, content: Content, expect: int | None) -> int:
+        meta_key, body_key = self._layout.keys(key)
+        writes = [put_op(meta_key, pack(content.meta)), put_op(body_key, content.body)]
+        expected = expect if expect is not None else _revision_of(await self._reader.row(key))
+        while True:
+            retries = self._client.retries
+            answer = await self._client.call(
+                TXN,
+                TxnRequest(
+                    compare=[at_revision(meta_key, expected)],
+                    success=writes,
+                    failure=[read_op(meta_key), read_op(body_key)],
+                ),
+            )
+            if answer.succeeded:
+                return int(answer.header.revision)
+            if done := await self._done_before(content.meta.writer, answer, retries):
+                return done
+            current = self._reader.row_of(answer)
+            if expect is not None:
+                await self._feed.reach(_revision_of(current))
+                check_put(current, expect)
+            expected = _revision_of(current)
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        content = None if encode is None else encode_content(encode)
+        words = encode_content(lambda _: (b"", b"")) if content is None else content
+        async with self._writing(key, words.meta.writer):
+            row = await self._delete(key, content, words.meta.writer, expect)
+            await self._feed.reach(row.revision)
+        return row
+
+    async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
+        meta_key, body_key = self._layout.keys(key)
+        while True:
+            found = await self._reader.row(key)
+            await self._feed.reach(_revision_of(found))
+            current = check_delete(found, expect)
+            last = _last_words(current, content, writer)
+            retries = self._client.retries
+            answer = await self._client.call(
+                TXN,
+                TxnRequest(
+                    compare=[at_revision(meta_key, current.revision)],
+                    success=[delete_op(meta_key), delete_op(body_key), put_op(self._layout.last, pack(last))],
+                    failure=[read_op(meta_key)],
+                ),
+            )
+            revision = answer.header.revision
+            if not answer.succeeded:
+                revision = await self._done_before(writer, answer, retries)
+            if revision:
+                return last.row(revision, current.body)
+
+    async def _done_before(self, writer: bytes, answer: Any, retries: int) -> int:
+        """The revision of a write that failed because an attempt before, whose answer was lost, had
+        succeeded; 0 if none had."""
+        if self._client.retries == retries:
+            return 0
+        return await self._feed.find(writer, answer.header.revision)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("the store is closed")
+
+    @asynccontextmanager
+    async def _writing(self, key: Key, writer: bytes) -> AsyncIterator[None]:
+        with self._feed.seeking(writer):
+            async with self._turns.take(key):
+                yield
+
+    async def compact(self, revision: int) -> None:
+        """Have etcd forget what was before a revision. Raises `Compacted` where it has already."""
+        await self._compaction.compact(revision)
+
+    async def close(self) -> None:
+        """Finish what is being written, end all watches, let go of the connections."""
+        if self._closing:
+            return
+        self._closing = True
+        await self._turns.all_over()
+        for task in self._tasks:
+            task.cancel()
+        await self._feed.close()
+        self._fanout.close()
+        await self._client.close()
+
+
+def _revision_of(row: Row | None) -> int:
+    return row.revision if row is not None else 0
+
+
+def _last_words(current: Row, content: Content | None, writer: bytes) -> LastWords:
+    if content is None:
+        return LastWords(writer, current.key, [current.meta], None)
+    body = None if content.body == current.body else content.body
+    return LastWords(writer, current.key, content.meta.pieces, body)

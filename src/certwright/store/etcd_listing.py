@@ -1,0 +1,113 @@
+"""Rows and pages of rows from etcd, by linearizable reads: they include whatever any server has committed."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+from certwright.store.contract import Key, Page, Row
+from certwright.store.etcd_client import EtcdClient
+from certwright.store.etcd_messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
+from certwright.store.etcd_rows import Layout, Span
+from certwright.store.log import Place
+from certwright.store.pages import Wanted
+
+# How many rows are asked for at once; and how many at first, while it is not known how large they are.
+_MOST_ROWS = 1_000
+_MOST_METAS = 5_000
+_FIRST_ROWS = 8
+_ANSWER_BYTES = 4 << 20
+
+
+class Reader:
+    """Reads what lies below one prefix."""
+
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
+        self._client = client
+        self._layout = layout
+        self._row_bytes: dict[tuple[str, bool], int] = {}
+
+    async def row(self, key: Key) -> Row | None:
+        """The committed row."""
+        meta_key, body_key = self._layout.keys(key)
+        return self.row_of(
+            await self._client.call(TXN, TxnRequest(success=[read_op(meta_key), read_op(body_key)]))
+        )
+
+    def row_of(self, answer: Any) -> Row | None:
+        """The row that a transaction's two reads have found."""
+        metas, bodies = (response.response_range.kvs for response in answer.responses)
+        if not metas:
+            return None
+        return self._layout.row(metas[0], bodies[0].value if bodies else b"")
+
+    async def count(self, span: Span) -> int:
+        """How many keys there are."""
+        request = RangeRequest(key=span.begin, range_end=span.end, count_only=True)
+        return int((await self._client.call(RANGE, request)).count)
+
+    async def page(self, wanted: Wanted, revision: int | None) -> Page:
+        """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
+        rows: list[Row] = []
+        room, more = wanted.max_bytes, True
+        left = 0
+        while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
+            after = rows[-1].key[1:] if rows else wanted.after
+            ask = self._how_many(wanted, len(rows), room)
+            found, more, left, revision = await self._piece(wanted, after, ask, revision or 0)
+            if room is not None:
+                kept, room = _fitting(found, room)
+                left += len(found) - kept
+                more, found = more or kept < len(found), found[:kept]
+            rows += found
+        return Page(rows, revision or 0, more, left if more else None)
+
+    async def _piece(
+        self, wanted: Wanted, after: Place | None, limit: int, revision: int
+    ) -> tuple[list[Row], bool, int, int]:
+        """At most `limit` rows after a place; whether more follow, how many, and the revision of all."""
+        metas, bodies = self._layout.spans(wanted.bucket, wanted.namespace, after)
+        reads = [read_op(metas.begin, metas.end, limit=limit, revision=revision)]
+        if not wanted.meta_only:
+            reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
+        answer = await self._client.call(TXN, TxnRequest(success=reads))
+        found = answer.responses[0].response_range
+        rows = self._rows(found.kvs, None if wanted.meta_only else answer.responses[1].response_range.kvs)
+        self._learn(wanted, rows)
+        return rows, found.more, found.count - len(rows), revision or answer.header.revision
+
+    def _rows(self, metas: Any, bodies: Any) -> list[Row]:
+        layout = self._layout
+        if bodies is None:
+            return [layout.row(meta, b"") for meta in metas]
+        skip, skip_body = len(layout.meta), len(layout.body)
+        rows = []
+        for meta, body in zip_longest(metas, bodies):
+            if meta is None or body is None or meta.key[skip:] != body.key[skip_body:]:
+                raise layout.damaged((meta or body).key)
+            rows.append(layout.row(meta, body.value))
+        return rows
+
+    def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
+        """How many rows to ask for, so that an answer is neither much too large nor one of many."""
+        most = _MOST_METAS if wanted.meta_only else _MOST_ROWS
+        if wanted.limit is not None:
+            most = min(most, wanted.limit - have)
+        if room is None:
+            room = _ANSWER_BYTES
+        usual = self._row_bytes.get((wanted.bucket, wanted.meta_only))
+        return min(most, _FIRST_ROWS if usual is None else room // usual + 1)
+
+    def _learn(self, wanted: Wanted, rows: list[Row]) -> None:
+        if rows:
+            size = sum(len(row.meta) + len(row.body) for row in rows)
+            self._row_bytes[(wanted.bucket, wanted.meta_only)] = size // len(rows) + 1
+
+
+def _fitting(rows: list[Row], room: int) -> tuple[int, int]:
+    """How many rows to keep until `room` is filled, and what is left of it."""
+    for index, row in enumerate(rows, 1):
+        room -= len(row.meta) + len(row.body)
+        if room <= 0:
+            return index, 0
+    return len(rows), room

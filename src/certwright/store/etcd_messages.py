@@ -1,0 +1,146 @@
+"""The messages of etcd's API that we use, declared here: no generated code, and no name in the pool that all
+libraries of a process share (two packages with etcd's messages in it cannot be loaded together).
+
+Fields we never touch are left out, and enumerations are plain numbers: on the wire that is the same.
+Source: etcd, `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto` (3.4 to 3.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+# Its types are another package's; classes made at run time have none anyway.
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+message_factory: Any = import_module("google.protobuf.message_factory")
+
+_PACKAGE = "certwright.etcd"
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "bytes": _Field.TYPE_BYTES,
+    "string": _Field.TYPE_STRING,
+    "bool": _Field.TYPE_BOOL,
+    "int64": _Field.TYPE_INT64,
+    "int32": _Field.TYPE_INT32,  # enumerations, too
+}
+
+# Name of the message: its fields as `name type number`, `*` before a type that is repeated.
+_MESSAGES = {
+    "Header": "revision int64 3",
+    "KeyValue": "key bytes 1, create_revision int64 2, mod_revision int64 3, version int64 4, value bytes 5",
+    "RangeRequest": "key bytes 1, range_end bytes 2, limit int64 3, revision int64 4, keys_only bool 8, "
+    "count_only bool 9",
+    "RangeResponse": "header Header 1, kvs *KeyValue 2, more bool 3, count int64 4",
+    "PutRequest": "key bytes 1, value bytes 2",
+    "PutResponse": "header Header 1",
+    "DeleteRequest": "key bytes 1",
+    "DeleteResponse": "header Header 1, deleted int64 2",
+    "RequestOp": "request_range RangeRequest 1, request_put PutRequest 2, "
+    "request_delete_range DeleteRequest 3",
+    "ResponseOp": "response_range RangeResponse 1, response_put PutResponse 2, "
+    "response_delete_range DeleteResponse 3",
+    "Compare": "result int32 1, target int32 2, key bytes 3, version int64 4, mod_revision int64 6",
+    "TxnRequest": "compare *Compare 1, success *RequestOp 2, failure *RequestOp 3",
+    "TxnResponse": "header Header 1, succeeded bool 2, responses *ResponseOp 3",
+    "CompactionRequest": "revision int64 1",
+    "CompactionResponse": "header Header 1",
+    "WatchCreateRequest": "key bytes 1, range_end bytes 2, start_revision int64 3, prev_kv bool 6, "
+    "fragment bool 8",
+    "WatchRequest": "create_request WatchCreateRequest 1",
+    "Event": "type int32 1, kv KeyValue 2, prev_kv KeyValue 3",
+    "WatchResponse": "header Header 1, created bool 3, canceled bool 4, compact_revision int64 5, "
+    "cancel_reason string 6, fragment bool 7, events *Event 11",
+    "AuthenticateRequest": "name string 1, password string 2",
+    "AuthenticateResponse": "header Header 1, token string 2",
+    "StatusRequest": "",
+    "StatusResponse": "header Header 1, version string 2",
+}
+
+
+def _declare(name: str, fields: str) -> Any:
+    message = descriptor_pb2.DescriptorProto(name=name)
+    for field in filter(None, fields.split(", ")):
+        field_name, kind, number = field.split()
+        label = _Field.LABEL_REPEATED if kind.startswith("*") else _Field.LABEL_OPTIONAL
+        made = message.field.add(name=field_name, number=int(number), label=label)
+        kind = kind.removeprefix("*")
+        if kind in _SCALARS:
+            made.type = _SCALARS[kind]
+        else:
+            made.type, made.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+    return message
+
+
+def _make_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="etcd.proto", package=_PACKAGE, syntax="proto3")
+    file.message_type.extend(_declare(name, fields) for name, fields in _MESSAGES.items())
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+        for name in _MESSAGES
+    }
+
+
+# Made at run time, so for the type checker they are `Any`.
+_CLASSES = _make_classes()
+RangeRequest: Any = _CLASSES["RangeRequest"]
+PutRequest: Any = _CLASSES["PutRequest"]
+DeleteRequest: Any = _CLASSES["DeleteRequest"]
+RequestOp: Any = _CLASSES["RequestOp"]
+Compare: Any = _CLASSES["Compare"]
+TxnRequest: Any = _CLASSES["TxnRequest"]
+CompactionRequest: Any = _CLASSES["CompactionRequest"]
+WatchCreateRequest: Any = _CLASSES["WatchCreateRequest"]
+WatchRequest: Any = _CLASSES["WatchRequest"]
+AuthenticateRequest: Any = _CLASSES["AuthenticateRequest"]
+StatusRequest: Any = _CLASSES["StatusRequest"]
+
+# Numbers of enumerations.
+EQUAL = 0
+TARGET_VERSION, TARGET_MOD = 0, 2
+EVENT_DELETE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A call that etcd answers; `response` is the class of its answer."""
+
+    path: str
+    response: Any
+
+
+RANGE = Method("/etcdserverpb.KV/Range", _CLASSES["RangeResponse"])
+TXN = Method("/etcdserverpb.KV/Txn", _CLASSES["TxnResponse"])
+COMPACT = Method("/etcdserverpb.KV/Compact", _CLASSES["CompactionResponse"])
+WATCH = Method("/etcdserverpb.Watch/Watch", _CLASSES["WatchResponse"])
+AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", _CLASSES["AuthenticateResponse"])
+STATUS = Method("/etcdserverpb.Maintenance/Status", _CLASSES["StatusResponse"])
+
+
+def read_op(key: bytes, range_end: bytes = b"", *, limit: int = 0, revision: int = 0) -> Any:
+    """A read as part of a transaction; `limit` and `revision` 0: none, and now."""
+    request = RangeRequest(key=key, range_end=range_end, limit=limit, revision=revision)
+    return RequestOp(request_range=request)
+
+
+def put_op(key: bytes, value: bytes) -> Any:
+    """A write as part of a transaction."""
+    return RequestOp(request_put=PutRequest(key=key, value=value))
+
+
+def delete_op(key: bytes) -> Any:
+    """A deletion as part of a transaction."""
+    return RequestOp(request_delete_range=DeleteRequest(key=key))
+
+
+def at_revision(key: bytes, revision: int) -> Any:
+    """The condition that a key was last written at a revision; 0: that it does not exist."""
+    return Compare(result=EQUAL, target=TARGET_MOD, key=key, mod_revision=revision)
+
+
+def at_version(key: bytes, version: int) -> Any:
+    """The condition that a key was written so often since it exists; 0: that it does not exist."""
+    return Compare(result=EQUAL, target=TARGET_VERSION, key=key, version=version)

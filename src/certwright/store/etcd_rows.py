@@ -1,0 +1,142 @@
+"""How rows lie in etcd.
+
+Below the prefix, with NUL between bucket, namespace and name so that keys sort as rows do:
+
+- `m/<bucket>␀<namespace>␀<name>`: who wrote it, and `meta`;
+- `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
+- `last`: the last words of the row that the same transaction deletes.
+
+etcd says the revision of a write only when it is committed. So `meta` is encoded with a *stand-in*, a number
+that nobody can guess, and kept as the pieces around it; the reader puts the true revision between them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.store.contract import Damaged, Encode, Key, Row
+from certwright.store.log import Place
+
+# With nineteen digits, as no revision will have: whatever is measured before the write is about right.
+_STAND_INS = range(4 * 10**18, 9 * 10**18)
+
+
+class Meta(NamedTuple):
+    """The value of an `m/` key. `writer` names one write; `pieces` lie around the revision."""
+
+    writer: bytes
+    pieces: list[bytes]
+
+    def at(self, revision: int) -> bytes:
+        """`meta` with the revision in it."""
+        pieces = self.pieces
+        return pieces[0] if len(pieces) == 1 else (b"%d" % revision).join(pieces)
+
+
+class LastWords(NamedTuple):
+    """The value of `last`. `body` None: what the row had."""
+
+    writer: bytes
+    key: Key
+    pieces: list[bytes]
+    body: bytes | None
+
+    def row(self, revision: int, own_body: bytes) -> Row:
+        """What watchers see last."""
+        meta = Meta(self.writer, self.pieces).at(revision)
+        return Row(self.key, revision, meta, own_body if self.body is None else self.body)
+
+
+class Content(NamedTuple):
+    """What a write lays down; `meta` is the value of the `m/` key."""
+
+    meta: Meta
+    body: bytes
+
+
+def encode_content(encode: Encode) -> Content:
+    """Call `encode` with a stand-in, and take it out of `meta` again."""
+    stand_in = _STAND_INS[secrets.randbelow(len(_STAND_INS))]
+    meta, body = encode(stand_in)
+    return Content(Meta(os.urandom(8), meta.split(b"%d" % stand_in)), body)
+
+
+pack = msgspec.msgpack.Encoder().encode
+_unpack_meta = msgspec.msgpack.Decoder(Meta).decode
+_unpack_last = msgspec.msgpack.Decoder(LastWords).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Keys from `begin` up to and without `end`."""
+
+    begin: bytes
+    end: bytes
+
+
+class Layout:
+    """Keys and values below one prefix (`/certwright`)."""
+
+    def __init__(self, prefix: str) -> None:
+        root = prefix.rstrip("/").encode() + b"/"
+        self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
+        self.meta = root + b"m/"
+        self.body = root + b"b/"
+        self.last = root + b"last"
+        self.format = root + b"format"
+        self.tick = root + b"tick"
+        self.compaction = root + b"compaction"
+
+    def keys(self, key: Key) -> tuple[bytes, bytes]:
+        """Where the two byte strings of a row lie."""
+        name = "\0".join(key).encode()
+        return self.meta + name, self.body + name
+
+    def key_of(self, meta_key: bytes) -> Key:
+        """The row that an `m/` key is of. Raises `Damaged`."""
+        parts = meta_key[len(self.meta) :].decode(errors="surrogateescape").split("\0", 2)
+        if len(parts) != 3:
+            raise self.damaged(meta_key)
+        return Key(*parts)
+
+    def spans(self, bucket: str, namespace: str | None, after: Place | None) -> tuple[Span, Span]:
+        """Where the rows of a bucket, or of one namespace of it, lie after a place: metas and bodies."""
+        parts = (bucket,) if namespace is None else (bucket, namespace)
+        begin = end = "\0".join(parts).encode()
+        begin, end = begin + b"\0", end + b"\1"
+        if after is not None:
+            begin = max(begin, "\0".join((bucket, *after)).encode() + b"\0")
+        begin = min(begin, end)
+        return Span(self.meta + begin, self.meta + end), Span(self.body + begin, self.body + end)
+
+    def read_meta(self, kv: Any) -> Meta:
+        """The value of an `m/` key. Raises `Damaged`."""
+        try:
+            return _unpack_meta(kv.value)
+        except msgspec.MsgspecError:
+            raise self.damaged(kv.key) from None
+
+    def read_last(self, kv: Any) -> LastWords:
+        """The value of `last`. Raises `Damaged`."""
+        try:
+            return _unpack_last(kv.value)
+        except msgspec.MsgspecError:
+            raise self.damaged(kv.key) from None
+
+    def row(self, kv: Any, body: bytes) -> Row:
+        """The row whose `m/` key and value `kv` is. Raises `Damaged`."""
+        revision = kv.mod_revision
+        return Row(self.key_of(kv.key), revision, self.read_meta(kv).at(revision), body)
+
+    def damaged(self, key: bytes) -> Damaged:
+        """Something lies there that no certwright wrote."""
+        shown = key.decode(errors="replace").replace("\0", " ")
+        return Damaged(
+            f"etcd's key {shown!r} does not hold what certwright writes: restore a snapshot of etcd, or"
+            " name another --etcd-prefix to begin with an empty store"
+        )

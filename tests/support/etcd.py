@@ -1,0 +1,97 @@
+"""A real etcd of one member, that can be killed, stopped for a while, and started again over its data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.programs import free_port, spawn, stop, wait_for_port
+from support.real import require
+
+# So that what the API server takes, etcd takes as well.
+MAX_REQUEST_BYTES = 8 << 20
+
+
+class Etcd:
+    """Debian's etcd (`/usr/bin/etcd`), or another one of its command line. `tls`: flags for the listener of
+    clients, which then speaks TLS."""
+
+    def __init__(self, folder: Path, *, tls: tuple[str, ...] = ()) -> None:
+        self._program = require("etcd")
+        self._folder = folder
+        self._tls = tls
+        self._peers = free_port()
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def member(self) -> str:
+        """Where clients ask: `HOST:PORT`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """What `--store` takes."""
+        return f"{'etcds' if self._tls else 'etcd'}://{self.member}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        scheme = "https" if self._tls else "http"
+        peers = f"http://127.0.0.1:{self._peers}"
+        command = [
+            self._program,
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls={scheme}://{self.member}",
+            f"--advertise-client-urls={scheme}://{self.member}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            f"--max-request-bytes={MAX_REQUEST_BYTES}",
+            "--logger=zap",
+            *self._tls,
+        ]
+        log = self._folder / "etcd.log"
+        with log.open("ab") as out:
+            self._process = spawn(command, out)
+        wait_for_port(self.port, self._process, log)
+
+    def kill(self) -> None:
+        """End it at once, as a loss of power would."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Let it stand still, with its connections open."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self.resume()
+            stop(self._process)
+            self._process = None
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+
+
+@contextlib.contextmanager
+def running_etcd(folder: Path, *, tls: tuple[str, ...] = ()) -> Iterator[Etcd]:
+    """An etcd over a new folder."""
+    etcd = Etcd(folder, tls=tls)
+    etcd.start()
+    try:
+        yield etcd
+    finally:
+        etcd.close()
