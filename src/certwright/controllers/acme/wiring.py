@@ -38,7 +38,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.errors import AlreadyExists
+from certwright.resources.errors import AlreadyExists, Conflict
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
@@ -302,14 +302,11 @@ class Acme:
         meta = request.metadata
         name = order_name(meta.name, spec)
         caches = self._caches
-        found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
-        if found is not None and not is_controlled_by(found.metadata, meta.uid):
-            # Of a request of the same name that has been deleted: its Order goes too, some day.
-            name = f"{name}-{meta.uid[:8]}"
-            found = caches.orders.cache.get(ObjectKey(meta.namespace, name))
-        found = found or self._order_of_others(meta)
-        if found is not None:
+        if (found := self._order_of(meta, name)) is not None:
             return found
+        if ObjectKey(meta.namespace, name) in caches.orders.cache:
+            # Of a request of the same name that has been deleted: its Order goes too, some day.
+            name = _second_name(name, meta)
         owner = controller_reference(CERTIFICATE_REQUESTS, meta)
         if (survivor := self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
@@ -328,12 +325,18 @@ class Acme:
         except AlreadyExists:
             made = await self._client.get(ORDERS, name, meta.namespace)
         caches.orders.put(made)
+        if not is_controlled_by(made.metadata, meta.uid):
+            raise Conflict(f'Order "{name}" belongs to a request that is gone')
         return made
 
-    def _order_of_others(self, request: ObjectMeta) -> Order | None:
-        """An Order of this very request that we have not named: cert-manager has begun, and it goes on."""
+    def _order_of(self, request: ObjectMeta, name: str) -> Order | None:
+        """The Order of this very request: of that name; or of one that we have not given, and then
+        cert-manager has begun, and it goes on."""
         for order in self._caches.orders_of(request):
-            if not order.metadata.name.startswith(order_name(request.name, order.spec)):
+            ours = order_name(request.name, order.spec)
+            if order.metadata.name in (name, _second_name(name, request)):
+                return order
+            if order.metadata.name not in (ours, _second_name(ours, request)):
                 return order
         return None
 
@@ -350,3 +353,7 @@ class Acme:
         changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._caches.orders.put(changed)
         return changed
+
+
+def _second_name(name: str, request: ObjectMeta) -> str:
+    return f"{name}-{request.uid[:8]}"
