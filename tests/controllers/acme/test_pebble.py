@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from certwright.resources.table import (
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble
+from support.web_root import serving, shown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,23 +82,12 @@ def calls(world: AcmeWorld) -> int:
     return sum(sum(client.calls.values()) for client in registry._clients.values())
 
 
-def shown(folder: Path) -> list[Path]:
-    """The pages in a web root."""
-    return [one for one in folder.rglob("*") if one.is_file()]
-
-
 async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    server = ThreadingHTTPServer(("127.0.0.2", world.pebble.http_port), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    world.pebble.names.set_addresses("root.example.org", ["127.0.0.2"])
-    try:
+    with serving(tmp_path, "127.0.0.2", world.pebble.http_port):
+        world.pebble.names.set_addresses("root.example.org", ["127.0.0.2"])
         await world.issuer("root", solvers=[{"http01": {"webroot": {"path": str(tmp_path)}}}])
         await world.certificate("root", "root.example.org", issuer="root")
         assert (await world.chain_of("root"))[0].dns_names == ("root.example.org",)
-    finally:
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
     assert shown(tmp_path) == []
 
 
