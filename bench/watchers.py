@@ -22,22 +22,26 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+import httptools
 import uvloop
 
 from support.oracle import client_context
 
 _LATEST_S = 20.0
+_LONGEST_STAMP = 64
 _STAMP = re.compile(rb'"at":"(\d+)"')
 
 
 class Watcher(asyncio.Protocol):
-    """One watch. `heard` are pairs of stamp and moment."""
+    """One watch. `heard` are pairs of stamp and moment; `opened` is given the status of the answer."""
 
     def __init__(self, request: bytes) -> None:
         self.heard: list[tuple[int, int]] = []
-        self.opened = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._request = request
-        self._rest = b""
+        # A chunk may end anywhere, also within a stamp.
+        self._parser = httptools.HttpResponseParser(self)
+        self._read: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask."""
@@ -46,14 +50,20 @@ class Watcher(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Note the moment of every event in this piece."""
         now = time.monotonic_ns()
-        if not self.opened.done():
-            self.opened.set_result(data[9:12])
-        data = self._rest + data
-        end = 0
-        for found in _STAMP.finditer(data):
+        self._parser.feed_data(data)
+        text, end = b"".join(self._read), 0
+        for found in _STAMP.finditer(text):
             self.heard.append((int(found[1]), now))
             end = found.end()
-        self._rest = data[max(end, len(data) - 64) :]
+        self._read = [text[max(end, len(text) - _LONGEST_STAMP) :]]
+
+    def on_headers_complete(self) -> None:
+        """The parser has read the head of the answer."""
+        self.opened.set_result(self._parser.get_status_code())
+
+    def on_body(self, body: bytes) -> None:
+        """The parser has read a piece of events."""
+        self._read.append(body)
 
 
 async def _run(options: argparse.Namespace) -> None:
@@ -67,13 +77,13 @@ async def _run(options: argparse.Namespace) -> None:
         _, watcher = await loop.create_connection(
             lambda: Watcher(request), url.hostname or "", url.port or 443, ssl=context
         )
-        assert await watcher.opened == b"200"
+        assert await watcher.opened == 200
         watchers.append(watcher)
     print("watching", flush=True)
     expected = int(await asyncio.to_thread(sys.stdin.readline))
     deadline = loop.time() + _LATEST_S
-    while sum(len(watcher.heard) for watcher in watchers) < expected and loop.time() < deadline:
-        await asyncio.sleep(0.05)
+    while sum(len(watcher.heard) for watcher in watchers) < expected and loop.time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)  # what is waited for comes in on a hundred connections
     print(json.dumps([pair for watcher in watchers for pair in watcher.heard]), flush=True)
 
 
