@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,12 +145,20 @@ async def test_the_check_tells_of_zones_that_cannot_be_asked(bind: Bind) -> None
 
 
 class _Cache(asyncio.DatagramProtocol):
-    """A recursive server that has remembered that there is no such record."""
+    """A recursive server that has remembered that there is no such record, and loses the first `lost`
+    questions."""
+
+    def __init__(self, lost: int = 0) -> None:
+        self.lost = lost
+        self.asked = 0
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        self.asked += 1
+        if self.asked <= self.lost:
+            return
         question = dns.message.from_wire(data)
         reply = dns.message.make_response(question)
         reply.set_rcode(dns.rcode.NXDOMAIN)
@@ -158,20 +167,44 @@ class _Cache(asyncio.DatagramProtocol):
         self.transport.sendto(reply.to_wire(), address)
 
 
-@pytest.fixture
-async def cache() -> AsyncIterator[str]:
+@asynccontextmanager
+async def running(cache: _Cache) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(_Cache, local_addr=("127.0.0.1", 0))
+    transport, _ = await loop.create_datagram_endpoint(lambda: cache, local_addr=("127.0.0.1", 0))
     yield f"127.0.0.1:{transport.get_extra_info('sockname')[1]}"
     transport.close()
 
 
-async def test_what_a_cache_remembers_is_not_asked_for_again_before_it_forgets(cache: str) -> None:
-    found = await DnsCheck(NameServers([cache]), recursive_only=True).check(TASK)
+async def test_what_a_cache_remembers_is_not_asked_for_again_before_it_forgets() -> None:
+    async with running(_Cache()) as cache:
+        found = await DnsCheck(NameServers([cache]), recursive_only=True).check(TASK)
     assert isinstance(found, NotYet)
     assert found.not_before.total_seconds() == 30
-    with pytest.raises(LookupFailed, match="no zone was found"):
-        await NameServers([cache]).zone_of("a.example.org")
+
+
+async def test_one_question_tells_the_zone_and_it_is_remembered() -> None:
+    server = _Cache()
+    async with running(server) as cache:
+        names = NameServers([cache])
+        zones = await asyncio.gather(*(names.zone_of("a.b.c.d.example.org") for _ in range(5)))
+        assert {*zones, await names.zone_of("A.b.c.d.example.org.")} == {"example.org"}
+        assert server.asked == 1
+        with pytest.raises(LookupFailed, match="no zone was found"):
+            await names.zone_of("example.net")
+
+
+async def test_a_question_that_was_lost_is_asked_again() -> None:
+    server = _Cache(lost=2)
+    async with running(server) as cache:
+        assert await NameServers([cache]).zone_of("a.example.org") == "example.org"
+    assert server.asked == 3
+
+
+async def test_the_zone_of_an_alias_is_not_where_it_leads() -> None:
+    records = {"inner.example.org": "_acme-challenge.web CNAME proof.example.org."}
+    with running_bind(["example.org", "inner.example.org"], records=records) as bind:
+        names = NameServers([bind.address], authority_port=bind.port)
+        assert await names.zone_of("_acme-challenge.web.inner.example.org") == "inner.example.org"
 
 
 @pytest.mark.parametrize(

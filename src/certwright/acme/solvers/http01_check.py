@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
+from functools import cache
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.kit.texts import one_line
+from certwright.kit.texts import in_brackets, one_line
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10
@@ -31,16 +31,12 @@ class HttpCheck:
     def __init__(self, *, port: int = 80, names: NameServers | None = None) -> None:
         self._port = port
         self._names = names
-        # Not the default context: to load the system's CAs takes 45 ms, and nobody asks them here.
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._tls.check_hostname = False
-        self._tls.verify_mode = ssl.CERT_NONE
 
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
         url = _url_of(task, self._port)
         resolver = _Resolver(self._names) if self._names is not None else None
-        connector = aiohttp.TCPConnector(ssl=self._tls, resolver=resolver, force_close=True)
+        connector = aiohttp.TCPConnector(ssl=_trusting_anybody(), resolver=resolver, force_close=True)
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         headers = {"User-Agent": "certwright (self-check of HTTP-01)"}
         # No proxy: the CA will not use it either.
@@ -51,6 +47,15 @@ class HttpCheck:
                     return found
                 url = found
         return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {url}")
+
+
+@cache
+def _trusting_anybody() -> ssl.SSLContext:
+    # Not the default context: to load the system's CAs takes 45 ms, and nobody asks them here.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | NotYet | str:
@@ -85,11 +90,7 @@ def _target(url: str, location: str) -> str | NotYet:
 
 
 def _url_of(task: Task, port: int) -> str:
-    host = task.identifier
-    try:
-        host = f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        pass
+    host = in_brackets(task.identifier)
     place = host if port == 80 else f"{host}:{port}"
     return f"http://{place}{WELL_KNOWN}{task.token}"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -22,9 +22,15 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+from certwright.kit.recent import Recent
+
 T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
+# Datagrams get lost: each is sent again after a tenth of the time that there is, and after three more.
+_SHARES = (0.1, 0.3, 0.6)
+# Zones and their servers move rarely, and many certificates of one zone come together.
+_REMEMBERED_S = 30.0
 _MOST_ALIASES = 16
 _DNS_PORT = 53
 
@@ -52,7 +58,8 @@ class Zone:
 
 
 class NameServers:
-    """Recursive name servers to ask: `host:port`, `host` or `[v6]:port`; none means the system's.
+    """Recursive name servers to ask: `host:port`, `host` or `[v6]:port`; none means the system's. Which zone
+    a name lies in, and which servers have it, is remembered for half a minute.
 
     Raises `ValueError` with a sentence for one that is written wrongly.
     """
@@ -60,6 +67,8 @@ class NameServers:
     def __init__(self, servers: Sequence[str] = (), *, authority_port: int = _DNS_PORT) -> None:
         self._servers = tuple(parse_server(server) for server in servers)
         self._authority_port = authority_port
+        self._zones: Recent[str, str] = Recent(_REMEMBERED_S)
+        self._authorities: Recent[str, Zone] = Recent(_REMEMBERED_S)
 
     async def txt(self, name: str) -> Answer:
         """The TXT values of a name as a recursive server tells them, aliases followed."""
@@ -95,17 +104,26 @@ class NameServers:
 
     async def zone_of(self, name: str) -> str:
         """The zone that a name lies in: the nearest name above it, or itself, that has an SOA record."""
-        labels = name.rstrip(".").split(".")
+        plain = name.rstrip(".")
+        return await self._zones.get(plain.lower(), lambda: self._find_zone(plain))
+
+    async def _find_zone(self, name: str) -> str:
+        labels = name.split(".")
         for start in range(len(labels)):
             candidate = ".".join(labels[start:])
             answer = await self._raw(candidate, dns.rdatatype.SOA)
             if _of_type(answer.answer, dns.rdatatype.SOA, candidate):
                 return candidate
+            if zone := _zone_told(answer, candidate):
+                return zone
         raise LookupFailed(f"no zone was found that {name} lies in")
 
     async def authorities(self, name: str) -> Zone:
         """The zone of a name, and its servers."""
         zone = await self.zone_of(name)
+        return await self._authorities.get(zone.lower(), lambda: self._find_authorities(zone))
+
+    async def _find_authorities(self, zone: str) -> Zone:
         answer = await self._recursively(zone, dns.rdatatype.NS)
         hosts = sorted(value.rstrip(".") for value in answer.values)
         if not hosts:
@@ -172,9 +190,13 @@ def _system_servers() -> tuple[tuple[str, int], ...]:
 async def _ask(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
     try:
         address = await _address(host)
-        reply, _ = await dns.asyncquery.udp_with_fallback(
-            question, address, timeout=_TIMEOUT_S, port=port, ignore_unexpected=True
-        )
+
+        async def send(timeout_s: float) -> tuple[dns.message.Message, bool]:
+            return await dns.asyncquery.udp_with_fallback(
+                question, address, timeout=timeout_s, port=port, ignore_unexpected=True
+            )
+
+        reply, _ = await persistently(send, _TIMEOUT_S)
     except dns.exception.Timeout:
         raise LookupFailed(f"the name server {host}:{port} did not answer within {_TIMEOUT_S:g} s") from None
     except (dns.exception.DNSException, OSError, EOFError) as error:
@@ -186,6 +208,17 @@ async def _ask(question: dns.message.Message, host: str, port: int) -> dns.messa
             f"{asked.name.to_text(omit_final_dot=True)}"
         )
     return reply
+
+
+async def persistently(send: Callable[[float], Awaitable[T]], timeout_s: float) -> T:
+    """What `send(seconds)` returns at the first, second or third time, in `timeout_s` all together. Raises
+    `dns.exception.Timeout`, and at once what else `send` raises."""
+    for share in _SHARES[:-1]:
+        try:
+            return await send(share * timeout_s)
+        except dns.exception.Timeout:
+            continue
+    return await send(_SHARES[-1] * timeout_s)
 
 
 async def _address(host: str) -> str:
@@ -229,6 +262,18 @@ def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType,
             else:
                 values.append(item.to_text())
     return values
+
+
+def _zone_told(reply: dns.message.Message, name: str) -> str:
+    """The zone that an answer without a record names (RFC 2308 §2); empty: it names none, or speaks of where
+    an alias leads."""
+    if reply.answer:
+        return ""
+    for rrset in reply.authority:
+        zone = rrset.name.to_text(omit_final_dot=True)
+        if rrset.rdtype == dns.rdatatype.SOA and f".{name}".lower().endswith(f".{zone}".lower()):
+            return zone
+    return ""
 
 
 def _negative_ttl(reply: dns.message.Message) -> timedelta:

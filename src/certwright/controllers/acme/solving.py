@@ -31,7 +31,7 @@ CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
-    `http_names` and `dns_names` are name servers, empty: the system's."""
+    `http_names` and `dns_names` are name servers, empty: the system's. `asked` is for `_names`."""
 
     responder: Responder | None = None
     listener: Listener | None = None
@@ -43,6 +43,7 @@ class Surroundings:
     dns_recursive_only: bool = False
     dns_authority_port: int = 53
     ambient_credentials: bool = False
+    asked: dict[tuple[str, ...], NameServers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,14 @@ def _check_tls(surroundings: Surroundings) -> Check:
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
+    """One for all challenges that ask the same servers: what it learns of zones serves them all."""
+    asked = tuple(servers)
     try:
-        return NameServers(servers, authority_port=surroundings.dns_authority_port)
+        if asked not in surroundings.asked:
+            surroundings.asked[asked] = NameServers(asked, authority_port=surroundings.dns_authority_port)
     except ValueError as error:
         raise SolverError(str(error)) from error
+    return surroundings.asked[asked]
 
 
 async def _exec(challenge: Challenge, spec: SolverSpec, surroundings: Surroundings) -> Means:

@@ -20,7 +20,7 @@ import dns.update
 
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.dns01.record import record_name, zone_of
-from certwright.acme.solvers.names import NameServers
+from certwright.acme.solvers.names import NameServers, persistently
 
 _TTL_S = 60
 
@@ -108,8 +108,7 @@ class Rfc2136:
         server = f"{self._host}:{self._port}"
         try:
             address = (await self._names.addresses(self._host))[0]
-            send = dns.asyncquery.tcp if self._tcp else dns.asyncquery.udp
-            reply = await send(update, address, timeout=self._timeout_s, port=self._port)
+            reply = await self._exchange(update, address)
         except dns.exception.Timeout:
             told = f"{server} did not answer within {self._timeout_s:g} s, asked to {what}"
             raise SolverError(told) from None
@@ -120,6 +119,18 @@ class Rfc2136:
         if reply.rcode() != dns.rcode.NOERROR:
             code = dns.rcode.to_text(reply.rcode())
             raise SolverError(f"{server} refused to {what}: {code}{_HINTS.get(code, '')}")
+
+    async def _exchange(self, update: dns.update.UpdateMessage, address: str) -> dns.message.Message:
+        if self._tcp:
+            return await dns.asyncquery.tcp(update, address, timeout=self._timeout_s, port=self._port)
+
+        # To add or delete a value twice is to do it once.
+        async def send(timeout_s: float) -> dns.message.Message:
+            return await dns.asyncquery.udp(
+                update, address, timeout=timeout_s, port=self._port, ignore_unexpected=True
+            )
+
+        return await persistently(send, self._timeout_s)
 
 
 _HINTS: Final = {
