@@ -5,5 +5,6 @@ Never holds:  decisions (they go to controllers); retries of work (to engine)
 Modules:      transport, local, https, kubeconfig, kubeconfig_file, login, plugin (how to
               reach a server, and who we are there), throttle (how often),
               rest, listing, watch (single requests), discovery (which kinds there are),
-              reflector, cache, informer (the local copy), packed, press (in little memory)
+              reflector, cache, informer (the local copy), packed, press (in little memory),
+              selective, names (of few objects of very many)
 """

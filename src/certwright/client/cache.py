@@ -109,6 +109,10 @@ class Cache(Generic[T]):
         """The resourceVersion of the object as a number (0: none); None where it is not there."""
         return self._objects.revision(key)
 
+    def buried_at(self, key: ObjectKey) -> int:
+        """The revision at which an object of that name was deleted lately; 0 where that is not known."""
+        return self._tombstones.get(key, 0)
+
     def values(self) -> Iterator[T]:
         """All objects of this moment, in no particular order."""
         return self._objects.freeze()()
@@ -125,6 +129,10 @@ class Cache(Generic[T]):
         """The objects that the indexer gave this value for. Raises `KeyError` for an unknown index."""
         found = (self._objects.get(key) for key in _keys(self._indexes[index].get(value)))
         return [obj for obj in found if obj is not None]
+
+    def has(self, index: str, value: str) -> bool:
+        """Whether there is any such object. Raises `KeyError` for an unknown index."""
+        return value in self._indexes[index]
 
     def accepts(self, obj: T) -> bool:
         """Whether `upsert` would change anything: the object is newer than what is held, or than its own

@@ -61,7 +61,8 @@ class Informer(Generic[T]):
 
     `synced` is set after the first complete list. `skipped` counts objects that were left out because they
     are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
-    With a `packing` objects that rest take little memory (see `packed.py`).
+    With a `packing` objects that rest take little memory (see `packed.py`). All changes up to `revision` have
+    been taken in.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Informer(Generic[T]):
         fields: str = "",
         indexers: Mapping[str, Indexer[T]] | None = None,
         packing: Packing[T] | None = None,
+        metadata_only: bool = False,
         page: int = PAGE,
         jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
     ) -> None:
@@ -83,15 +85,18 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.skipped = 0
         self.problem: str | None = None
+        self.revision = 0
         self._client = client
         self._clock = clock
         self._where = _Where(namespace=namespace, labels=labels, fields=fields)
+        self._metadata_only = metadata_only
         self._page = page
         self._jitter = jitter
         self._handlers: list[Handler[T]] = []
         self._unreadable: dict[ObjectKey, str] = {}
         self._listed: set[ObjectKey] = set()
         self._watch: AsyncGenerator[list[RawEvent], None] | None = None
+        self._read_until = 0
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Have `handler` told of every change, and at once of everything that is there already."""
@@ -141,12 +146,21 @@ class Informer(Generic[T]):
 
     async def _list_page(self, token: str, limit: int) -> Answer:
         if not token:
-            self._listed = set()
+            self._begin_list()
         try:
-            page = await self._client.list_page(self.kind, **self._where, limit=limit, continue_token=token)
+            page = await self._client.list_page(
+                self.kind,
+                **self._where,
+                limit=limit,
+                continue_token=token,
+                metadata_only=self._metadata_only,
+            )
         except (ApiError, Unreachable) as error:
             return error
         return page
+
+    def _begin_list(self) -> None:
+        self._listed = set()
 
     def _load(self, items: list[msgspec.Raw], *, rewound: bool) -> None:
         for raw in items:
@@ -154,13 +168,17 @@ class Informer(Generic[T]):
             if obj is None:
                 self._listed.add(_identity(raw))
                 continue
-            self._listed.add(key_of(obj))
-            if rewound or self.cache.accepts(obj):
-                self._tell(self.cache.overwrite(obj), obj)
+            self._take_listed(obj, rewound=rewound)
+
+    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+        self._listed.add(key_of(obj))
+        if rewound or self.cache.accepts(obj):
+            self._tell(self.cache.overwrite(obj), obj)
 
     def _prune(self, revision: int) -> None:
+        self.revision = self._read_until = revision
         for gone in self.cache.retain(self._listed, revision):
-            self._tell(gone, None)
+            self._went(key_of(gone), gone, revision)
         self._listed = set()
         self._recovered()
         self.synced.set()
@@ -168,7 +186,11 @@ class Informer(Generic[T]):
     async def _open_watch(self, resource_version: str) -> None:
         await self._close_watch()
         self._watch = self._client.watch_raw(
-            self.kind, **self._where, resource_version=resource_version, timeout_s=_WATCH_S
+            self.kind,
+            **self._where,
+            resource_version=resource_version,
+            timeout_s=_WATCH_S,
+            metadata_only=self._metadata_only,
         )
 
     async def _close_watch(self) -> None:
@@ -178,6 +200,8 @@ class Informer(Generic[T]):
 
     async def _read_watch(self) -> Answer:
         assert self._watch is not None
+        # What was read before has been taken in by now.
+        self.revision = max(self.revision, self._read_until)
         try:
             events = await anext(self._watch)
         except StopAsyncIteration:
@@ -185,6 +209,7 @@ class Informer(Generic[T]):
         except (ApiError, Unreachable) as error:
             return error
         self._recovered()
+        self._read_until = parse_revision(identify(events[-1].object).resource_version)
         return events
 
     def _apply(self, events: list[RawEvent]) -> None:
@@ -202,9 +227,14 @@ class Informer(Generic[T]):
 
     def _deleted(self, raw: msgspec.Raw) -> None:
         who = identify(raw)
-        key = ObjectKey(who.namespace, who.name)
+        key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
         self._unreadable.pop(key, None)
-        old = self.cache.remove(key, parse_revision(who.resource_version))
+        old = self.cache.remove(key, revision)
+        if old is not None or key not in self.cache:
+            self._went(key, old, revision)
+
+    def _went(self, _key: ObjectKey, old: T | None, _revision: int) -> None:
+        """It is gone: `old` is what was held of it."""
         if old is not None:
             self._tell(old, None)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from certwright.controllers.caches import Caches, issuer_value
+from certwright.engine.loop import Result
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
@@ -14,32 +16,40 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
-_KEYS = (names.TLS_CERT_KEY, names.CA_CERT_KEY)
+Add = Callable[[ObjectKey], None]
+
+
+class _Authority(NamedTuple):
+    """What stands in a CA's Secret, and what it means: the CA that signs first, then those above it."""
+
+    pems: tuple[bytes, bytes]
+    found: tuple[CertificateFacts, ...]
+
+
+_NONE = _Authority((b"", b""), ())
 
 
 class Authorities:
-    """Looks up the CAs of CA issuers in the local copies.
+    """Looks up the CAs of CA issuers.
 
-    The Secrets of ClusterIssuers lie in `cluster_resource_namespace`. Other kinds of issuers keep their CA to
-    themselves; for them everything here is empty.
+    `wake` has a Certificate looked at. The Secrets of ClusterIssuers lie in `cluster_resource_namespace`.
+    Other kinds of issuers keep their CA to themselves; for them everything here is empty.
     """
 
-    def __init__(self, caches: Caches, cluster_resource_namespace: str) -> None:
+    def __init__(self, caches: Caches, cluster_resource_namespace: str, wake: Add) -> None:
         self._caches = caches
         self._cluster_resource_namespace = cluster_resource_namespace
+        self._wake = wake
+        self._known: dict[ObjectKey, _Authority] = {}
 
-    def of(self, certificate: Certificate) -> tuple[CertificateFacts, ...]:
-        """The CA certificates of the issuer that the Certificate's spec names, the one that signs first."""
-        reference = certificate.spec.issuer_ref
-        if not reference.is_ours:
-            return ()
-        namespace, issuer = certificate.metadata.namespace, self.issuer_of(certificate)
-        if reference.kind_or_default == CLUSTER_ISSUERS.kind:
-            namespace = self._cluster_resource_namespace
+    async def of(self, certificate: Certificate) -> tuple[CertificateFacts, ...]:
+        """The CA certificates of the issuer that the Certificate's spec names, the one that signs first.
+        Raises what a GET of its Secret raises."""
+        issuer = self.issuer_of(certificate)
         if issuer is None or issuer.spec.ca is None:
             return ()
-        secret = self._caches.secrets.cache.get(ObjectKey(namespace, issuer.spec.ca.secret_name))
-        return chain.authority(*_pems(secret)) if secret is not None else ()
+        namespace = issuer.metadata.namespace or self._cluster_resource_namespace
+        return await self._read(ObjectKey(namespace, issuer.spec.ca.secret_name))
 
     def issuer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
         """The issuer of ours that the Certificate's spec names, if it is there."""
@@ -52,25 +62,44 @@ class Authorities:
         informer = self._caches.cluster_issuers
         return informer.cache.get(ObjectKey("", reference.name)) if informer is not None else None
 
-    def on_change(self, add: Callable[[ObjectKey], None]) -> None:
-        """From now on call `add` for each Certificate whose issuer has got another CA, be it in the same
-        Secret or in another one, and for each that has failed when its issuer becomes another one."""
-        self._caches.secrets.add_handler(lambda old, new: self._secret_changed(add, old, new))
-        self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(add, ISSUERS.kind, old, new))
+    async def reconcile(self, secret: ObjectKey) -> Result:
+        """Wake the Certificates that have been judged by what stood in this Secret before, if that is another
+        CA now. Raises what a GET raises."""
+        if next(self._fed_by(secret), None) is None:
+            self._known.pop(secret, None)
+        elif secret in self._known:
+            await self._read(secret)
+        return Result()
+
+    def on_change(self, look: Add) -> None:
+        """From now on call `look` for Secrets to be reconciled; and wake each Certificate whose issuer takes
+        its CA from another Secret, and each that has failed when its issuer becomes another one."""
+
+        def secret_changed(key: ObjectKey, _states: Sequence[Secret]) -> None:
+            if key in self._known:
+                look(key)
+
+        self._caches.secrets.add_handler(secret_changed)
+        self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(ISSUERS.kind, old, new))
         if self._caches.cluster_issuers is not None:
             kind = CLUSTER_ISSUERS.kind
-            self._caches.cluster_issuers.add_handler(
-                lambda old, new: self._issuer_changed(add, kind, old, new)
-            )
+            self._caches.cluster_issuers.add_handler(lambda old, new: self._issuer_changed(kind, old, new))
 
-    def _secret_changed(
-        self, add: Callable[[ObjectKey], None], old: Secret | None, new: Secret | None
-    ) -> None:
-        # A CA that is gone for the moment (its Secret is being replaced) changes nothing yet.
-        if new is None or (old is not None and _pems(old) == _pems(new)):
-            return
-        for issuer in self._fed_by(new.metadata.key):
-            self._wake(add, issuer)
+    async def _read(self, key: ObjectKey) -> tuple[CertificateFacts, ...]:
+        secret = await self._caches.secrets.get(key)
+        known = self._known.get(key)
+        if secret is None:
+            # A CA that is gone for the moment (its Secret is being replaced) changes nothing yet.
+            self._known[key] = _NONE
+            return ()
+        pems = _pems(secret)
+        if known is not None and known.pems == pems:
+            return known.found
+        authority = self._known[key] = _Authority(pems, chain.authority(*pems))
+        if known is not None:
+            for issuer in self._fed_by(key):
+                self._wake_those_from(issuer)
+        return authority.found
 
     def _fed_by(self, secret: ObjectKey) -> Iterator[str]:
         for issuer in self._caches.issuers_with(secret.name):
@@ -81,25 +110,21 @@ class Authorities:
                 yield issuer_value(CLUSTER_ISSUERS.kind, "", cluster_issuer.metadata.name)
 
     def _issuer_changed(
-        self,
-        add: Callable[[ObjectKey], None],
-        kind: str,
-        old: Issuer | ClusterIssuer | None,
-        new: Issuer | ClusterIssuer | None,
+        self, kind: str, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None
     ) -> None:
         if new is None or (old is not None and not _decides_otherwise(old, new)):
             return
         value = issuer_value(kind, new.metadata.namespace, new.metadata.name)
         if old is None or old.spec.ca != new.spec.ca:
-            self._wake(add, value)
+            self._wake_those_from(value)
             return
         for certificate in self._caches.certificates_from(value):
             if certificate.status.last_failure_time is not None:
-                add(certificate.metadata.key)
+                self._wake(certificate.metadata.key)
 
-    def _wake(self, add: Callable[[ObjectKey], None], issuer: str) -> None:
+    def _wake_those_from(self, issuer: str) -> None:
         for certificate in self._caches.certificates_from(issuer):
-            add(certificate.metadata.key)
+            self._wake(certificate.metadata.key)
 
 
 def _decides_otherwise(old: Issuer | ClusterIssuer, new: Issuer | ClusterIssuer) -> bool:
@@ -108,5 +133,5 @@ def _decides_otherwise(old: Issuer | ClusterIssuer, new: Issuer | ClusterIssuer)
 
 
 def _pems(secret: Secret) -> tuple[bytes, bytes]:
-    chain_pem, ca_pem = (secret.data.get(key, b"") for key in _KEYS)
+    chain_pem, ca_pem = (secret.data.get(key, b"") for key in (names.TLS_CERT_KEY, names.CA_CERT_KEY))
     return chain_pem, ca_pem

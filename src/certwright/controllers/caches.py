@@ -12,6 +12,7 @@ from typing import Any
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers import packings
+from certwright.controllers.secrets import Secrets
 from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
 from certwright.resources import conditions, names, reasons
@@ -20,8 +21,9 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Object, ObjectMeta, controller_of
+from certwright.resources.meta import Object, ObjectKey, ObjectMeta, controller_of
 from certwright.resources.order import Order, OrderSpec
+from certwright.resources.references import secret_names
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
 from certwright.resources.table import (
@@ -32,13 +34,14 @@ from certwright.resources.table import (
     CLUSTER_ISSUERS,
     ISSUERS,
     ORDERS,
-    SECRETS,
 )
 
 _BY_OWNER = "owner"
 _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
 _BY_CA = "ca"
+_BY_REFERENCE = "reference"
+_BY_NEXT_KEY = "next key"
 _BY_URL = "url"
 _BY_NAMES = "names"
 
@@ -47,18 +50,27 @@ class Caches:
     """Certificates, their requests, issuers and Secrets, of one namespace or of all.
 
     With a namespace there are no ClusterIssuers and no CertificateSigningRequests (cert-manager's
-    `--namespace`); these are only followed where `signing_requests` asks for it.
+    `--namespace`); these are only followed where `signing_requests` asks for it. The Secrets of
+    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets`: see `secrets.py`.
     """
 
     def __init__(
-        self, client: Client, clock: Clock, *, namespace: str = "", signing_requests: bool = False
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        namespace: str = "",
+        cluster_resource_namespace: str = "kube-system",
+        signing_requests: bool = False,
+        filtered_secrets: bool = True,
     ) -> None:
+        self._cluster_resource_namespace = cluster_resource_namespace
         self.certificates: Informer[Certificate] = Informer(
             client,
             CERTIFICATES,
             clock,
             namespace=namespace,
-            indexers={_BY_TARGET: _target_secret, _BY_ISSUER: _own_issuer},
+            indexers={_BY_TARGET: _target_secret, _BY_NEXT_KEY: _next_key, _BY_ISSUER: _own_issuer},
             packing=packings.plain(Certificate),
         )
         self.requests: Informer[CertificateRequest] = Informer(
@@ -69,19 +81,22 @@ class Caches:
             indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
             packing=packings.requests(),
         )
-        by_ca = {_BY_CA: _ca_secret}
-        self.issuers: Informer[Issuer] = Informer(client, ISSUERS, clock, namespace=namespace, indexers=by_ca)
-        self.cluster_issuers: Informer[ClusterIssuer] | None = (
-            None if namespace else Informer(client, CLUSTER_ISSUERS, clock, indexers=by_ca)
+        by_secret = {_BY_CA: _ca_secret, _BY_REFERENCE: _secrets_of_issuer}
+        self.issuers: Informer[Issuer] = Informer(
+            client, ISSUERS, clock, namespace=namespace, indexers=by_secret
         )
-        self.secrets: Informer[Secret] = Informer(
+        self.cluster_issuers: Informer[ClusterIssuer] | None = (
+            None if namespace else Informer(client, CLUSTER_ISSUERS, clock, indexers=by_secret)
+        )
+        self.secrets = Secrets(
             client,
-            SECRETS,
             clock,
             namespace=namespace,
-            indexers={_BY_OWNER: _owner_of_next_key},
+            owner_of=_owner_of_next_key,
             packing=packings.secrets(),
+            is_filtered=filtered_secrets,
         )
+        self.secrets.add_use(self._refers_to)
 
         acme = {_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer}
         self.orders: Informer[Order] = Informer(
@@ -154,7 +169,7 @@ class Caches:
 
     def next_keys_of(self, owner: str) -> list[Secret]:
         """The next-key Secrets that a Certificate of that name owns."""
-        return self.secrets.cache.by_index(_BY_OWNER, owner)
+        return self.secrets.next_keys_of(owner)
 
     def certificates_for(self, secret: str) -> list[Certificate]:
         """The Certificates whose target is that Secret."""
@@ -173,8 +188,24 @@ class Caches:
         found = self.cluster_issuers
         return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
 
+    def _refers_to(self, secret: ObjectKey) -> bool:
+        """Whether a Certificate or an issuer names that Secret."""
+        value, certificates = secret_value(*secret), self.certificates.cache
+        if certificates.has(_BY_TARGET, value) or certificates.has(_BY_NEXT_KEY, value):
+            return True
+        if self.issuers.cache.has(_BY_REFERENCE, value):
+            return True
+        if self.cluster_issuers is None or secret.namespace != self._cluster_resource_namespace:
+            return False
+        return self.cluster_issuers.cache.has(_BY_REFERENCE, secret_value("", secret.name))
+
     def _all(self) -> list[Informer[Any]]:
-        found: list[Informer[Any]] = [self.certificates, self.requests, self.secrets, self.issuers]
+        found: list[Informer[Any]] = [
+            self.certificates,
+            self.requests,
+            *self.secrets.informers,
+            self.issuers,
+        ]
         found += [self.orders, self.challenges]
         return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
@@ -226,6 +257,15 @@ def _owner_of_next_key(secret: Secret) -> Iterable[str]:
 
 def _target_secret(certificate: Certificate) -> Iterable[str]:
     return (secret_value(certificate.metadata.namespace, certificate.spec.secret_name),)
+
+
+def _next_key(certificate: Certificate) -> Iterable[str]:
+    name = certificate.status.next_private_key_secret_name
+    return (secret_value(certificate.metadata.namespace, name),) if name else ()
+
+
+def _secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
+    return {secret_value(issuer.metadata.namespace, name) for name in secret_names(issuer.spec)}
 
 
 def _own_issuer(certificate: Certificate) -> Iterable[str]:

@@ -13,6 +13,7 @@ from certwright.client.informer import Informer
 from certwright.controllers import approval
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.issuers import SecretReader
+from certwright.controllers.secrets import Secrets
 from certwright.controllers.signing import ISSUED_EVENT, Answer, Signing, Told
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -20,7 +21,6 @@ from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, SigningRequest, Tools
 from certwright.kit.workshop import Workshop
 from certwright.resources import conditions, reasons
-from certwright.resources.core import Secret
 from certwright.resources.errors import Forbidden, NotFound
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, controller_of
@@ -46,7 +46,7 @@ class RequestReconciler:
         *,
         approves: bool,
         requests: Informer[CertificateRequest],
-        secrets: Informer[Secret],
+        secrets: Secrets,
         secrets_of: Callable[[IssuerReference, str], str],
         status: StatusWriter[CertificateRequest],
         recorder: Recorder,

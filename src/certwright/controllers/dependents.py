@@ -33,6 +33,10 @@ class Dependents(Generic[K]):
         for secret in self._by_dependent.get(dependent, set()) - set(secrets):
             self._remove(dependent, secret)
 
+    def __contains__(self, secret: ObjectKey) -> bool:
+        """Whether anybody depends on that Secret."""
+        return secret in self._by_secret
+
     def of(self, secret: ObjectKey) -> tuple[K, ...]:
         """Those who depend on that Secret."""
         return tuple(self._by_secret.get(secret, ()))

@@ -16,13 +16,14 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.controllers.certificates.backoff import minimum_in
 from certwright.controllers.dependents import Dependents
+from certwright.controllers.secrets import Secrets
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
 from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, kind_of
 from certwright.kit.workshop import Workshop
-from certwright.resources import conditions, reasons
+from certwright.resources import conditions, names, reasons
 from certwright.resources.core import Secret
 from certwright.resources.errors import NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
@@ -62,18 +63,17 @@ def is_ready(issuer: Issuer | ClusterIssuer) -> bool:
 
 
 class SecretReader:
-    """Reads Secrets from the local copy on behalf of somebody, and remembers who read which.
+    """Reads Secrets on behalf of somebody, and remembers who read which.
 
     `whose` is what `dependents` will name when the Secret changes.
     """
 
-    def __init__(
-        self, secrets: Informer[Secret], dependents: Dependents[ObjectKey], whose: ObjectKey
-    ) -> None:
+    def __init__(self, secrets: Secrets, dependents: Dependents[ObjectKey], whose: ObjectKey) -> None:
         self._secrets = secrets
         self._dependents = dependents
         self._whose = whose
         self.read: set[ObjectKey] = set()
+        self._ours: list[Secret] = []
 
     def within(self, namespace: str) -> Callable[[str], Awaitable[Mapping[str, bytes] | None]]:
         """A function that gives the data of a Secret of that namespace, None where it does not exist."""
@@ -82,10 +82,17 @@ class SecretReader:
             key = ObjectKey(namespace, name)
             self._dependents.add(self._whose, key)
             self.read.add(key)
-            found = self._secrets.cache.get(key)
+            found = await self._secrets.get(key)
+            if found is not None and found.metadata.labels.get(names.MANAGED_BY_LABEL) == names.MANAGER:
+                self._ours.append(found)
             return found.data if found is not None else None
 
         return get_secret
+
+    async def restore_labels(self) -> None:
+        """Put the label back on those that we have made, where somebody has taken it away."""
+        for secret in self._ours:
+            await self._secrets.restore_label(secret)
 
 
 class IssuerReconciler(Generic[T]):
@@ -97,7 +104,7 @@ class IssuerReconciler(Generic[T]):
         kind: Kind[T],
         *,
         informer: Informer[T],
-        secrets: Informer[Secret],
+        secrets: Secrets,
         secrets_in: Callable[[T], str],
         status: StatusWriter[T],
         recorder: Recorder,
@@ -159,6 +166,7 @@ class IssuerReconciler(Generic[T]):
         for secret in named:
             self.dependents.add(key, secret)
         self.dependents.keep_only(key, reader.read | named)
+        await reader.restore_labels()
         return checked
 
     async def _write(self, issuer: T, checked: Checked) -> None:

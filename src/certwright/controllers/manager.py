@@ -7,7 +7,7 @@ done then, is in the modules that `table.py` names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -44,7 +44,7 @@ from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.ours import ours
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
-from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, waking
+from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, wake_with_secrets
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
@@ -80,8 +80,8 @@ class Controllers:
 
     `mine` tells which Certificates (with all that belongs to them) and which issuers this replica works on;
     None is all. `namespace` restricts them to one namespace, without ClusterIssuers. The Secrets of
-    ClusterIssuers lie in `cluster_resource_namespace`. Raises `ValueError` with a sentence for options that
-    make no sense.
+    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets` False holds all Secrets in memory.
+    Raises `ValueError` with a sentence for options that make no sense.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Controllers:
         backoff_maximum: timedelta = timedelta(hours=32),
         issuer_attempts_per_hour: int = ATTEMPTS_PER_HOUR,
         certificate_owner_references: bool = False,
+        filtered_secrets: bool = True,
         acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
         suffix: Callable[[int], str] = random_suffix,
@@ -112,7 +113,14 @@ class Controllers:
         self._tasks = TaskSet()
         self._recorder = Recorder(client, clock, COMPONENT)
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
-        self._caches = Caches(client, clock, namespace=namespace or "", signing_requests=signs)
+        self._caches = Caches(
+            client,
+            clock,
+            namespace=namespace or "",
+            cluster_resource_namespace=cluster_resource_namespace,
+            signing_requests=signs,
+            filtered_secrets=filtered_secrets,
+        )
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
         self._gate = IssuerGate(
@@ -204,7 +212,7 @@ class Controllers:
         self, limits: Limits, suffix: Callable[[int], str], *, owner_references: bool
     ) -> None:
         caches, facts = self._caches, Facts()
-        authorities = Authorities(caches, self._cluster_resource_namespace)
+        authorities = Authorities(caches, self._cluster_resource_namespace, wake=lambda key: queue.add(key))
         fights, trigger = Fights(limits), Trigger(limits, self._gate)
         keys, requests = Keys(suffix), Requests()
         issuing, upkeep = (
@@ -253,8 +261,11 @@ class Controllers:
         )
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
         self._wire_certificates(queue, office.forget)
-        caches.secrets.add_handler(waking(queue.add, reconciler.dependents.of))
-        authorities.on_change(queue.add)
+        wake_with_secrets(caches.secrets, queue.add, reconciler.dependents)
+        # Not divided among shards: whose CA it is, is known Certificate by Certificate.
+        looks = Controller("authorities", authorities.reconcile, WorkQueue(self._clock), workers=1)
+        self._controllers.append(looks)
+        authorities.on_change(looks.queue.add)
         self._gate.on_release(self._wake)
 
     def _wake(self, key: ObjectKey, at: datetime) -> None:
@@ -294,10 +305,10 @@ class Controllers:
                     for rival in sharing(caches, one):
                         add(rival.metadata.key)
 
-        def secret_changed(old: Secret | None, new: Secret | None) -> None:
-            for certificate in caches.certificates_for(secret_value(*key_of(old, new))):
+        def secret_changed(secret: ObjectKey, states: Sequence[Secret]) -> None:
+            for certificate in caches.certificates_for(secret_value(*secret)):
                 add(certificate.metadata.key)
-            add_owner(add, old, new)
+            add_owner(add, *states)
 
         caches.certificates.add_handler(self._gate.certificate_changed)
         caches.certificates.add_handler(certificate_changed)
@@ -337,7 +348,7 @@ class Controllers:
 
         caches.requests.add_handler(lambda old, new: add(key_of(old, new)))
         wake_with_issuer(self._caches, add, caches.requests_for)
-        caches.secrets.add_handler(waking(add, reconciler.dependents.of))
+        wake_with_secrets(caches.secrets, add, reconciler.dependents)
 
     def _build_signing_requests(self) -> None:
         caches, informer = self._caches, self._caches.signing_requests
@@ -358,7 +369,7 @@ class Controllers:
         add = self._controller("certificatesigningrequests", reconciler.reconcile).queue.add
         informer.add_handler(lambda old, new: add(key_of(old, new)))
         wake_with_issuer(self._caches, add, caches.signing_requests_for)
-        caches.secrets.add_handler(waking(add, reconciler.dependents.of))
+        wake_with_secrets(caches.secrets, add, reconciler.dependents)
 
     def _build_issuers(self) -> None:
         caches = self._caches
@@ -376,7 +387,7 @@ class Controllers:
             )
             add = self._controller("issuers", namespaced.reconcile).queue.add
             caches.issuers.add_handler(lambda old, new: add(key_of(old, new)))
-            caches.secrets.add_handler(waking(add, namespaced.dependents.of))
+            wake_with_secrets(caches.secrets, add, namespaced.dependents)
         if table.CLUSTER_ISSUERS in self._enabled and caches.cluster_issuers is not None:
             self._build_cluster_issuers(caches.cluster_issuers)
 
@@ -394,7 +405,7 @@ class Controllers:
         )
         add = self._controller("clusterissuers", reconciler.reconcile).queue.add
         informer.add_handler(lambda old, new: add(key_of(old, new)))
-        self._caches.secrets.add_handler(waking(add, reconciler.dependents.of))
+        wake_with_secrets(self._caches.secrets, add, reconciler.dependents)
 
     def _build_acme(self) -> None:
         caches = self._caches
@@ -404,7 +415,7 @@ class Controllers:
             self._acme.ledgers.start(add_order)
             caches.orders.add_handler(lambda old, new: add_order(key_of(old, new)))
             wake_with_issuer(self._caches, add_order, caches.orders_for)
-            caches.secrets.add_handler(waking(add_order, self._acme.dependents.of))
+            wake_with_secrets(caches.secrets, add_order, self._acme.dependents)
 
             def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
                 for challenge in (old, new):
@@ -421,7 +432,7 @@ class Controllers:
             )
             caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
-            caches.secrets.add_handler(waking(queue.add, self._acme.dependents.of))
+            wake_with_secrets(caches.secrets, queue.add, self._acme.dependents)
 
     def _look_at_issuer(self, issuer: IssuerView) -> None:
         name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"

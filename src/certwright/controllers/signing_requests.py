@@ -19,6 +19,7 @@ from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.issuers import SecretReader
+from certwright.controllers.secrets import Secrets
 from certwright.controllers.signing import ISSUED, ISSUED_EVENT, IssuerState
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -29,7 +30,6 @@ from certwright.kit.durations import parse_duration
 from certwright.kit.workshop import Workshop
 from certwright.resources import names, reasons
 from certwright.resources.certificate import DEFAULT_DURATION
-from certwright.resources.core import Secret
 from certwright.resources.errors import NotFound
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey
@@ -122,7 +122,7 @@ class SigningRequestReconciler:
         kinds: Collection[str],
         may_reference: MayReference,
         requests: Informer[CertificateSigningRequest],
-        secrets: Informer[Secret],
+        secrets: Secrets,
         secrets_in: Callable[[Signer], str],
         status: StatusWriter[CertificateSigningRequest],
         recorder: Recorder,

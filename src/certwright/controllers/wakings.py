@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
+from certwright.controllers.dependents import Dependents
+from certwright.controllers.secrets import Secrets
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.meta import Object, ObjectKey
@@ -25,9 +27,9 @@ def key_of(old: Object | None, new: Object | None) -> ObjectKey:
     return obj.metadata.key
 
 
-def add_owner(add: Add, old: Object | None, new: Object | None) -> None:
+def add_owner(add: Add, *states: Object | None) -> None:
     """Wake the Certificates that own, or owned, the object."""
-    for obj in (old, new):
+    for obj in states:
         if obj is not None and (name := owning_certificate(obj)) is not None:
             add(ObjectKey(obj.metadata.namespace, name))
 
@@ -39,16 +41,15 @@ def sharing(caches: Caches, certificate: Certificate | None) -> list[Certificate
     return caches.certificates_for(secret_value(certificate.metadata.namespace, certificate.spec.secret_name))
 
 
-def waking(
-    add: Add, dependents_of: Callable[[ObjectKey], tuple[ObjectKey, ...]]
-) -> Callable[[Secret | None, Secret | None], None]:
-    """A handler that wakes those who have looked at a Secret when it changes."""
+def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
+    """Wake those who have looked at a Secret when it changes."""
 
-    def secret_changed(old: Secret | None, new: Secret | None) -> None:
-        for key in dependents_of(key_of(old, new)):
+    def secret_changed(secret: ObjectKey, _states: Sequence[Secret]) -> None:
+        for key in dependents.of(secret):
             add(key)
 
-    return secret_changed
+    secrets.add_use(dependents.__contains__)
+    secrets.add_handler(secret_changed)
 
 
 def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:

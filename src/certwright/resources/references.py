@@ -28,6 +28,22 @@ class SecretKeySelector(Struct, frozen=True, kw_only=True):
         return self.key or default
 
 
+def secret_names(part: object) -> set[str]:
+    """The names of the Secrets that a part of a spec refers to, however deep."""
+    if isinstance(part, SecretKeySelector | LocalObjectReference):
+        return {part.name} if part.name else set()
+    if isinstance(part, tuple):
+        return set().union(*map(secret_names, part))
+    if not isinstance(part, Struct):
+        return set()
+    found: set[str] = set()
+    for field in part.__struct_fields__:
+        value = getattr(part, field)
+        # What is a Secret as a whole, not an entry of one, is mostly named by a mere text.
+        found |= {value} if field == "secret_name" and value else secret_names(value)
+    return found
+
+
 class ServiceAccountRef(Struct, frozen=True, kw_only=True):
     """A ServiceAccount for which a token is requested."""
 

@@ -8,7 +8,7 @@ another.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -30,14 +30,14 @@ OrdersWith = Callable[[str, OrderSpec], Sequence[Order]]
 
 
 class Refill:
-    """Looks at local copies only."""
+    """Asks no ACME server."""
 
     def __init__(
         self,
         *,
         orders_with: OrdersWith,
         get_certificate: Callable[[ObjectKey], Certificate | None],
-        get_secret: Callable[[ObjectKey], Secret | None],
+        get_secret: Callable[[ObjectKey], Awaitable[Secret | None]],
         now: Callable[[], datetime],
     ) -> None:
         self._orders_with = orders_with
@@ -45,7 +45,7 @@ class Refill:
         self._get_secret = get_secret
         self._now = now
 
-    def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
+    async def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
         """The Order whose certificate this request may have; the one with the latest end of several."""
         candidates = self._orders_with(request.metadata.namespace, spec)
         if not candidates:
@@ -54,7 +54,8 @@ class Refill:
         if certificate is not None and _is_forced(certificate):
             return None
         alike = [order for order in candidates if _is_alike(order.spec, spec)]
-        fresh = [found for found in _read(alike) if self._may_have(found[1], certificate)]
+        held = await self._held_by(certificate) if certificate is not None else None
+        fresh = [found for found in _read(alike) if self._may_have(found[1], certificate, held)]
         return max(fresh, key=lambda found: found[1].not_after)[0] if fresh else None
 
     def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
@@ -64,7 +65,9 @@ class Refill:
         found = self._get_certificate(ObjectKey(request.metadata.namespace, owner.name))
         return found if found is not None and found.metadata.uid == owner.uid else None
 
-    def _may_have(self, facts: CertificateFacts, certificate: Certificate | None) -> bool:
+    def _may_have(
+        self, facts: CertificateFacts, certificate: Certificate | None, held: CertificateFacts | None
+    ) -> bool:
         spec = certificate.spec if certificate is not None else None
         moment = renewal.renewal_time(
             facts.not_before,
@@ -75,10 +78,11 @@ class Refill:
         if self._now() >= moment:
             return False
         # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
-        return certificate is None or self._held_by(certificate) != facts
+        return held != facts
 
-    def _held_by(self, certificate: Certificate) -> CertificateFacts | None:
-        secret = self._get_secret(ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name))
+    async def _held_by(self, certificate: Certificate) -> CertificateFacts | None:
+        key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
+        secret = await self._get_secret(key)
         pem = secret.data.get(names.TLS_CERT_KEY, b"") if secret is not None else b""
         try:
             return read_certificate(pem)

@@ -133,7 +133,7 @@ class Acme:
         self._refill = Refill(
             orders_with=caches.orders_with,
             get_certificate=caches.certificates.cache.get,
-            get_secret=caches.secrets.cache.get,
+            get_secret=caches.secrets.get,
             now=clock.now,
         )
         self._challenges: ChallengeReconciler | None = None
@@ -287,7 +287,7 @@ class Acme:
 
     def _creating(self, namespace: str) -> CreateSecret:
         async def create_secret(name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
-            labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: "cert-manager"}
+            labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGER}
             meta = SecretMeta(name=name, namespace=namespace, labels=labels)
             try:
                 made = await self._client.create(SECRETS, Secret(metadata=meta, type="Opaque", data=data))
@@ -308,7 +308,7 @@ class Acme:
             # Of a request of the same name that has been deleted: its Order goes too, some day.
             name = _second_name(name, meta)
         owner = controller_reference(CERTIFICATE_REQUESTS, meta)
-        if (survivor := self._refill.find(request, spec)) is not None:
+        if (survivor := await self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
         wanted = Order(
             metadata=ObjectMeta(

@@ -55,6 +55,10 @@ class Hands:
             made = await self._client.get(SECRETS, meta.name, meta.namespace)
         self._caches.secrets.put(made)
 
+    async def restore_label(self, secret: Secret) -> bool:
+        """See `Secrets.restore_label`."""
+        return await self._caches.secrets.restore_label(secret)
+
     async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
         """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
 

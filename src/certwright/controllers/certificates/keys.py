@@ -24,6 +24,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.kinds import controller_reference
+from certwright.resources.meta import is_controlled_by
 from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
@@ -52,6 +53,9 @@ class Keys:
         name = snapshot.certificate.status.next_private_key_secret_name
         if not snapshot.is_issuing or not name:
             return await self._delete_others("", snapshot, hands)
+        named = snapshot.named_key
+        if named is not None and snapshot.owns_key(named) and await hands.restore_label(named):
+            return True
         if snapshot.next_key is not None:
             return await self._delete_others(name, snapshot, hands)
         if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
@@ -107,6 +111,12 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
         return None
     held = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
     return key_of(snapshot) if held else None
+
+
+def is_next_key(secret: Secret, owner_uid: str) -> bool:
+    """Whether that is a next-key Secret of the Certificate with that UID."""
+    is_marked = secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) == "true"
+    return is_marked and is_controlled_by(secret.metadata, owner_uid)
 
 
 def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:

@@ -8,18 +8,20 @@ something must be waited for. So a kill between any two writes leaves what an or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from certwright.client.cache import revision_of
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches, owner_value, secret_value
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import Facts
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.keystores import password_secrets
+from certwright.controllers.certificates.keys import is_next_key
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.dependents import Dependents
 from certwright.engine.commit import StatusWriter
@@ -71,6 +73,15 @@ class Wakes(Protocol):
         """When to look again though nothing has changed; None: never."""
 
 
+class _Around(NamedTuple):
+    """The Secrets that have to do with a Certificate, and the CA of its issuer."""
+
+    target: Secret | None
+    named_key: Secret | None
+    passwords: Mapping[str, Secret]
+    authority: tuple[CertificateFacts, ...]
+
+
 class NotSettling(Exception):
     """The steps of one Certificate do not come to an end; the text names it."""
 
@@ -90,7 +101,7 @@ class CertificateReconciler:
         hands: Hands,
         status: StatusWriter[Certificate],
         client: Client,
-        authority_of: Callable[[Certificate], tuple[CertificateFacts, ...]],
+        authority_of: Callable[[Certificate], Awaitable[tuple[CertificateFacts, ...]]],
         issuer_of: Callable[[Certificate], Issuer | ClusterIssuer | None],
         now: Callable[[], datetime],
     ) -> None:
@@ -116,17 +127,19 @@ class CertificateReconciler:
             _worked_on.reset(token)
 
     async def _pass(self, key: ObjectKey) -> Result:
-        certificate = self._caches.certificates.cache.get(key)
-        if await self._delete_orphans(key, certificate):
-            certificate = self._caches.certificates.cache.get(key)
+        await self._delete_orphans(key, self._caches.certificates.cache.get(key))
         for _ in range(_MAX_ROUNDS):
+            certificate = self._caches.certificates.cache.get(key)
             if certificate is None or certificate.metadata.deletion_timestamp is not None:
                 self.dependents.keep_only(key, ())
                 return Result()
-            snapshot = await self._round(self._snapshot(certificate))
+            around = await self._look_around(certificate)
+            if self._caches.certificates.cache.revision(key) != revision_of(certificate):
+                # It has changed while a Secret was fetched.
+                continue
+            snapshot = await self._round(self._snapshot(certificate, around))
             if snapshot is not None:
                 return Result(wake_at=self._wake_at(snapshot))
-            certificate = self._caches.certificates.cache.get(key)
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
@@ -144,7 +157,9 @@ class CertificateReconciler:
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
         # The name of the next key may just have been chosen: look for its Secret.
-        seen = snapshot if written is snapshot.certificate else self._snapshot(written, is_fresh=True)
+        seen = snapshot
+        if written is not snapshot.certificate:
+            seen = self._snapshot(written, await self._look_around(written), is_fresh=True)
         try:
             for actor in self._actors:
                 if await actor.act(seen, self._hands):
@@ -176,38 +191,52 @@ class CertificateReconciler:
         moments = (step.wake_at(snapshot) for step in self._wakers)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _snapshot(self, certificate: Certificate, *, is_fresh: bool = False) -> Snapshot:
-        meta, caches = certificate.metadata, self._caches
-        owner = owner_value(meta.namespace, meta.name)
-        target = secret_value(meta.namespace, certificate.spec.secret_name)
+    async def _look_around(self, certificate: Certificate) -> _Around:
+        meta, secrets = certificate.metadata, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
-        return Snapshot(
-            certificate=certificate,
-            now=self._now(),
-            facts=self._facts,
-            secret=caches.secrets.cache.get(ObjectKey(meta.namespace, certificate.spec.secret_name)),
-            requests=tuple(r for r in caches.requests_of(owner) if is_controlled_by(r.metadata, meta.uid)),
-            next_keys=tuple(s for s in caches.next_keys_of(owner) if is_controlled_by(s.metadata, meta.uid)),
-            named_key=caches.secrets.cache.get(ObjectKey(meta.namespace, named)) if named else None,
-            rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
-            find_authority=partial(self._authority_of, certificate),
-            find_issuer=partial(self._issuer_of, certificate),
-            passwords=self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
-            is_fresh=is_fresh,
+        return _Around(
+            target=await secrets.get(ObjectKey(meta.namespace, certificate.spec.secret_name)),
+            named_key=await secrets.get(ObjectKey(meta.namespace, named)) if named else None,
+            passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
+            authority=await self._authority_of(certificate),
         )
 
-    def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
+    async def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
         meta, found = certificate.metadata, {}
         keys = [ObjectKey(meta.namespace, name) for name in password_secrets(certificate.spec)]
         for key in keys:
             self.dependents.add(meta.key, key)
-            if (secret := self._caches.secrets.cache.get(key)) is not None:
+            if (secret := await self._caches.secrets.get(key)) is not None:
                 found[key.name] = secret
         self.dependents.keep_only(meta.key, keys)
         return found
 
-    async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> bool:
-        """Delete what a Certificate of this name left behind when it was deleted; whether there was any.
+    def _snapshot(self, certificate: Certificate, around: _Around, *, is_fresh: bool = False) -> Snapshot:
+        meta, caches = certificate.metadata, self._caches
+        owner = owner_value(meta.namespace, meta.name)
+        target = secret_value(meta.namespace, certificate.spec.secret_name)
+        named = around.named_key
+        next_keys = [s for s in caches.next_keys_of(owner) if is_controlled_by(s.metadata, meta.uid)]
+        if named is not None and named not in next_keys and is_next_key(named, meta.uid):
+            # Somebody has taken the label from it, by which the index has it.
+            next_keys.append(named)
+        return Snapshot(
+            certificate=certificate,
+            now=self._now(),
+            facts=self._facts,
+            secret=around.target,
+            requests=tuple(r for r in caches.requests_of(owner) if is_controlled_by(r.metadata, meta.uid)),
+            next_keys=tuple(next_keys),
+            named_key=named,
+            rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
+            authority=around.authority,
+            find_issuer=partial(self._issuer_of, certificate),
+            passwords=around.passwords,
+            is_fresh=is_fresh,
+        )
+
+    async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> None:
+        """Delete what a Certificate of this name left behind when it was deleted.
 
         Kubernetes' garbage collector does the same, where there is one. The API server is asked first, since
         the local copies of different kinds are not of the same moment.
@@ -217,7 +246,7 @@ class CertificateReconciler:
         requests = [r for r in self._caches.requests_of(owner) if not is_controlled_by(r.metadata, uid)]
         secrets = [s for s in self._caches.next_keys_of(owner) if not is_controlled_by(s.metadata, uid)]
         if not requests and not secrets:
-            return False
+            return
         alive = await self._live_uid(key)
         for request in requests:
             if not is_controlled_by(request.metadata, alive):
@@ -225,7 +254,6 @@ class CertificateReconciler:
         for secret in secrets:
             if not is_controlled_by(secret.metadata, alive):
                 await self._hands.delete_secret(secret)
-        return True
 
     async def _live_uid(self, key: ObjectKey) -> str:
         try:

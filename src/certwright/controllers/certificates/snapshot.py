@@ -1,6 +1,6 @@
 """What is, at one moment, around one Certificate: all that the rules and steps may look at.
 
-Taken from the local copies, never from the network; frozen, so that every rule sees the same world.
+Frozen, so that every rule sees the same world.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Snapshot:
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`. `find_issuer` looks up the issuer of ours that the spec names, `find_authority` its CA
-    certificates. `passwords`
-    are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
-    pass has written the Certificate itself, so that it cannot be an old copy. `judged`: what the rules have
-    said about this very snapshot so far.
+    `secretName`. `find_issuer` looks up the issuer of ours that the spec names; `authority` is the CA that
+    it signs with now, and those above it as far as they are known; empty where that is not for us to know.
+    `passwords` are the Secrets that passwords of key stores come from, by name, as far as they exist.
+    `is_fresh`: this pass has written the Certificate itself, so that it cannot be an old copy. `judged`: what
+    the rules have said about this very snapshot so far.
     """
 
     certificate: Certificate
@@ -49,7 +49,7 @@ class Snapshot:
     next_keys: tuple[Secret, ...] = ()
     named_key: Secret | None = None
     rivals: tuple[Certificate, ...] = ()
-    find_authority: Callable[[], tuple[CertificateFacts, ...]] = tuple
+    authority: tuple[CertificateFacts, ...] = ()
     find_issuer: Callable[[], Issuer | ClusterIssuer | None] = lambda: None
     passwords: Mapping[str, Secret] = field(default_factory=dict)
     is_fresh: bool = False
@@ -92,12 +92,6 @@ class Snapshot:
         """The certificate in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
         return self.facts.certificate(data.get(names.TLS_CERT_KEY, b""))
-
-    @cached_property
-    def authority(self) -> tuple[CertificateFacts, ...]:
-        """The CA that the issuer signs with now, and those above it as far as they are known; empty where
-        that is not for us to know."""
-        return self.find_authority()
 
     @cached_property
     def next_key(self) -> KeyFacts | None:

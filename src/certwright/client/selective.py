@@ -1,0 +1,153 @@
+"""A local copy for kinds of which there are very many, and few of them matter.
+
+Only metadata is fetched, and only that of objects whose names `keep` accepts is held. Of the others nothing
+is known but that there is something of that name (`others`), so that a name which comes to matter later can
+be asked for at the server, and one that is not there need not be.
+
+A selector may split a kind between this copy and another one, `elsewhere`. An object that moves leaves the
+one and comes into the other, in any order, since their watches know nothing of each other. So a name that has
+left either of them stays in `others` until both have come as far as the revision at which it left.
+
+Source: Kubernetes API concepts, "Metadata-only fetches".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from certwright.client.cache import key_of
+from certwright.client.informer import Informer
+from certwright.client.listing import PAGE
+from certwright.client.names import Names
+from certwright.client.rest import Client
+from certwright.kit.clock import Clock
+from certwright.resources.kinds import AnyKind, Kind
+from certwright.resources.meta import ObjectKey, ObjectMeta, Struct
+
+T = TypeVar("T")
+
+
+class Identity(Struct, frozen=True):
+    """Which object it is, and in which state."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Identified(Struct, frozen=True):
+    """An object of any kind, of which nothing else is held."""
+
+    metadata: Identity = Identity()
+
+    @classmethod
+    def of(cls, meta: ObjectMeta) -> Identified:
+        """That of an object."""
+        return cls(Identity(meta.name, meta.namespace, meta.uid, meta.resource_version))
+
+
+def identities(kind: AnyKind) -> Kind[Identified]:
+    """The kind, its objects held as `Identified`."""
+    return dataclasses.replace(kind, type=Identified)
+
+
+class SelectiveInformer(Informer[T]):
+    """Follows the metadata of one kind; `kind.type` says what is held of it. Handlers hear of objects that
+    are kept."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        clock: Clock,
+        *,
+        keep: Callable[[ObjectKey], bool],
+        elsewhere: Informer[Any] | None = None,
+        namespace: str = "",
+        labels: str = "",
+        page: int = PAGE,
+    ) -> None:
+        super().__init__(
+            client, kind, clock, namespace=namespace, labels=labels, metadata_only=True, page=page
+        )
+        self.others = Names()
+        self._keep = keep
+        self._elsewhere = elsewhere
+        self._listed_others = Names()
+
+    def put(self, obj: T) -> None:
+        """Take in what the watch or somebody else tells."""
+        if not self.cache.accepts(obj):
+            return
+        if self._keep(key_of(obj)):
+            self.others.discard(key_of(obj))
+            super().put(obj)
+        else:
+            self._let_go(key_of(obj))
+
+    def take(self, obj: T) -> None:
+        """Hold what was read of an object that has come to matter; nobody is told."""
+        self.others.discard(key_of(obj))
+        self.cache.upsert(obj)
+
+    def release(self, key: ObjectKey) -> None:
+        """Hold no longer what has ceased to matter."""
+        self._let_go(key)
+        if key in self._listed:
+            self._listed_others.add(key)
+
+    def moved_out(self, key: ObjectKey, revision: int) -> None:
+        """The object has been seen `elsewhere` at that revision; nobody is told."""
+        if key in self.others or key in self.cache:
+            self.cache.remove(key, revision)
+            self.others.discard(key)
+
+    def may_move_in(self, key: ObjectKey, revision: int) -> None:
+        """The object has left `elsewhere` at that revision (0: unknown); it may be here."""
+        self._tidy()
+        if key not in self.cache and self.others.left_at(key) != 0:
+            self.others.leave(key, revision)
+
+    def _let_go(self, key: ObjectKey) -> None:
+        self.cache.remove(key, 0)
+        self.others.add(key)
+
+    def _tidy(self) -> None:
+        if self._elsewhere is not None:
+            self.others.forget_until(min(self.revision, self._elsewhere.revision))
+
+    def _begin_list(self) -> None:
+        super()._begin_list()
+        self._listed_others = Names()
+
+    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+        key = key_of(obj)
+        is_news = rewound or self.cache.accepts(obj)
+        if self._keep(key):
+            if is_news:
+                self.others.discard(key)
+            super()._take_listed(obj, rewound=rewound)
+            return
+        self._listed_others.add(key)
+        if is_news or key in self.cache:
+            self._let_go(key)
+
+    def _prune(self, revision: int) -> None:
+        # Those that came to matter while the list was read.
+        self._listed.update(filter(self._listed_others.__contains__, self.cache.keys()))
+        self.others.retain(self._listed_others, revision)
+        self._listed_others = Names()
+        super()._prune(revision)
+
+    def _went(self, key: ObjectKey, old: T | None, revision: int) -> None:
+        self._tidy()
+        if old is not None or self.others.left_at(key) == 0:
+            if self._elsewhere is None:
+                self.others.discard(key)
+            else:
+                # Before anybody is told, and asks for it.
+                self.others.leave(key, revision)
+        super()._went(key, old, revision)

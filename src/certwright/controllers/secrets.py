@@ -1,0 +1,291 @@
+"""The Secrets that the controllers work with, in little memory, however many others there are.
+
+Those with the label `controller.cert-manager.io/fao` are held whole. Of the others only those are held that
+something here refers to, and of these only what was read of them: one live GET for each change, shared by
+all who ask. Of the rest there is a hash of the name.
+
+A Secret that gains or loses the label is shown as deleted by the one watch and as new by the other, in any
+order. What neither copy can vouch for is asked of the API server: so a Secret that exists is never taken for
+one that does not because it has moved.
+
+Source: cert-manager `design/20221205-memory-management.md`, feature gate `SecretsFilteredCaching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from certwright.client.cache import Indexer, revision_of
+from certwright.client.informer import Informer
+from certwright.client.packed import Packing
+from certwright.client.rest import Client
+from certwright.client.selective import Identified, SelectiveInformer, identities
+from certwright.kit.clock import Clock
+from certwright.resources import names
+from certwright.resources.core import Secret
+from certwright.resources.errors import ApiError, NotFound
+from certwright.resources.meta import ObjectKey
+from certwright.resources.table import SECRETS
+
+SecretHandler = Callable[[ObjectKey, Sequence[Secret]], None]
+"""Called with the name of a Secret that has come, changed or gone, and with its states before and after as
+far as they are held. Must not block."""
+
+Use = Callable[[ObjectKey], bool]
+"""Whether something refers to a Secret of that name."""
+
+_log = logging.getLogger(__name__)
+
+_OWNER: Final = "owner"
+_LABELLED: Final = "true"
+# Whole Secrets, of some kilobytes each as a rule and a megabyte at most; metadata comes in pages of 500.
+_PAGE: Final = 200
+# An object that changes faster than it can be read is not waited for.
+_MOST_LOOKS: Final = 5
+# So many that nothing refers to any more are held before they are looked for.
+_SLACK: Final = 64
+
+
+class _Known(NamedTuple):
+    """What the two copies say about a name: the revisions that they hold, and when it left either of them."""
+
+    whole: int | None
+    bare: int | None
+    left_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A live GET under way, and what was known when it began."""
+
+    known: _Known
+    answer: asyncio.Future[Secret | None]
+
+
+class Secrets:
+    """Reads Secrets of one namespace or of all, and tells when they change.
+
+    `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False holds all
+    of them whole. A Secret without the label is only told of, and remembered after it was read, if one of the
+    `add_use` functions says that it is in use; who reads one MUST have made that true before.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        owner_of: Indexer[Secret],
+        namespace: str = "",
+        packing: Packing[Secret] | None = None,
+        is_filtered: bool = True,
+    ) -> None:
+        self._client = client
+        self._uses: list[Use] = []
+        self._handlers: list[SecretHandler] = []
+        self._read: dict[ObjectKey, Secret] = {}
+        self._asked: dict[ObjectKey, _Asked] = {}
+        self._whole: Informer[Secret] = Informer(
+            client,
+            SECRETS,
+            clock,
+            namespace=namespace,
+            labels=names.FAO_LABEL if is_filtered else "",
+            indexers={_OWNER: owner_of},
+            packing=packing,
+            page=_PAGE,
+        )
+        self._whole.add_handler(self._whole_changed)
+        self._bare: SelectiveInformer[Identified] | None = None
+        if is_filtered:
+            self._bare = SelectiveInformer(
+                client,
+                identities(SECRETS),
+                clock,
+                keep=self._is_used,
+                elsewhere=self._whole,
+                namespace=namespace,
+                labels=f"!{names.FAO_LABEL}",
+            )
+            self._bare.add_handler(self._bare_changed)
+        self._swept = 0
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """What must run, and be in step, for this to be right."""
+        return (self._whole,) if self._bare is None else (self._whole, self._bare)
+
+    def add_use(self, use: Use) -> None:
+        """Have the Secrets that `use` names told of and remembered."""
+        self._uses.append(use)
+
+    def add_handler(self, handler: SecretHandler) -> None:
+        """Have `handler` told of every change, and at once of everything that is held already."""
+        self._handlers.append(handler)
+        for secret in self._whole.cache.values():
+            handler(secret.metadata.key, (secret,))
+
+    def next_keys_of(self, owner: str) -> list[Secret]:
+        """The Secrets with that index value, of those that are held whole."""
+        return self._whole.cache.by_index(_OWNER, owner)
+
+    def put(self, secret: Secret) -> None:
+        """Take in the answer to an own write, or to a GET."""
+        bare = self._bare
+        key, revision = secret.metadata.key, revision_of(secret)
+        if bare is None or names.FAO_LABEL in secret.metadata.labels:
+            if bare is not None:
+                self._read.pop(key, None)
+                bare.moved_out(key, revision)
+            self._whole.put(secret)
+            return
+        # First here, then away from there: whoever is told of that looks for it here.
+        if self._is_used(key) and bare.cache.accepts(Identified.of(secret.metadata)):
+            bare.take(Identified.of(secret.metadata))
+        if bare.cache.revision(key) == revision:
+            self._read[key] = secret
+            self._sweep(bare)
+        self._whole.forget(secret)
+
+    def forget(self, secret: Secret) -> None:
+        """Take in that `secret`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        key = secret.metadata.key
+        self._whole.forget(secret)
+        if self._bare is None:
+            return
+        self._bare.forget(Identified.of(secret.metadata))
+        # Where it went is known: it need not be looked for.
+        if self._bare.others.left_at(key):
+            self._bare.others.discard(key)
+
+    async def restore_label(self, secret: Secret) -> bool:
+        """Put the label back on a Secret that we have made; whether it lacked it, and has it now."""
+        meta = secret.metadata
+        if meta.labels.get(names.FAO_LABEL) == _LABELLED:
+            return False
+        patch = {"metadata": {"uid": meta.uid, "labels": {names.FAO_LABEL: _LABELLED}}}
+        try:
+            written = await self._client.patch(SECRETS, meta.name, meta.namespace, patch)
+        except ApiError as error:
+            # It only saves requests: not worth to fail for.
+            _log.info("Secret %s: its label cannot be put back: %s", meta.key, error)
+            return False
+        self.put(written)
+        return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
+
+    async def get(self, key: ObjectKey) -> Secret | None:
+        """The Secret, None where there is none.
+
+        In both copies: asked live, since one of them is behind. Only without the label: asked live, once for
+        each change. Only with it: from the copy. In neither: there is none, unless it has just left one of
+        them. Raises what a GET raises.
+        """
+        answer = None
+        for _ in range(_MOST_LOOKS):
+            whole = self._whole.cache.get(key)
+            if self._bare is None:
+                return whole
+            known = self._known(key, self._bare)
+            if whole is not None and _is_only_whole(known):
+                return whole
+            if known == _NOTHING:
+                return None
+            if whole is None and known.bare is not None and (read := self._read.get(key)) is not None:
+                return read
+            answer = await self._ask(key, known)
+            if self._is_fresh(answer, key, known, self._bare):
+                break
+        return answer
+
+    def _known(self, key: ObjectKey, bare: SelectiveInformer[Identified]) -> _Known:
+        return _Known(self._whole.cache.revision(key), bare.cache.revision(key), bare.others.left_at(key))
+
+    def _is_fresh(
+        self, answer: Secret | None, key: ObjectKey, known: _Known, bare: SelectiveInformer[Identified]
+    ) -> bool:
+        """Whether the copies have come to know nothing newer than the answer meanwhile."""
+        now = self._known(key, bare)
+        if answer is not None:
+            return max(now.whole or 0, now.bare or 0) <= revision_of(answer)
+        return now in (known, _NOTHING)
+
+    async def _ask(self, key: ObjectKey, known: _Known) -> Secret | None:
+        asked = self._asked.get(key)
+        if asked is None or asked.known != known:
+            return await self._ask_alone(key, known)
+        await asyncio.wait((asked.answer,))
+        # Who asked was cancelled, which is no answer for others.
+        return await self._ask(key, known) if asked.answer.cancelled() else asked.answer.result()
+
+    async def _ask_alone(self, key: ObjectKey, known: _Known) -> Secret | None:
+        asked = self._asked[key] = _Asked(known, asyncio.get_running_loop().create_future())
+        try:
+            answer = await self._live(key, known)
+        except Exception as error:
+            asked.answer.set_exception(error)
+            # Looked at here, so that nobody misses it where nobody else has asked.
+            asked.answer.exception()
+            raise
+        else:
+            asked.answer.set_result(answer)
+            return answer
+        finally:
+            asked.answer.cancel()
+            if self._asked.get(key) is asked:
+                del self._asked[key]
+
+    async def _live(self, key: ObjectKey, known: _Known) -> Secret | None:
+        """What the API server says; the copies then know it too."""
+        try:
+            secret = await self._client.get(SECRETS, key.name, key.namespace)
+        except NotFound:
+            if self._bare is not None and known == _Known(None, None, known.left_at):
+                if known.left_at and self._known(key, self._bare) == known:
+                    self._bare.others.discard(key)
+            return None
+        self.put(secret)
+        return secret
+
+    def _is_used(self, key: ObjectKey) -> bool:
+        return any(use(key) for use in self._uses)
+
+    def _whole_changed(self, old: Secret | None, new: Secret | None) -> None:
+        states = [state for state in (old, new) if state is not None]
+        key = states[0].metadata.key
+        if new is None and self._bare is not None:
+            self._bare.may_move_in(key, self._whole.cache.buried_at(key))
+        self._tell(key, states)
+
+    def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:
+        meta = (new or old or Identified()).metadata
+        key = ObjectKey(meta.namespace, meta.name)
+        self._read.pop(key, None)
+        self._tell(key, ())
+
+    def _tell(self, key: ObjectKey, states: Sequence[Secret]) -> None:
+        for handler in self._handlers:
+            handler(key, states)
+
+    def _sweep(self, bare: SelectiveInformer[Identified]) -> None:
+        """Let go of those that nothing refers to any more, when there may be many of them."""
+        if len(bare.cache) <= 2 * self._swept + _SLACK:
+            return
+        for key in list(bare.cache.keys()):
+            if not self._is_used(key):
+                bare.release(key)
+        self._read = {key: secret for key, secret in self._read.items() if key in bare.cache}
+        self._swept = len(bare.cache)
+
+
+_NOTHING: Final = _Known(None, None, None)
+
+
+def _is_only_whole(known: _Known) -> bool:
+    if known.whole is None or known.bare is not None:
+        return False
+    # Left at a revision that is not newer than this: it moved here.
+    return known.left_at is None or 0 < known.left_at <= known.whole
