@@ -6,7 +6,7 @@ PEM is base64, which hides from deflate what texts have in common; so it is pack
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from certwright.resources.request import CertificateRequest
 S = TypeVar("S", bound=Struct)
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n([A-Za-z0-9+/=\n]+)-----END \1-----\n")
-_LINE = 64
+_LINE = re.compile(rb".{1,64}")
 _PLAIN, _BLOCKS = b"\x00", b"\x01"
 
 _Blocks = list[tuple[bytes, bytes]]
@@ -34,7 +34,7 @@ def short(text: bytes) -> bytes:
     """PEM as the bytes that it stands for, if `long` can make the very same of them; else as it is."""
     if text.startswith(b"-----BEGIN "):
         try:
-            found = [(label, b64decode(body)) for label, body in _BLOCK.findall(text)]
+            found = [(label, a2b_base64(body)) for label, body in _BLOCK.findall(text)]
         except ValueError:
             return _PLAIN + text
         if b"".join(_pem(*block) for block in found) == text:
@@ -96,6 +96,5 @@ def _each(data: Mapping[str, bytes], change: Callable[[bytes], bytes]) -> dict[s
 
 
 def _pem(label: bytes, der: bytes) -> bytes:
-    text = b64encode(der)
-    lines = b"".join(text[at : at + _LINE] + b"\n" for at in range(0, len(text), _LINE))
-    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, lines, label)
+    lines = b"\n".join(_LINE.findall(b2a_base64(der, newline=False)))
+    return b"-----BEGIN %b-----\n%b\n-----END %b-----\n" % (label, lines, label)

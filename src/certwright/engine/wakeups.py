@@ -30,7 +30,8 @@ class _Alarms(Generic[K, M]):
         self._now = now
         self._sleep_until = sleep_until
         self._ring = ring
-        self._set: dict[K, tuple[M, int]] = {}
+        # The number keeps keys from being compared. Both hold the same tuples: there is one for every object.
+        self._set: dict[K, tuple[M, int, K]] = {}
         self._heap: list[tuple[M, int, K]] = []
         self._order = itertools.count()
         self._task: asyncio.Task[None] | None = None
@@ -48,9 +49,8 @@ class _Alarms(Generic[K, M]):
         entry = self._set.get(key)
         if entry is not None and entry[0] == moment:
             return
-        number = next(self._order)
-        self._set[key] = (moment, number)
-        heapq.heappush(self._heap, (moment, number, key))
+        entry = self._set[key] = (moment, next(self._order), key)
+        heapq.heappush(self._heap, entry)
         self._sweep()
         # While it rings, the task looks at the heap again before it sleeps.
         if not self._ringing and (self._awaited is None or moment < self._awaited):
@@ -65,7 +65,7 @@ class _Alarms(Generic[K, M]):
         # Stale places must not pile up until their time comes, which may be in years.
         if len(self._heap) <= 2 * len(self._set) + 64:
             return
-        self._heap = [(moment, number, key) for key, (moment, number) in self._set.items()]
+        self._heap = list(self._set.values())
         heapq.heapify(self._heap)
 
     def _restart(self) -> None:
@@ -86,9 +86,9 @@ class _Alarms(Generic[K, M]):
     def _ring_due(self) -> None:
         now = self._now()
         while self._heap and not now < self._heap[0][0]:
-            _, number, key = heapq.heappop(self._heap)
-            entry = self._set.get(key)
-            if entry is not None and entry[1] == number:
+            entry = heapq.heappop(self._heap)
+            key = entry[2]
+            if self._set.get(key) is entry:
                 del self._set[key]
                 self._ring(key)
 
