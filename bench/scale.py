@@ -3,58 +3,32 @@
 make bench ARGS=scale                     500, 5,000 and 50,000 certificates: about ten minutes
 CERTWRIGHT_SCALE=2000 make bench ARGS=scale   up to 2,000, for a first look
 
-One process issues them in waves of 500, all in the way that users have them issued: nothing is prepared. Then
-`certwright serve` is started over what is stored, as a process of its own.
+A process for each size issues them in waves of 500, all in the way that users have them issued: nothing is
+prepared. Then the processes issue some more in turns, and each turn's cost is held against that of the
+smallest in the same turn. Last, `certwright serve` is started over what the largest has stored.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
+import json
 import os
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
-from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bench.certificates import Bench, cpu_s, make_certificate, make_issuers, ready, running
-from bench.rig import Daemon, daemon, memory_mb, table
-from certwright import app
+from bench.rig import Daemon, daemon, median, memory_mb, table
 from certwright.store.sqlite_file import SELECT_REVISION
 
 SIZES = (500, 5_000, 50_000)
-WAVE = 500
-CA_ISSUERS = 10
-QUIET_S = 60
-# The first certificates pay for what is loaded and compiled on first use.
-WARM_UP = 100
-
-
-@dataclass(slots=True)
-class Figures:
-    """What was measured when so many certificates were there."""
-
-    certificates: int
-    cpu_ms: float
-    wall_s: float
-    memory_kb: float
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def row(self) -> list[str]:
-        """For the table."""
-        requests = sum(number for what, number in self.counts.items() if what != "watches and lists")
-        return [
-            f"{self.certificates:,}",
-            f"{requests / WAVE:.2f}",
-            f"{self.counts['object writes'] / WAVE:.2f}",
-            f"{self.cpu_ms:.2f}",
-            f"{WAVE / self.wall_s:.0f}",
-            f"{self.memory_kb:.1f}",
-        ]
+TURNS = 12
+REST_S = 60
 
 
 def sizes() -> list[int]:
@@ -63,61 +37,98 @@ def sizes() -> list[int]:
     return sorted({min(size, most) for size in SIZES})
 
 
-async def wave(bench: Bench, begin: int, number: int) -> float:
-    """Issue certificates number `begin` and following; how long it took."""
+@dataclass(slots=True)
+class Member:
+    """A `bench.scale_member`, filled with `size` certificates."""
 
-    async def create() -> None:
-        await asyncio.gather(
-            *(
-                make_certificate(bench, f"web-{n}", n % CA_ISSUERS, "ECDSA")
-                for n in range(begin, begin + number)
-            )
-        )
+    size: int
+    process: subprocess.Popen[str]
+    memory_kb: float = 0.0
+    turns: list[dict[str, Any]] = field(default_factory=list)
 
-    wanted = {f"web-{n}" for n in range(begin, begin + number)}
-    return await ready(bench, wanted.__contains__, number, create)
+    def heard(self) -> dict[str, Any]:
+        """What it says next."""
+        assert self.process.stdout is not None
+        if not (line := self.process.stdout.readline()):
+            raise SystemExit(f"the process with {self.size:,} certificates has ended")
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    def told(self, word: str) -> dict[str, Any]:
+        """What it answers to a word."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        return self.heard()
+
+    def row(self, smallest: Member) -> list[str]:
+        """For the table."""
+        middle = {what: median([turn[what] for turn in self.turns]) for what in self.turns[0]}
+        ratios = [
+            turn["cpu_ms"] / other["cpu_ms"] for turn, other in zip(self.turns, smallest.turns, strict=True)
+        ]
+        return [
+            f"{self.size:,}",
+            f"{middle['requests']:.2f}",
+            f"{middle['writes']:.2f}",
+            f"{middle['events']:.2f}",
+            f"{middle['cpu_ms']:.2f}",
+            f"{median(ratios):.2f}",
+            f"{middle['read_kb']:.0f}",
+            f"{self.memory_kb:.1f}",
+        ]
 
 
-async def measured(bench: Bench, begin: int, at: int, empty_mb: float) -> Figures:
-    """One wave, up to its clean-up and its events, as the last of `at` certificates."""
-    before, spent = bench.counted.counts.copy(), cpu_s()
-    took = await wave(bench, begin, at - begin)
-    await asyncio.sleep(1)
-    spent = cpu_s() - spent
-    counts = bench.counted.counts - before
-    gc.collect()
-    kilobytes = 1_000 * (memory_mb() - empty_mb) / at
-    return Figures(at, 1_000 * spent / (at - begin), took, kilobytes, counts)
+HEADINGS = [
+    "certificates",
+    "requests each",
+    "object writes",
+    "events",
+    "CPU ms",
+    "CPU / first",
+    "kB read",
+    "memory kB",
+]
 
 
-async def quiet(bench: Bench, seconds: float) -> tuple[float, Counter[str]]:
-    """The share of a core that is used while nothing is to be done, and the requests in that time."""
-    await asyncio.sleep(5)
-    before, spent = bench.counted.counts.copy(), cpu_s()
-    await asyncio.sleep(seconds)
-    return (cpu_s() - spent) / seconds, bench.counted.counts - before
+@contextmanager
+def member(folder: Path, size: int) -> Iterator[Member]:
+    """A process with so many certificates."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "bench.scale_member", str(folder), str(size)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        found = Member(size, process)
+        try:
+            found.memory_kb = found.heard()["memory_kb"]
+            yield found
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(timeout=60)
 
 
-async def issue_all(folder: Path) -> list[list[str]]:
-    """Certificates up to the largest size; a row for each size."""
-    rows = []
-    with daemon(data_dir=folder):
-        pass  # It makes its own authority, and what every store holds, so that later starts need not.
-    async with running(folder) as bench:
-        await make_issuers(bench)
-        await wave(bench, 10**6, WARM_UP)
-        empty, done = memory_mb(), 0
-        for size in sizes():
-            while done < size - WAVE:
-                await wave(bench, done, WAVE)
-                done += WAVE
-            figures = await measured(bench, done, size, empty)
-            done = size
-            rows.append(figures.row())
-            print(".", " ".join(figures.row()), dict(figures.counts), flush=True)
-        share, counts = await quiet(bench, QUIET_S)
-    print(f"\nquiet after {done:,}: {100 * share:.2f} % of a core, requests {dict(counts) or 'none'}\n")
-    return rows
+def in_turns(members: list[Member]) -> None:
+    """Have each issue a wave, again and again."""
+    for turn in range(TURNS + 1):
+        # One that comes after a large one finds the processor's caches cold: not always the same.
+        for one in members if turn % 2 else reversed(members):
+            figures = one.told("wave")
+            if turn:
+                one.turns.append(figures)
+
+
+def side_by_side(folder: Path, wanted: list[int]) -> None:
+    """Fill the stores, measure, print. The largest one's store is left in `folder`."""
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(member(folder if size == wanted[-1] else folder / str(size), size))
+            for size in wanted
+        ]
+        in_turns(members)
+        table(HEADINGS, [one.row(members[0]) for one in members])
+        rest = members[-1].told("quiet")
+    share = f"{100 * rest['share']:.2f} % of a core"
+    print(f"\nquiet with {wanted[-1]:,}: {share}, requests {rest['requests'] or 'none'}\n", flush=True)
 
 
 def daemon_cpu_s(pid: int) -> float:
@@ -151,7 +162,7 @@ def start_again(folder: Path) -> list[list[str]]:
         ready_cpu = daemon_cpu_s(server.pid)
         all_cpu = settled(server)
         seen = time.perf_counter(), daemon_cpu_s(server.pid)
-        time.sleep(QUIET_S)
+        time.sleep(REST_S)
         share = (daemon_cpu_s(server.pid) - seen[1]) / (time.perf_counter() - seen[0])
         rows = [
             ["start to ready", f"{server.started_s:.1f} s ({ready_cpu:.1f} s of processor time)"],
@@ -169,13 +180,11 @@ def start_again(folder: Path) -> list[list[str]]:
 
 def main() -> None:
     """Print both tables."""
-    logging.basicConfig(level=logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="certwright-scale-") as name:
         folder = Path(name)
-        rows = app.run(issue_all(folder))
-        headings = ["certificates", "requests", "object writes", "CPU ms", "per second", "memory kB"]
-        table([headings[0], *(f"{heading} each" for heading in headings[1:4]), *headings[4:]], rows)
-        print()
+        with daemon(data_dir=folder):
+            pass  # It makes its own authority, and what every store holds, so that later starts need not.
+        side_by_side(folder, sizes())
         table(["a daemon over all of them", "figure"], start_again(folder))
 
 
