@@ -27,8 +27,13 @@ class Renewal:
     def next_key(self) -> Json:
         """The Secret with the next key: PKCS#8, whatever the spec's encoding."""
         labels = {"cert-manager.io/next-private-key": "true", "controller.cert-manager.io/fao": "true"}
-        more = {"labels": labels, "generateName": "web-", "ownerReferences": [owner("Certificate", "web")]}
-        return secret(NEXT, {"tls.key": key_pem(self.new.key, "PKCS8")}, **more)
+        return secret(
+            NEXT,
+            {"tls.key": key_pem(self.new.key, "PKCS8")},
+            labels=labels,
+            generateName="web-",
+            ownerReferences=[owner("Certificate", "web")],
+        )
 
     def certificate(self, **status: Any) -> Json:
         """The Certificate while it is renewed."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.kit.exchange import Request
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.errors import NotFound
 from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
 from controllers.acme.fake_world import FakeWorld, Shown, fake_world
-from support.world import ADMIN, World, make_world
+from support.world import make_world
 from takeover import fleet
 from takeover.go_x509 import key_pem
 from takeover.in_flight import NEXT, STAGES, renewal
 from takeover.loading import store_of
 from takeover.objects import Json
+from takeover.raw import everything
 from takeover.scene import created, taken_over
 
 
@@ -47,24 +46,6 @@ async def test_a_renewal_goes_on_where_cert_manager_has_left_it(stage: str) -> N
             await world.client.get(SECRETS, NEXT, "default")
         left = (await world.client.list(CERTIFICATE_REQUESTS)).items
         assert [one.metadata.name for one in left] == ["web-2"]
-
-
-KINDS = {
-    "cert-manager.io/v1": ("clusterissuers", "issuers", "certificates", "certificaterequests"),
-    "acme.cert-manager.io/v1": ("orders", "challenges"),
-}
-
-
-async def all_objects(world: World) -> list[Json]:
-    """Everything that concerns us, as it is stored."""
-    paths = [f"/apis/{group}/{plural}" for group, plurals in KINDS.items() for plural in plurals]
-    found: list[Json] = []
-    for path in (*paths, "/api/v1/secrets"):
-        answer = await world.server.handle(Request("GET", path, user=ADMIN))
-        listed: Json = json.loads(answer.body)
-        kind = listed["kind"].removesuffix("List")
-        found += [{"apiVersion": listed["apiVersion"], "kind": kind, **one} for one in listed["items"]]
-    return found
 
 
 def as_cert_manager_has_it(objects: list[Json], finalizer: str) -> list[Json]:
@@ -103,7 +84,7 @@ async def begun() -> tuple[Any, list[Json]]:
         await first.issue("web")
         assert [one.status.state for one in await first.orders()] == ["pending"]
         assert len(await first.challenges()) == 1
-        return first.ca, await all_objects(first.world)
+        return first.ca, await everything(first.world)
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["on show", "told to the CA"])

@@ -10,7 +10,7 @@ from certwright.resources import conditions
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from support.world import START
 from takeover import fleet
-from takeover.objects import BORN, Issued, Json
+from takeover.objects import BORN, INTERMEDIATE, Issued, Json
 from takeover.scene import taken_over, written
 
 
@@ -24,7 +24,7 @@ async def test_what_is_at_rest_is_left_alone() -> None:
 
 
 async def test_the_next_renewals_come_when_cert_manager_would_have_made_them() -> None:
-    planned = Issued(name="by-ca", issuer=fleet.CA, names=fleet.WEB, authority=fleet.INTERMEDIATE)
+    planned = Issued(name="by-ca", issuer=fleet.CA, names=fleet.WEB, authority=INTERMEDIATE)
     async with taken_over([*fleet.issuers(), *fleet.issuer_secrets(), *planned.all()]) as world:
         await world.advance_to(planned.renewal_time - timedelta(seconds=1))
         assert written(world) == []
