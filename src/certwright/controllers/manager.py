@@ -198,15 +198,15 @@ class Controllers:
                 group.create_task(controller.run(), name=controller.name)
 
     def _controller(
-        self, name: str, reconcile: Reconcile, rank: Callable[[ObjectKey], float] | None = None
+        self, name: str, reconcile: Reconcile, rank: Rank | None = None, flow: Flow | None = None
     ) -> Controller:
-        controller = Controller(name, reconcile, self._queue(name, rank), workers=self._workers)
+        controller = Controller(name, reconcile, self._queue(name, rank, flow), workers=self._workers)
         self._controllers.append(controller)
         return controller
 
-    def _queue(self, name: str, rank: Callable[[ObjectKey], float] | None = None) -> WorkQueue[ObjectKey]:
+    def _queue(self, name: str, rank: Rank | None = None, flow: Flow | None = None) -> WorkQueue[ObjectKey]:
         admit = ours(name, self._mine, self._caches) if self._mine is not None else None
-        return WorkQueue(self._clock, rank=rank, admit=admit)
+        return WorkQueue(self._clock, rank=rank, flow=flow, admit=admit)
 
     def _build_certificates(
         self, limits: Limits, suffix: Callable[[int], str], *, owner_references: bool
@@ -346,7 +346,12 @@ class Controllers:
 
         caches.orders.add_handler(order_changed)
 
-        caches.requests.add_handler(lambda old, new: add(key_of(old, new)))
+        def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+            # One that was finished when it was first seen is nobody's work; there is one for each certificate.
+            if old is not None or new is None or not is_finished(new):
+                add(key_of(old, new))
+
+        caches.requests.add_handler(request_changed)
         wake_with_issuer(self._caches, add, caches.requests_for)
         wake_with_secrets(caches.secrets, add, reconciler.dependents)
 
@@ -411,7 +416,8 @@ class Controllers:
         caches = self._caches
         if table.ORDERS in self._enabled:
             orders = self._acme.orders()
-            add_order = self._controller("orders", orders.reconcile).queue.add
+            first = OrderPrecedence(caches)
+            add_order = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
             self._acme.ledgers.start(add_order)
             caches.orders.add_handler(lambda old, new: add_order(key_of(old, new)))
             wake_with_issuer(self._caches, add_order, caches.orders_for)
@@ -425,7 +431,8 @@ class Controllers:
 
             caches.challenges.add_handler(challenge_changed)
         if table.CHALLENGES in self._enabled:
-            queue = self._queue("challenges")
+            precedence = ChallengePrecedence(caches, lambda key: challenges.is_seen(key))
+            queue = self._queue("challenges", precedence.rank, precedence.flow)
             challenges = self._acme.challenges(queue.add)
             self._controllers.append(
                 Controller("challenges", challenges.reconcile, queue, workers=self._workers)

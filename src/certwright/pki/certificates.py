@@ -20,7 +20,7 @@ MAX_CHAIN = 50
 """More certificates than that in one PEM are refused: no chain is so long, and each costs time."""
 
 # Some 2 kB each: enough for all that are being issued at one time, or looked at again and again.
-REMEMBERED = 2048
+REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

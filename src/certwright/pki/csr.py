@@ -125,13 +125,13 @@ def read_csr(pem: bytes) -> CsrFacts:
     return _read(bytes(pem))
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def _is_signed(der: bytes) -> bool:
     return x509.load_der_x509_csr(der).is_signature_valid
 
 
 # Some 2 kB each: enough for all that are being signed at one time.
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def _read(pem: bytes) -> CsrFacts:
     with border(BadCsr, "not a certificate signing request that can be read (expected is PEM)", detail=True):
         parsed = x509.load_pem_x509_csr(pem)

@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 # About 4 kB each: enough for some hundred certificates that are being issued at the same time.
-_REMEMBERED = 2048
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
