@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,9 +28,11 @@ from certwright.resources.errors import (
     invalid_object,
 )
 from certwright.resources.errors import not_supported as unsupported_value
-from certwright.store.contract import Encode, Key, Row, Store
+from certwright.store.contract import Encode, Event, Key, Row, Shared, Store
 
 Json = dict[str, Any]
+
+_log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -75,8 +78,8 @@ def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
 class Backend:
     """The parts that verbs work with.
 
-    `observers` are called for writes through this server. A store that several servers write to will have to
-    feed them from watches instead; nothing else here would change.
+    `observers` are told of every write: of one through this server by `put` and `delete`, and where other
+    servers write to the store as well (`fed`), of all of them by the store, in the order of their commits.
     """
 
     store: Store
@@ -91,6 +94,39 @@ class Backend:
     gates: FeatureGates = field(default_factory=FeatureGates)
     authorizer: Authorizer = field(init=False)
     in_version: InVersion = _as_it_is
+    fed: bool = False
+    early: list[Event] | None = None
+
+    def follow_store(self) -> None:
+        """From now on hear of every write by the store, if other servers write to it."""
+        if isinstance(self.store, Shared):
+            self.fed = True
+            self.early = []
+            self.store.follow(self.hear)
+
+    def loaded(self) -> None:
+        """The observers have read what the store held: tell them once more what was written meanwhile, which
+        they may have read in an older form after they had heard of it."""
+        events, self.early = self.early, None
+        self.hear(events or ())
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Tell the observers of committed writes, whoever made them."""
+        if self.early is not None:
+            self.early += events
+        for event in events:
+            group, _, plural = event.row.key.bucket.rpartition("/")
+            definition = self.registry.by_resource(group, plural)
+            if definition is None:
+                continue
+            try:
+                if event.deleted:
+                    self._removed(definition, event.row)
+                else:
+                    self._wrote(definition, event.row, event.previous)
+            except Exception:
+                # The row stays as it was written; the others must hear of the next one all the same.
+                _log.exception("hearing of %s at revision %d", event.row.key, event.revision)
 
     def timestamp(self) -> str:
         """The time now as Kubernetes writes it: UTC, whole seconds."""
@@ -111,7 +147,8 @@ class Backend:
         except asyncio.CancelledError:
             self._look_after(definition, key, previous)
             raise
-        self._wrote(definition, row, previous)
+        if not self.fed:
+            self._wrote(definition, row, previous)
         return row
 
     async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
@@ -123,7 +160,8 @@ class Backend:
         except asyncio.CancelledError:
             self._look_after(definition, row.key, row)
             raise
-        self._removed(definition, gone)
+        if not self.fed:
+            self._removed(definition, gone)
         return gone
 
     def _wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
@@ -136,6 +174,8 @@ class Backend:
 
     def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
         """A cancelled write may have happened: find out, so that no observer misses it."""
+        if self.fed:
+            return
         self.tasks.start(self._compare(definition, key, previous), name=f"look after {key.bucket} {key.name}")
 
     async def _compare(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:

@@ -59,6 +59,7 @@ from certwright.resources.errors import (
     ApiError,
     InternalError,
     NotAcceptable,
+    TooLarge,
     Unavailable,
     from_response,
 )
@@ -67,6 +68,7 @@ from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
+_TRIES = 5
 _WRITES = frozenset({"create", "update", "patch"})
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
@@ -136,6 +138,7 @@ class ApiServer:
         self._backend.observers += [self._contents, self._aggregation, self._expiry, self._local]
         self._controllers = DefinitionControllers(self._backend)
         self._backend.observers.insert(0, self._controllers)
+        self._backend.follow_store()
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
         self._metrics = Metrics(store, self._watched)
@@ -177,6 +180,7 @@ class ApiServer:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self._ensure("/api/v1/namespaces", namespace, update=False)
         await self._aggregation.load()
+        self._backend.loaded()
         await rbac_defaults.ensure(self.handle, _MYSELF)
         await self._aggregation.work_off()
         await self._contents.fill_all()
@@ -204,18 +208,18 @@ class ApiServer:
         target = f"{path}/{wanted['metadata']['name']}"
         # Namespaces are Kubernetes' own; our definitions are ours.
         agent = {"user-agent": "certwright" if path == _CRDS_PATH else "kube-apiserver"}
-        found = await self.handle(Request("GET", target, user=_MYSELF))
-        if found.status == 404:
-            self._expect(await self.handle(Request("POST", path, agent, encode_json(wanted), _MYSELF)))
-        elif update:
-            self._expect(found)
-            body = encode_json(_brought_into_line(decode_json(found.body), wanted))
-            self._expect(await self.handle(Request("PUT", target, agent, body, _MYSELF)))
-
-    @staticmethod
-    def _expect(response: Response) -> None:
-        if response.status >= 400:
-            raise from_response(response.status, response.body)
+        for last in (False,) * (_TRIES - 1) + (True,):
+            answer = await self.handle(Request("GET", target, user=_MYSELF))
+            if answer.status == 404:
+                answer = await self.handle(Request("POST", path, agent, encode_json(wanted), _MYSELF))
+            elif update and answer.status == 200:
+                body = encode_json(_brought_into_line(decode_json(answer.body), wanted))
+                answer = await self.handle(Request("PUT", target, agent, body, _MYSELF))
+            # Another server may start at the same moment, and do the same.
+            if answer.status != 409 or last:
+                break
+        if answer.status >= 400:
+            raise from_response(answer.status, answer.body)
 
     async def close(self) -> None:
         """End all watches and the work in the background. The store stays open: it is its owner's."""
@@ -251,6 +255,8 @@ class ApiServer:
             return await self._answer(request, track)
         except ApiError as error:
             return await _convert_failure(request, forms.failure(error))
+        except contract.TooLarge as error:
+            return forms.failure(TooLarge(str(error)))
         except contract.StoreError as error:
             _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
             return forms.failure(Unavailable(f"the store does not work: {error}"))

@@ -5,14 +5,15 @@
 
 May import:   every room but cli
 Never holds:  any `if` about the domain
-Modules:      options (what a process can be told), opening (directory, store, tokens, port), server (the
-              daemon), controllers (the controllers in any process), closers (what is undone at the end),
-              loop (the event loop)
+Modules:      options (what a process can be told), opening (directory, tokens, port), stores (what --store
+              names), shared_files (what servers on one store have in common), server (the daemon),
+              controllers (the controllers in any process), gates (--feature-gates), closers (what is undone
+              at the end), loop (the event loop)
 """
 
 from certwright.app.controllers import RunningControllers, revoke, start_controllers
 from certwright.app.loop import run
-from certwright.app.options import ControllerOptions, ServeOptions, StartError
+from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
@@ -26,6 +27,7 @@ __all__ = [
     "CannotRevoke",
     "ClusterSettings",
     "ControllerOptions",
+    "EtcdOptions",
     "Revoked",
     "RunningControllers",
     "RunningServer",

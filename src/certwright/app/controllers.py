@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from certwright.app.gates import controller_gates
 from certwright.app.options import ControllerOptions, StartError
 from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.revoked import Revoked
 from certwright.controllers.beside import USER_AGENT, ClusterSettings, beside_a_server
+from certwright.controllers.features import SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
 from certwright.controllers.ours import Mine
 from certwright.controllers.replica import Replica
@@ -125,6 +127,7 @@ async def start_controllers(
 
     Raises `StartError` when the options make no sense, or a port that they name cannot be listened at.
     """
+    gates = controller_gates(options.feature_gates)
     try:
         listeners = await open_listeners(options.acme)
     except CannotListen as error:
@@ -143,6 +146,7 @@ async def start_controllers(
             backoff_maximum=options.backoff_maximum,
             issuer_attempts_per_hour=options.issuer_attempts_per_hour,
             certificate_owner_references=options.certificate_owner_references,
+            filtered_secrets=gates[SECRETS_FILTERED_CACHING],
             acme=listeners.options,
             mine=mine,
         )

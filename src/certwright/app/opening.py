@@ -1,4 +1,4 @@
-"""What the daemon needs before it can serve: its directory, its store, its tokens, its port.
+"""What the daemon needs before it can serve: its directory, its tokens, its port.
 
 What goes wrong is a `StartError`, in words for whoever started it.
 """
@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from certwright.apiserver import asgi, features, serving
-from certwright.apiserver.features import FeatureGates
+from certwright.apiserver import asgi, serving
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import read_token_file
 from certwright.app.closers import Closers
@@ -22,17 +21,6 @@ from certwright.app.options import ServeOptions, StartError
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kit.texts import in_brackets
-from certwright.store.contract import Store, StoreError
-from certwright.store.memory import MemoryStore
-from certwright.store.sqlite import open_sqlite
-
-
-def gates(options: ServeOptions) -> FeatureGates:
-    """The feature gates that the options ask for."""
-    try:
-        return FeatureGates(features.parse(options.feature_gates))
-    except ValueError as error:
-        raise StartError(f"--feature-gates: {error}") from error
 
 
 @contextmanager
@@ -69,19 +57,6 @@ def _cannot_write(path: Path, error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return f"the disk that holds {path} is full"
     return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
-
-
-async def open_store(options: ServeOptions) -> Store:
-    """The store that the options name."""
-    where = options.store
-    if where == "memory":
-        return MemoryStore()
-    if where is not None and where.startswith("etcd://"):
-        raise StartError(f"--store {where}: this version has no etcd store yet; give a path, or memory")
-    try:
-        return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
-    except StoreError as error:
-        raise StartError(str(error)) from error
 
 
 def admin_token(data_dir: Path) -> str:

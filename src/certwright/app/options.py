@@ -19,7 +19,7 @@ class StartError(Exception):
 class ControllerOptions:
     """What the controllers can be told; names and meanings as cert-manager's flags.
 
-    `controllers` is the list of `--controllers`; empty means none.
+    `controllers` is the list of `--controllers`; empty means none. `feature_gates` is `A=true,B=false`.
     """
 
     controllers: str = "*"
@@ -29,12 +29,30 @@ class ControllerOptions:
     backoff_maximum: timedelta = timedelta(hours=32)
     issuer_attempts_per_hour: int = 12
     certificate_owner_references: bool = False
+    feature_gates: str = ""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
+class EtcdOptions:
+    """How an etcd is spoken to; meanings as kube-apiserver's flags, and `user` as etcdctl's.
+
+    `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: somebody else compacts it.
+    """
+
+    prefix: str = "/certwright"
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    compaction_interval: timedelta = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What the daemon can be told. `store` is a path, `memory`, or None for a file in `data_dir`.
+    """What the daemon can be told. `store` is a path, `memory`, `etcd://HOST:PORT[,HOST:PORT…]` (`etcds://`
+    with TLS), or None for a file in `data_dir`.
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
@@ -45,6 +63,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8443
     store: str | None = None
+    etcd: EtcdOptions = field(default_factory=EtcdOptions)
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     token_auth_file: Path | None = None
     client_ca_file: Path | None = None

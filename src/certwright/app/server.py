@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,25 @@ from certwright.apiserver import asgi, serving
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
 from certwright.apiserver.users.tokens import TokenIssuer, load_or_make_key
-from certwright.app import opening
+from certwright.app import opening, shared_files
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
+from certwright.app.gates import server_gates
 from certwright.app.options import ServeOptions, StartError
+from certwright.app.stores import open_store
 from certwright.client import kubeconfig
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
+from certwright.controllers.beside import ClusterSettings
+from certwright.kit import ids
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Identity
 from certwright.kit.files import write_atomically
 from certwright.kit.tasks import TaskSet
+from certwright.pki.keys import PrivateKey
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.errors import ApiError
-from certwright.store.contract import StoreError
+from certwright.store.contract import Shared, Store, StoreError
 
 _log = logging.getLogger(__name__)
 _SYNC_WITHIN_S = 60.0
@@ -96,21 +103,19 @@ async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> 
 
 
 async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -> RunningServer:
-    gates = opening.gates(options)
+    gates = server_gates(options.feature_gates)
     opening.lock_data_dir(options.data_dir, closers)
-    store = await opening.open_store(options)
+    store = await open_store(options)
     closers.add(store.close)
-    with opening.writing(options.data_dir):
-        identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
-        token = opening.admin_token(options.data_dir)
-        signing_key = load_or_make_key(options.data_dir / "pki" / "sa.key")
+    own = await _files(store, options, clock)
+    identity, token = own.identity, own.token
     api = ApiServer(
         store,
         clock,
         authenticator=FirstOf(
             ClientCertificates(clock), StaticTokens(opening.tokens(options) | {token: ADMIN})
         ),
-        tokens=TokenIssuer(signing_key, options.service_account_issuer),
+        tokens=TokenIssuer(own.signing_key, options.service_account_issuer),
         anonymous=options.anonymous_auth,
         gates=gates,
         root_ca=identity.ca_pem.decode(),
@@ -127,15 +132,57 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     address = f"https://{opening.in_url(options.host)}:{face.port}"
     server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
     server.watch_over(_keep_serving(face, identity, options, clock), name="serving certificate")
+    if isinstance(store, Shared):
+        server.watch_over(_fail_when_lost(store), name="events of the store")
     if options.controllers.controllers:
+        # Other servers have controllers as well: one of all works.
+        cluster = _one_of_many() if isinstance(store, Shared) else None
         local = LocalTransport(api.handle, CONTROLLER)
-        server.controllers = await start_controllers(local, options.controllers, clock=clock)
+        server.controllers = await start_controllers(local, options.controllers, clock=clock, cluster=cluster)
         closers.add(server.controllers.close)
         api.add_metrics(server.controllers.take_metrics)
-        await _wait_synced(server.controllers)
+        if cluster is None:
+            await _wait_synced(server.controllers)
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
     return server
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What the data directory holds."""
+
+    identity: serving.ServingIdentity
+    token: str
+    signing_key: PrivateKey
+
+
+async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
+    folder = options.data_dir / "pki"
+
+    def make() -> _Files:
+        return _Files(
+            serving.load_or_make(folder, host=options.host, now=clock.now()),
+            opening.admin_token(options.data_dir),
+            load_or_make_key(folder / "sa.key"),
+        )
+
+    with opening.writing(options.data_dir):
+        if isinstance(store, Shared):
+            try:
+                await shared_files.share(store, options.data_dir, make)
+            except StoreError as error:
+                raise StartError(str(error)) from error
+        return make()
+
+
+def _one_of_many() -> ClusterSettings:
+    """How controllers behave beside those of other servers: they ask their own one, so they are not paced."""
+    return ClusterSettings(identity=f"{socket.gethostname()}_{ids.new_uid()}", kube_api_qps=-1)
+
+
+async def _fail_when_lost(store: Shared) -> None:
+    raise await store.wait_lost()
 
 
 async def _wait_synced(controllers: RunningControllers) -> None:

@@ -11,8 +11,8 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               targets (which objects the words mean), following (one object as it changes),
               mirror (a live copy of what belongs to certificates), export (Secrets as files),
               overview and progress (how certificates come on), running (the life of run),
-              daemon (the signals that end a long-running command, and the end itself), acme_flags and
-              cluster_flags (what several of those commands can be told),
+              daemon (the signals that end a long-running command, and the end itself),
+              acme_flags, cluster_flags, etcd_flags (what some commands can be told),
               tables, words, sections, insides (how things are printed),
               and one module per command: apply, approve, controllers, crds, delete, deny, describe, get,
               inspect, limits, renew, revoke, run, serve, status, version, wait

@@ -73,6 +73,7 @@ async def _tell(running: app.RunningControllers, where: str) -> None:
 @daemon.controller_options
 @acme_flags.acme_options
 @cluster_flags.cluster_options
+@daemon.FEATURE_GATES
 @click.option(
     "--namespace",
     metavar="NS",
@@ -94,6 +95,7 @@ def command(
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
     cluster: cluster_flags.ClusterFlags,
+    feature_gates: str,
     namespace: str | None,
     metrics_address: tuple[str, int] | None,
     log_level: str,
@@ -118,7 +120,10 @@ def command(
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     found = access.load(choice, server.context)
     options = app.ControllerOptions(
-        namespace=namespace, acme=app.AcmeSettings(**asdict(acme)), **asdict(flags)
+        namespace=namespace,
+        acme=app.AcmeSettings(**asdict(acme)),
+        feature_gates=feature_gates,
+        **asdict(flags),
     )
 
     async def work() -> None:

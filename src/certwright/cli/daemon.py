@@ -31,7 +31,7 @@ FEATURE_GATES = click.option(
     "--feature-gates",
     metavar="GATE=BOOL,…",
     default="",
-    help="Switch behaviour off or on, for instance NameGenerationRetries=false.  [default: all on]",
+    help="Switch behaviour off or on, for instance SecretsFilteredCaching=false.  [default: all on]",
 )
 
 

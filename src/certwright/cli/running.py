@@ -88,7 +88,9 @@ class Runner:
             data_dir=self._options.data_dir,
             host=host,
             port=port,
-            controllers=app.ControllerOptions(acme=self._options.acme),
+            controllers=app.ControllerOptions(
+                acme=self._options.acme, feature_gates=self._options.feature_gates
+            ),
             feature_gates=self._options.feature_gates,
         )
         try:

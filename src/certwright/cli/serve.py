@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import acme_flags, daemon
+from certwright.cli import acme_flags, daemon, etcd_flags
 from certwright.cli.errors import Failed
 from certwright.kit import logs
 
@@ -26,9 +26,11 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 )
 @click.option(
     "--store",
-    metavar="PATH|memory",
-    help="Where the objects are: a SQLite file (by default one in DIR), or memory, which forgets.",
+    metavar="PATH|memory|etcd://HOST:PORT[,…]",
+    help="Where the objects are: a SQLite file (by default one in DIR); memory, which forgets; or etcd, "
+    "which several servers share (etcds:// with TLS; see --etcd-…).",
 )
+@etcd_flags.etcd_options
 @daemon.controller_options
 @acme_flags.acme_options
 @click.option(
@@ -73,6 +75,7 @@ def command(
     data_dir: Path,
     listen: tuple[str, int] | None,
     store: str | None,
+    etcd: etcd_flags.EtcdFlags,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
     token_auth_file: Path | None,
@@ -96,6 +99,7 @@ def command(
       certwright serve --controllers ''            only the API; `certwright controllers` elsewhere
       certwright serve --http01-listen :80         for ACME issuers whose CA looks by HTTP-01
       certwright serve --store memory --listen :0  for a test: nothing is kept, any free port
+      certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt    one of several servers
     """
     logs.set_up(level=log_level, form=log_format)
     # The server and all its libraries: loaded by the three commands that start it, not by --help.
@@ -107,7 +111,10 @@ def command(
         host=host,
         port=port,
         store=store,
-        controllers=app.ControllerOptions(acme=app.AcmeSettings(**asdict(acme)), **asdict(flags)),
+        etcd=app.EtcdOptions(**asdict(etcd)),
+        controllers=app.ControllerOptions(
+            acme=app.AcmeSettings(**asdict(acme)), feature_gates=feature_gates, **asdict(flags)
+        ),
         token_auth_file=token_auth_file,
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,

@@ -50,8 +50,12 @@ class Termination:
         if self._concerns(definition) and row.key not in self._underway and is_terminating(row):
             self._begin(definition, row.key)
 
-    def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
-        """An object has gone: whoever waited for it may look again."""
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """An object has gone: whoever waited for it may look again. Those who watch the objects of a
+        definition that has gone have nothing more to wait for."""
+        if definition.is_crd:
+            plural, _, group = row.key.name.partition(".")
+            self._closed(f"{group}/{plural}")
         if self._underway:
             for moved in self._underway.values():
                 moved.set()
@@ -170,13 +174,9 @@ class Termination:
         obj = objects.to_object(definition, row)
         changed = _without_own_finalizer(obj)
         if is_released(obj):
-            buckets = [resource.bucket for resource in self._contents(definition, key)]
             # Watchers see a definition as it was, as it is let go of by an update of its status.
             last = objects.last_words(row) if definition.is_crd else objects.columns(obj)
             await backend.delete(definition, row, last)
-            if definition.is_crd:
-                for bucket in buckets:
-                    self._closed(bucket)
             return True
         if changed:
             if definition.is_crd:

@@ -32,16 +32,16 @@ def check_table(call: Call) -> None:
 async def get(backend: Backend, call: Call) -> Response:
     """GET of one object."""
     if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
-        _check_reached(backend, wanted)
+        await _check_reached(backend, wanted)
     row = await backend.store.get(call.key)
     if row is None:
         raise not_found(call.definition, call.route.name)
     return forms.one(call, row, now=backend.clock.now())
 
 
-def _check_reached(backend: Backend, wanted: int) -> None:
-    if wanted > backend.store.revision:
-        raise paging.too_large(wanted, backend.store.revision)
+async def _check_reached(backend: Backend, wanted: int) -> None:
+    if wanted > backend.store.revision and wanted > (reached := await backend.store.up_to(wanted)):
+        raise paging.too_large(wanted, reached)
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ async def list_objects(backend: Backend, call: Call) -> Response:
         call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
     )
     matcher = Matcher.of(call)
-    _check_reached(backend, options.not_older)
+    await _check_reached(backend, options.not_older)
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
             return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
@@ -145,7 +145,7 @@ async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
     definition, route = call.definition, call.route
     options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
     matcher = Matcher.of(call)
-    _check_reached(backend, options.not_older)
+    await _check_reached(backend, options.not_older)
     try:
         found = await _collect(backend, call, options, matcher)
     except Compacted:

@@ -231,8 +231,9 @@ class Watches:
         answer's status. Raises `Invalid` and `BadRequest`.
         """
         backend, bucket, namespace = self._backend, call.definition.bucket, call.route.namespace or None
-        options, matcher, current = watch_options(call.query), Matcher.of(call), backend.store.revision
+        options, matcher = watch_options(call.query), Matcher.of(call)
         check_table(call)
+        current = await backend.store.up_to(options.after)
         if options.initial and options.after > current:
             return _failed(call, paging.too_large(options.after, current))
         page = await backend.store.list(bucket, namespace, limit=CHUNK) if options.initial else None

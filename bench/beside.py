@@ -1,0 +1,96 @@
+"""Controllers in a process of their own, as in a cluster: `certwright controllers` over TLS against
+`certwright serve --controllers ''`. What they take, and what they ask for."""
+
+from __future__ import annotations
+
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.rig import Daemon, memory_mb
+from bench.scale import daemon_cpu_s
+
+_LOOK_EVERY_S = 0.5
+# So little processor time between two looks is that of a process at rest.
+_REST_S = 0.03
+_REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """How a process was when it had done all that there was to do. Times from its start."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mb: float
+    peak_mb: float
+
+
+@contextmanager
+def controllers(server: Daemon, *flags: str, module: str = "certwright") -> Iterator[int]:
+    """Start `certwright controllers` against that server; the process id. Stopped at the end."""
+    command = [sys.executable, "-m", module, "controllers", "--kubeconfig", str(server.data_dir / "kubeconfig")]
+    with subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def rest(pid: int, *, since: float, seconds: float = 3.0, within: float = 900.0) -> Resting:
+    """Wait until the process has used no processor time to speak of for `seconds`.
+
+    `since` is the moment (`time.perf_counter`) of its start.
+    """
+    deadline, quiet_since = time.perf_counter() + within, time.perf_counter()
+    spent = daemon_cpu_s(pid)
+    done = (quiet_since, spent)
+    while time.perf_counter() - quiet_since < seconds:
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"the controllers were still at work after {within:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
+        before, spent = spent, daemon_cpu_s(pid)
+        if spent - before > _REST_S:
+            quiet_since = time.perf_counter()
+            done = (quiet_since, spent)
+    return Resting(done[0] - since, done[1], pss_mb(pid), memory_mb(pid, peak=True))
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of a process in MB (10^6 bytes); what it shares with others counts in part."""
+    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024 / 1e6
+
+
+def share_of_a_core(pid: int, seconds: float) -> float:
+    """The part of a processor that the process takes, measured over that time."""
+    begun, spent = time.perf_counter(), daemon_cpu_s(pid)
+    time.sleep(seconds)
+    return (daemon_cpu_s(pid) - spent) / (time.perf_counter() - begun)
+
+
+def requests(server: Daemon) -> Counter[tuple[str, str]]:
+    """How many requests the API server has answered so far, by verb and resource."""
+    context = ssl.create_default_context(cafile=server.ca)
+    token = server.token_file.read_text().strip()
+    asked = urllib.request.Request(f"{server.address}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, context=context) as answer:
+        text = answer.read().decode()
+    found: Counter[tuple[str, str]] = Counter()
+    for labels, number in _REQUESTS.findall(text):
+        about = dict(_LABEL.findall(labels))
+        resource = "/".join(part for part in (about.get("resource"), about.get("subresource")) if part)
+        found[about.get("verb", ""), resource] += round(float(number))
+    return found

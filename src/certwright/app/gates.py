@@ -1,0 +1,27 @@
+"""`--feature-gates`: one flag for the API server's gates and the controllers'."""
+
+from __future__ import annotations
+
+from certwright.apiserver import features as of_server
+from certwright.apiserver.features import FeatureGates
+from certwright.app.options import StartError
+from certwright.controllers import features as of_controllers
+from certwright.kit import gates
+
+
+def server_gates(text: str) -> FeatureGates:
+    """The API server's gates. Raises `StartError` for one that neither it nor the controllers have."""
+    return FeatureGates({name: on for name, on in _parse(text).items() if name in of_server.DEFAULTS})
+
+
+def controller_gates(text: str) -> dict[str, bool]:
+    """The controllers' gates, each of them. Raises `StartError` for one that neither has."""
+    wanted = _parse(text)
+    return {name: wanted.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
+
+
+def _parse(text: str) -> dict[str, bool]:
+    try:
+        return gates.parse(text, of_server.DEFAULTS.keys() | of_controllers.DEFAULTS.keys())
+    except ValueError as error:
+        raise StartError(f"--feature-gates: {error}") from error

@@ -1,0 +1,58 @@
+"""What servers on one store have in common: so that the tokens, kubeconfigs and CA of one hold at the others.
+
+The files of the data directory that make a server who it is are kept in the store too, where others write to
+it as well. The first server puts its own there; the next ones, with an empty directory, take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from certwright.app.options import StartError
+from certwright.kit.files import PRIVATE, PUBLIC, write_atomically
+from certwright.store.contract import Exists, Key, Row, Store
+
+# No resource has this bucket, so no path of the API leads to it.
+KEY = Key("certwright.internal/servers", "", "identity")
+_CA = "pki/ca.crt"
+_FILES = (_CA, "pki/ca.key", "pki/sa.key", "pki/admin.token")
+
+_Contents = dict[str, bytes]
+_decode = msgspec.json.Decoder(_Contents).decode
+
+
+async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> None:
+    """Bring directory and store into line; `make` makes the files that are missing.
+
+    Raises `StartError` where both have files and they differ, `OSError`, `StoreError`.
+    """
+    row = await store.get(KEY)
+    if row is None:
+        own = any((data_dir / name).exists() for name in _FILES)
+        make()
+        contents = {name: (data_dir / name).read_bytes() for name in _FILES}
+        try:
+            await store.put(KEY, lambda _: (b"", msgspec.json.encode(contents)), expect=0)
+        except Exists as error:
+            # Another server has begun at the same moment.
+            row = error.current
+            for name in () if own else _FILES:
+                (data_dir / name).unlink()
+    if row is not None:
+        _take(row, data_dir)
+
+
+def _take(row: Row, data_dir: Path) -> None:
+    for name, content in _decode(row.body).items():
+        path = data_dir / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomically(path, content, mode=PUBLIC if name == _CA else PRIVATE)
+        elif path.read_bytes() != content:
+            raise StartError(
+                f"{path} is not the one that the servers on this store share: choose another --data-dir, or"
+                f" move {path.parent} away"
+            )

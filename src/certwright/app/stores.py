@@ -1,0 +1,81 @@
+"""The store that `--store` names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from certwright.app.options import EtcdOptions, ServeOptions, StartError
+from certwright.store.contract import Store, StoreError
+from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
+
+if TYPE_CHECKING:
+    from certwright.store.etcd_client import Access
+
+_SCHEMES = ("etcd://", "etcds://")
+_PORT = 2379
+
+
+async def open_store(options: ServeOptions) -> Store:
+    """Open the store that the options name. Raises `StartError`."""
+    where = options.store
+    if where == "memory":
+        return MemoryStore()
+    try:
+        if where is not None and where.startswith(_SCHEMES):
+            return await _open_etcd(where, options.etcd)
+        if options.etcd != EtcdOptions():
+            raise StartError("--etcd-… options need --store etcd://HOST:PORT")
+        return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
+    except StoreError as error:
+        raise StartError(str(error)) from error
+
+
+async def _open_etcd(where: str, options: EtcdOptions) -> Store:
+    # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
+    try:
+        from certwright.store.etcd import open_etcd
+        from certwright.store.etcd_client import Access
+    except ImportError as error:
+        raise StartError(
+            f"--store {where} needs the package grpcio ({error}): install certwright[etcd]"
+        ) from error
+    scheme, _, members = where.partition("://")
+    access = Access(
+        tuple(_member(member) for member in members.rstrip("/").split(",")),
+        tls=scheme == "etcds",
+        ca_file=options.ca_file,
+        cert_file=options.cert_file,
+        key_file=options.key_file,
+    )
+    if (options.cert_file is None) != (options.key_file is None):
+        raise StartError("--etcd-certfile and --etcd-keyfile go together")
+    if not access.tls and (options.ca_file or options.cert_file):
+        raise StartError(f"--store {where}: certificates need TLS; begin it with etcds://")
+    return await open_etcd(
+        _with_user(access, options),
+        prefix=options.prefix,
+        compact_every_s=options.compaction_interval.total_seconds(),
+    )
+
+
+def _member(text: str) -> str:
+    """`HOST:PORT`, the port added where it is missing."""
+    host, _, port = text.rpartition(":")
+    if not text or (port and host and not (port.isdigit() or text.endswith("]"))):
+        raise StartError("--store etcd://HOST:PORT[,HOST:PORT…]: one member at least, without paths")
+    return text if host and port.isdigit() else f"{text}:{_PORT}"
+
+
+def _with_user(access: Access, options: EtcdOptions) -> Access:
+    if options.user is None:
+        return access
+    if options.password_file is None:
+        raise StartError("--etcd-user needs --etcd-password-file")
+    try:
+        password = options.password_file.read_text().strip("\r\n")
+    except OSError as error:
+        raise StartError(f"--etcd-password-file {options.password_file}: {error.strerror}") from error
+    return replace(access, user=options.user, password=password)

@@ -1,0 +1,79 @@
+"""The flags of `serve --store etcd://…`: kube-apiserver's where it has them, and etcdctl's user."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from certwright.cli import daemon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdFlags:
+    """How the user wants etcd to be spoken to: the members of `app.EtcdOptions`."""
+
+    prefix: str
+    ca_file: Path | None
+    cert_file: Path | None
+    key_file: Path | None
+    user: str | None
+    password_file: Path | None
+    compaction_interval: timedelta
+
+
+def etcd_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags; the function gets them as `etcd: EtcdFlags`."""
+
+    @functools.wraps(command)
+    def gather(*args: Any, **given: Any) -> Any:
+        etcd = EtcdFlags(**{field.name: given.pop(f"etcd_{field.name}") for field in fields(EtcdFlags)})
+        return command(*args, etcd=etcd, **given)
+
+    wrapped: Callable[..., Any] = gather
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not value.strip("/"):
+        raise click.BadParameter("it must name a part of etcd's keys, for instance /certwright")
+    return value
+
+
+def _file(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, name, metavar="FILE", type=path, help=text)
+
+
+_OPTIONS = (
+    click.option(
+        "--etcd-prefix",
+        metavar="PREFIX",
+        default="/certwright",
+        show_default=True,
+        callback=_parse_prefix,
+        help="Below which of etcd's keys everything is; servers that share a store name the same.",
+    ),
+    _file(
+        "--etcd-cafile", "etcd_ca_file", "The CAs that etcd's certificate is of.  [default: the system's]"
+    ),
+    _file("--etcd-certfile", "etcd_cert_file", "The certificate to show to etcd."),
+    _file("--etcd-keyfile", "etcd_key_file", "The private key of --etcd-certfile."),
+    click.option("--etcd-user", metavar="NAME", help="The user of etcd's own authentication."),
+    _file("--etcd-password-file", "etcd_password_file", "The password of --etcd-user."),
+    click.option(
+        "--etcd-compaction-interval",
+        metavar="DURATION",
+        default="5m",
+        show_default=True,
+        callback=daemon.parse_duration_option,
+        help="How often old revisions are dropped from etcd; 0s: somebody else does.",
+    ),
+)
