@@ -10,7 +10,6 @@ import pytest
 
 from apiserver.callers import CONFIG_MAPS, Api, StartApi
 from apiserver.webhook_server import WebhookServer, add_label, patch, register, running
-from certwright.apiserver import features
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES, FeatureGates
 from certwright.apiserver.verbs.creates import NAME_ATTEMPTS
 from certwright.store.contract import Key
@@ -225,24 +224,3 @@ async def test_a_free_name_costs_no_look(start_api: StartApi, monkeypatch: pytes
 
     monkeypatch.setattr(api.store, "latest", look)
     assert (await generate(api)).status == 201
-
-
-def test_gates_are_read_as_the_command_line_has_them() -> None:
-    assert features.parse("") == {}
-    assert features.parse("NameGenerationRetries=false, NameGenerationLookAhead=T") == {
-        NAME_GENERATION_RETRIES: False,
-        NAME_GENERATION_LOOK_AHEAD: True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("Nonsense=true", "unrecognized feature gate: Nonsense; there are NameGenerationLookAhead"),
-        ("NameGenerationRetries", "missing bool value for feature gate NameGenerationRetries"),
-        ("NameGenerationRetries=2", "invalid value of feature gate NameGenerationRetries=2"),
-    ],
-)
-def test_wrong_gates_are_refused_in_one_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        features.parse(text)

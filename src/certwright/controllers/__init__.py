@@ -5,10 +5,10 @@ Never holds:  HTTP, SQL (they go to client and store); time arithmetic on raw by
               to one kind of issuer (to issuers)
 Modules:      certificates/ (the steps of one certificate), approval, signing, certificate_requests, issuers,
               signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches
-              (the local copies and their indexes), secrets (the Secrets that matter, of very many), packings (how they take little memory), authorities (which
-              CA an issuer signs with now), table (which names of --controllers stand for what), metrics (what
-              is told of it all), manager
-              (starts and stops it), wakings (whom the news of an object wakes), known_issuers (looks issuers
-              up), circuit and gate (spare an issuer that fails), replica and shards (which of several
-              replicas works, on what), ours (which keys those are), beside (wires them)
+              (the local copies and their indexes), secrets (the Secrets that matter, of very many), packings
+              (how they take little memory), authorities (which CA an issuer signs with now), features (its
+              gates), table (which names of --controllers stand for what), metrics (what is told of it all),
+              manager (starts and stops it), wakings (whom the news of an object wakes), known_issuers (looks
+              issuers up), circuit and gate (spare an issuer that fails), replica and shards (which of
+              several replicas works, on what), ours (which keys those are), beside (wires them)
 """

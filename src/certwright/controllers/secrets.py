@@ -243,12 +243,18 @@ class Secrets:
         try:
             secret = await self._client.get(SECRETS, key.name, key.namespace)
         except NotFound:
-            if self._bare is not None and known == _Known(None, None, known.left_at):
-                if known.left_at and self._known(key, self._bare) == known:
-                    self._bare.others.discard(key)
+            self._settle_absence(key, known)
             return None
         self.put(secret)
         return secret
+
+    def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
+        """It has left one copy, has not come into the other one, and is not there: it was deleted."""
+        bare = self._bare
+        if bare is None or not known.left_at or known.whole is not None or known.bare is not None:
+            return
+        if self._known(key, bare) == known:
+            bare.others.discard(key)
 
     def _is_used(self, key: ObjectKey) -> bool:
         return any(use(key) for use in self._uses)

@@ -20,8 +20,8 @@ from certwright.controllers.caches import Caches, owner_value, secret_value
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import Facts
 from certwright.controllers.certificates.hands import Hands
-from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.keys import is_next_key
+from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.dependents import Dependents
 from certwright.engine.commit import StatusWriter

@@ -1,0 +1,27 @@
+"""Feature gates as the command line has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from certwright.kit import gates
+
+KNOWN = {"Quick": True, "Careful": False}
+
+
+def test_gates_are_read_as_the_command_line_has_them() -> None:
+    assert gates.parse("", KNOWN) == {}
+    assert gates.parse("Quick=false, Careful=T,", KNOWN) == {"Quick": False, "Careful": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Nonsense=true", "unrecognized feature gate: Nonsense; there are Careful, Quick"),
+        ("Quick", "missing bool value for feature gate Quick"),
+        ("Quick=2", "invalid value of feature gate Quick=2"),
+    ],
+)
+def test_wrong_gates_are_refused_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        gates.parse(text, KNOWN)
