@@ -205,3 +205,63 @@ async def test_stopping_it_lets_go_of_the_watch() -> None:
     async with following() as (_, stream):
         pass
     assert stream.closed
+
+
+async def compare(seen: Observed, stream: Stream, revision: int, *items: dict[str, object]) -> Stream:
+    """End the watch after its time; the server has these objects, as metadata."""
+    seen.list_answer(revision, *items)
+    following_stream = seen.peer.answer_stream()
+    seen.clock.advance(timedelta(minutes=8))
+    stream.end()
+    await run_all()
+    return following_stream
+
+
+async def test_a_comparison_asks_for_metadata_only_and_changes_nothing_where_all_is_well() -> None:
+    async with following(wire("a", 3), wire("b", 4)) as (seen, stream):
+        seen.news()
+        await compare(seen, stream, 10, wire("a", 3), wire("b", 4))
+        assert "PartialObjectMetadataList" in seen.peer.requests[2].headers["accept"]
+        assert "resourceVersion=10" in seen.peer.targets[3]
+        assert seen.news() == []
+
+
+@pytest.mark.parametrize(
+    ("there", "news"),
+    [
+        ((wire("a", 3), wire("b", 9)), [("b@4", "b@9")]),
+        ((wire("a", 3), wire("b", 4), wire("c", 5)), [(None, "c@5")]),
+        ((wire("a", 3),), [("b@4", None)]),
+    ],
+    ids=["a change", "a new one", "a deletion"],
+)
+async def test_what_no_event_has_told_of_is_found_by_comparison(
+    there: tuple[dict[str, object], ...], news: list[Change], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(wire("a", 3), wire("b", 4)) as (seen, stream):
+        seen.news()
+        seen.list_answer(10, *there)
+        seen.list_answer(10, *there)
+        seen.peer.answer_stream()
+        seen.clock.advance(timedelta(minutes=8))
+        stream.end()
+        await run_all()
+        assert seen.news() == news
+        assert "1 changes had not been told of" in caplog.text
+
+
+async def test_what_is_newer_than_the_last_event_has_not_been_missed() -> None:
+    async with following(wire("a", 3)) as (seen, stream):
+        seen.news()
+        # One that was made, one that we have made since, and one changed: their events are to come.
+        seen.informer.put(config_map("own", 14))
+        await compare(seen, stream, 13, wire("a", 12), wire("new", 11))
+        assert len(seen.peer.requests) == 4
+        assert seen.news() == [(None, "own@14")]
+
+
+async def test_what_cannot_be_read_is_not_missed_again_and_again() -> None:
+    rubbish = wire("r", 5, data=[1])
+    async with following(wire("a", 3), rubbish) as (seen, stream):
+        await compare(seen, stream, 10, wire("a", 3), wire("r", 5))
+        assert len(seen.peer.requests) == 4

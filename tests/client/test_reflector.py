@@ -11,6 +11,8 @@ from certwright.client.listing import RawPage
 from certwright.client.reflector import (
     Answer,
     Apply,
+    Compared,
+    ComparePage,
     ListPage,
     Load,
     OpenWatch,
@@ -34,9 +36,11 @@ from certwright.resources.errors import (
 class Script:
     """Sends answers to the machine and looks at what it wants next."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compares: bool = True) -> None:
         self.time = 0.0
-        self.machine: Generator[Step, Answer, None] = follow(now=lambda: self.time, jitter=lambda: 1.0)
+        self.machine: Generator[Step, Answer, None] = follow(
+            now=lambda: self.time, jitter=lambda: 1.0, compares=compares
+        )
         self.step: Step = next(self.machine)
 
     def answer(self, answer: Answer = None) -> Step:
@@ -200,8 +204,61 @@ def test_a_watch_that_ends_at_once_is_not_opened_in_a_hot_loop() -> None:
 def test_a_quiet_watch_that_ends_after_a_while_is_opened_again_at_once() -> None:
     script = Script()
     script.listed()
-    script.time += 400
+    script.time += 200
     assert script.answer(None) == OpenWatch("10")
+
+
+def ended_after(script: Script, time: float) -> Step:
+    """What follows a watch that has brought nothing for so long, and ended in good order."""
+    script.time += time
+    return script.answer(None)
+
+
+def test_after_a_long_watch_what_is_held_is_compared_with_what_is_there() -> None:
+    script = Script()
+    script.listed()
+    assert ended_after(script, 480) == ComparePage("", 500, 10)
+    assert script.answer(Compared(0, "more")) == ComparePage("more", 500, 10)
+    # All is as it should be: the watch goes on where it was.
+    assert script.answer(Compared(0, "")) == OpenWatch("10")
+
+
+def test_what_a_watch_has_swallowed_is_listed() -> None:
+    script = Script()
+    script.listed()
+    assert ended_after(script, 480) == ComparePage("", 500, 10)
+    script.answer(Compared(1, "more"))
+    assert script.answer(Compared(0, "")) == ListPage("", 500)
+    assert script.listed("20") == ReadWatch()
+
+
+def test_short_watches_are_compared_every_five_minutes_and_not_more_often() -> None:
+    script = Script()
+    script.listed()
+    compared = 0
+    for _ in range(100):
+        step = ended_after(script, 31)
+        if isinstance(step, ComparePage):
+            compared += 1
+            step = script.answer(Compared(0, ""))
+        assert step == OpenWatch("10")
+        script.answer()
+    assert compared == 10
+
+
+def test_a_comparison_that_fails_says_nothing_and_is_made_again_later() -> None:
+    script = Script()
+    script.listed()
+    assert ended_after(script, 480) == ComparePage("", 500, 10)
+    assert script.answer(InternalError("boom")) == OpenWatch("10")
+    script.answer()
+    assert ended_after(script, 31) == ComparePage("", 500, 10)
+
+
+def test_where_metadata_is_all_that_is_held_a_list_is_the_comparison() -> None:
+    script = Script(compares=False)
+    script.listed()
+    assert ended_after(script, 480) == ListPage("", 500)
 
 
 def test_a_history_that_has_gone_back_is_taken_as_listed() -> None:

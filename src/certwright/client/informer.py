@@ -14,11 +14,13 @@ from typing import Generic, TypedDict, TypeVar
 import msgspec
 
 from certwright.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
-from certwright.client.listing import PAGE, decode_item
+from certwright.client.listing import PAGE, RawPage, decode_item
 from certwright.client.packed import Packing
 from certwright.client.reflector import (
     Answer,
     Apply,
+    Compared,
+    ComparePage,
     ListPage,
     Load,
     OpenWatch,
@@ -97,6 +99,7 @@ class Informer(Generic[T]):
         self._listed: set[ObjectKey] = set()
         self._watch: AsyncGenerator[list[RawEvent], None] | None = None
         self._read_until = 0
+        self._found = 0
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Have `handler` told of every change, and at once of everything that is there already."""
@@ -117,7 +120,12 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
-        machine = follow(now=self._clock.monotonic, jitter=self._jitter, page=self._page)
+        machine = follow(
+            now=self._clock.monotonic,
+            jitter=self._jitter,
+            page=self._page,
+            compares=not self._metadata_only,
+        )
         step = next(machine)
         try:
             while True:
@@ -137,6 +145,8 @@ class Informer(Generic[T]):
                 self._load(items, rewound=rewound)
             case Prune(revision):
                 self._prune(revision)
+            case ComparePage():
+                return await self._compare_page(step)
             case OpenWatch(resource_version):
                 await self._open_watch(resource_version)
             case Pause(delay, because):
@@ -147,17 +157,42 @@ class Informer(Generic[T]):
     async def _list_page(self, token: str, limit: int) -> Answer:
         if not token:
             self._begin_list()
+        return await self._fetch_page(token, limit, metadata_only=self._metadata_only)
+
+    async def _fetch_page(
+        self, token: str, limit: int, *, metadata_only: bool
+    ) -> RawPage | ApiError | Unreachable:
         try:
-            page = await self._client.list_page(
-                self.kind,
-                **self._where,
-                limit=limit,
-                continue_token=token,
-                metadata_only=self._metadata_only,
+            return await self._client.list_page(
+                self.kind, **self._where, limit=limit, continue_token=token, metadata_only=metadata_only
             )
         except (ApiError, Unreachable) as error:
             return error
-        return page
+
+    async def _compare_page(self, step: ComparePage) -> Answer:
+        if not step.continue_token:
+            self._found = 0
+        page = await self._fetch_page(step.continue_token, step.limit, metadata_only=True)
+        if not isinstance(page, RawPage):
+            return page
+        # What is newer than the list was written meanwhile.
+        until = parse_revision(page.resource_version)
+        missed = sum(self._is_missed(raw, step.revision, until) for raw in page.items)
+        if not page.continue_token and self._found != len(self.cache):
+            there = sum((self.cache.revision(key) or 0) <= until for key in iter(self.cache.keys()))
+            missed += max(there - self._found, 0)
+        if missed:
+            _log.warning("%s: %d changes had not been told of", self.kind.resource, missed)
+        return Compared(missed, page.continue_token)
+
+    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
+        """Whether this is not held as it was at the revision `told` already. Counts what is held of the list,
+        which is of the revision `until`."""
+        who = identify(raw)
+        key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
+        held = self.cache.revision(key)
+        self._found += held is not None and held <= until
+        return revision <= told and (held is None or held < revision) and key not in self._unreadable
 
     def _begin_list(self) -> None:
         self._listed = set()

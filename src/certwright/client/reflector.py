@@ -6,6 +6,7 @@ performs the steps, tests answer them from a script.
     yielded               sent back
     ListPage              RawPage, or the exception that was raised
     Load, Apply, Prune    None
+    ComparePage           Compared, or the exception that was raised
     OpenWatch             None (a watch is a request made by its first read)
     ReadWatch             a list of RawEvent; None when the watch has ended; or the exception
     Pause                 None
@@ -19,6 +20,10 @@ Its rules, each the answer to a way in which copies went stale elsewhere:
 - A server that cannot be reached or fails (5xx, 429): pause, doubling up to 30 s, then go on where it was;
   after the third failure in a row list again, since a revision that a restored server has never had may be
   the reason.
+- A watch that brings less than has happened (a proxy that loses lines, a fault of the server) looks like any
+  other. So when one has ended in good order, but at most every five minutes, what is held is compared with
+  what is there, by name and resourceVersion; where something was missed: list again. Every watch is asked to
+  end after some minutes, so that nothing stays wrong for longer than that.
 - A list that is older than what was seen: the server's history has gone back; everything is taken as listed.
 
 Source: Kubernetes API concepts, "Efficient detection of changes", "410 Gone responses", "Watch bookmarks".
@@ -43,6 +48,9 @@ LONGEST_PAUSE = timedelta(seconds=30)
 
 # A watch that ended later than this was a good one, even if it had nothing to tell.
 _SOON_S = 30.0
+
+# Less than a watch is asked to last: each that does so is followed by a comparison.
+_COMPARE_EVERY_S = 300.0
 
 # Failures in a row of a watch after which the revision itself is suspected.
 _SUSPICIOUS = 3
@@ -72,6 +80,24 @@ class Prune:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparePage:
+    """As `ListPage`, but of metadata only: compare it with what is held. What has changed after `revision`
+    is not missed yet."""
+
+    continue_token: str
+    limit: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many objects of a page (with the last one, of all) are not held as they are."""
+
+    missed: int
+    continue_token: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpenWatch:
     """Leave the watch there was, and open one from `resource_version`."""
 
@@ -98,15 +124,19 @@ class Pause:
     because: Exception | None
 
 
-Step = ListPage | Load | Prune | OpenWatch | ReadWatch | Apply | Pause
-Answer = RawPage | list[RawEvent] | Exception | None
+Step = ListPage | Load | Prune | ComparePage | OpenWatch | ReadWatch | Apply | Pause
+Answer = RawPage | Compared | list[RawEvent] | Exception | None
 
 
 class _Reflector:
     """What the machine remembers between its steps."""
 
-    def __init__(self, now: Callable[[], float], jitter: Callable[[], float], page: int) -> None:
+    def __init__(
+        self, now: Callable[[], float], jitter: Callable[[], float], page: int, *, compares: bool
+    ) -> None:
         self._now = now
+        self._compares = compares
+        self._compared_at = now()
         self._jitter = jitter
         self._page = page
         self._expired = 0
@@ -151,7 +181,25 @@ class _Reflector:
         yield Prune(0 if rewound else revision)
         self.highest = revision
         self.seen(page.resource_version)
+        self._compared_at = self._now()
         return None
+
+    def missed(self) -> Generator[Step, Answer, bool]:
+        """Whether something was missed, where it is time to look; a comparison that fails says nothing."""
+        if self._now() - self._compared_at < _COMPARE_EVERY_S:
+            return False
+        if not self._compares:
+            return True
+        token, count = "", 0
+        while True:
+            page = yield ComparePage(token, self._page, parse_revision(self.revision))
+            if not isinstance(page, Compared):
+                return False
+            count += page.missed
+            token = page.continue_token
+            if not token:
+                self._compared_at = self._now()
+                return count > 0
 
     def watch(self) -> Generator[Step, Answer, Exception | None]:
         """Follow changes until the watch ends (None) or fails."""
@@ -161,7 +209,7 @@ class _Reflector:
             self.failures = self._expired = 0
             nothing = False
             yield from self._apply(events)
-        assert not isinstance(events, RawPage)
+        assert not isinstance(events, RawPage | Compared)
         if events is None and nothing:
             if self._now() - opened < _SOON_S:
                 yield self.pause(None)
@@ -196,20 +244,22 @@ class _Reflector:
 
 
 def follow(
-    *, now: Callable[[], float], jitter: Callable[[], float], page: int = PAGE
+    *, now: Callable[[], float], jitter: Callable[[], float], page: int = PAGE, compares: bool = True
 ) -> Generator[Step, Answer, None]:
     """The machine; never returns.
 
     `now` is a monotonic clock in seconds; `jitter` gives numbers from 0 to 1 that make copies ask at
-    different times; `page` is how many objects are listed at once.
+    different times; `page` is how many objects are listed at once. Without `compares` it lists again instead
+    of comparing: where metadata is all that is listed anyhow.
     """
-    reflector = _Reflector(now, jitter, page)
+    reflector = _Reflector(now, jitter, page, compares=compares)
     while True:
         yield from reflector.fetch()
         relists = False
         while not relists:
             error = yield from reflector.watch()
             if error is None:
+                relists = yield from reflector.missed()
                 continue
             relists = reflector.must_list(error)
             if not isinstance(error, Expired) or reflector.expired_again():
