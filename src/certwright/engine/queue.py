@@ -10,8 +10,9 @@ import itertools
 import zlib
 from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from certwright.engine.turns import Turns
 from certwright.engine.wakeups import Delays, Wakeups
 from certwright.kit.backoff import doubled
 from certwright.kit.clock import Clock
@@ -24,13 +25,20 @@ FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 
 
+class _Place(NamedTuple):
+    rank: float
+    turn: int
+    number: int
+
+
 class WorkQueue(Generic[K]):
     """Keys that are ready, being worked on, or waiting for their time.
 
     A key added while it is worked on is given out once more when that is done. Keys are given out in the
-    order in which they became ready; where there is a `rank`, those for which it was lower when they became
-    ready come first. Keys that `admit` refuses are dropped; where it cannot tell yet (None) it is asked again
-    after a second. `first_retry` doubles with every failure up to `longest_retry`.
+    order in which they became ready; where there is a `rank`, those for which it was lowest when they were
+    added come first, and where there is a `flow`, those of one rank take turns by it. Keys that `admit`
+    refuses are dropped; where it cannot tell yet (None) it is asked again after a second. `first_retry`
+    doubles with every failure up to `longest_retry`.
     """
 
     def __init__(
@@ -40,15 +48,18 @@ class WorkQueue(Generic[K]):
         first_retry: timedelta = FIRST_RETRY,
         longest_retry: timedelta = LONGEST_RETRY,
         rank: Callable[[K], float] | None = None,
+        flow: Callable[[K], Hashable] | None = None,
         admit: Callable[[K], bool | None] | None = None,
     ) -> None:
         self.clock = clock
         # The number keeps the order among equals, and keys from being compared.
-        self._ready: asyncio.PriorityQueue[tuple[float, int, K]] = asyncio.PriorityQueue()
+        self._ready: asyncio.PriorityQueue[tuple[_Place, K]] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
         self._rank = rank
+        self._flow = flow
+        self._turns: dict[float, Turns] = {}
         self._admit = admit
-        self._queued: set[K] = set()
+        self._queued: dict[K, _Place] = {}
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -78,10 +89,21 @@ class WorkQueue(Generic[K]):
                 self._delays.start(key, _LOOK_AGAIN)
         elif key in self._working:
             self._again.add(key)
-        elif key not in self._queued:
-            self._queued.add(key)
-            rank = self._rank(key) if self._rank is not None else 0.0
-            self._ready.put_nowait((rank, next(self._numbers), key))
+        else:
+            self._enqueue(key)
+
+    def _enqueue(self, key: K) -> None:
+        there = self._queued.get(key)
+        if there is not None and self._rank is None:
+            return
+        rank = self._rank(key) if self._rank is not None else 0.0
+        if there is None or rank < there.rank:
+            turn = self._turns_of(rank).next(self._flow(key)) if self._flow is not None else 0
+            place = self._queued[key] = _Place(rank, turn, next(self._numbers))
+            self._ready.put_nowait((place, key))
+
+    def _turns_of(self, rank: float) -> Turns:
+        return self._turns.setdefault(rank, Turns())
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add the key after `delay`; of several delays the one that ends first counts."""
@@ -98,8 +120,14 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """The next key, when there is one. Whoever takes it MUST call `done`."""
-        _, _, key = await self._ready.get()
-        self._queued.discard(key)
+        while True:
+            place, key = await self._ready.get()
+            # One that has moved up is still where it was as well.
+            if self._queued.get(key) is place:
+                break
+        del self._queued[key]
+        if self._flow is not None:
+            self._turns_of(place.rank).taken(place.turn)
         self._working.add(key)
         return key
 

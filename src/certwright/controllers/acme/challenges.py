@@ -126,6 +126,15 @@ class ChallengeReconciler:
         """End all looks."""
         await self.checks.close()
 
+    def is_seen(self, key: ObjectKey) -> bool | None:
+        """Whether the proof has been seen; None where this process has done nothing for it yet."""
+        work = self._work.get(key)
+        if work is None:
+            return None
+        from certwright.acme.solvers.contract import Ready  # see `_started`
+
+        return work.is_seen or isinstance(self.checks.peek(key), Ready)
+
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step. Raises what writes to the API raise."""
         challenge = self._challenges.cache.get(key)

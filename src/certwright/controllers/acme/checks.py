@@ -62,6 +62,10 @@ class Checks(Generic[K, T]):
         self._queues.setdefault(attempt, deque()).append(_Look(key, look, attempt == 0))
         self._fill()
 
+    def peek(self, key: K) -> T | None:
+        """The result of a look that has ended, and that nobody has taken yet."""
+        return self._results.get(key)
+
     def take(self, key: K) -> T | None:
         """The result of a look that has ended, once."""
         return self._results.pop(key, None)
