@@ -423,3 +423,27 @@ async def test_a_stream_of_events_is_not_compressed(start_api: StartApi, tmp_pat
             async with it.session.get(it.url + target, headers={"accept-encoding": "gzip"}) as answer:
                 assert "content-encoding" not in answer.headers
                 assert json.loads(await answer.content.readline())["object"]["metadata"]["name"] == "a"
+
+
+async def test_a_watcher_that_reads_late_gets_each_event_once_and_in_order(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.user = ADMIN
+        await it.api.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}})
+        url = f"{it.url}{CONFIG_MAPS}?watch=true&resourceVersion={it.api.store.revision}"
+        async with it.session.get(url) as watch:
+            # More than the socket and the server's buffer hold, so that writing stops and goes on.
+            for number in range(1, 120):
+                data = {"n": str(number), "text": "x" * 100_000}
+                answer = await it.api.call(
+                    "PUT", f"{CONFIG_MAPS}/a", {"metadata": {"name": "a"}, "data": data}
+                )
+                assert answer.status == 200
+            seen: list[int] = []
+            buffer = b""
+            while len(seen) < 119:
+                buffer += await watch.content.readany()
+                *lines, buffer = buffer.split(b"\n")
+                seen += [int(json.loads(line)["object"]["data"]["n"]) for line in lines]
+            assert seen == list(range(1, 120))

@@ -124,3 +124,47 @@ async def test_a_wait_ends_in_time_also_after_a_longer_one() -> None:
     assert await asyncio.wait_for(watch.next(0.02), 10) == []
     assert await asyncio.wait_for(watch.next(0.01), 10) == []
     watch.close()
+
+
+async def test_a_batch_goes_straight_to_the_taker_while_its_reader_waits() -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+    taken: list[Event] = []
+
+    def take(batch: list[Event]) -> bool:
+        taken.extend(batch)
+        return True
+
+    watch.hand_to(take)
+    fanout.publish(events(1, 1))
+    await asyncio.sleep(0)
+    assert taken == []
+    assert [event.revision for event in await watch.next() or ()] == [1]
+    waiting = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(0)
+    fanout.publish(events(2, 3))
+    await asyncio.sleep(0)
+    assert [event.revision for event in taken] == [2, 3]
+    assert not waiting.done()
+    assert watch.position == 3
+    watch.close()
+    assert await waiting is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_the_taker_does_not_take_its_reader_gets_in_order(*, fails: bool) -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+
+    def refuse(_: list[Event]) -> bool:
+        if fails:
+            raise RuntimeError
+        return False
+
+    watch.hand_to(refuse)
+    waiting = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(0)
+    fanout.publish(events(1, 2))
+    fanout.publish(events(3, 3))
+    assert [event.revision for event in await waiting or ()] == [1, 2, 3]
+    assert watch.position == 3

@@ -28,7 +28,7 @@ from certwright.apiserver.representations.negotiation import JSON
 from certwright.apiserver.routes import is_watch
 from certwright.apiserver.verbs.forms import failure
 from certwright.apiserver.wire import Message, Send
-from certwright.kit.exchange import Handler, Request, Response
+from certwright.kit.exchange import Handler, PushStream, Request, Response, Write
 from certwright.resources.errors import TooLarge, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ GZIP_FROM = 128 * 1024
 """Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
 _KEEP_ALIVE_S = 120
 _CERTIFICATE = "client_cert"
+_CONNECTION = "connection"
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -79,6 +80,8 @@ class AsgiApp:
         if response.stream is None:
             await _send_whole(request, response, send)
         else:
+            if isinstance(response.stream, PushStream) and (write := _writer(scope)) is not None:
+                response.stream.push_into(write)
             await self._send_stream(request, response, response.stream, receive, send, bare)
 
     async def _send_stream(
@@ -134,6 +137,25 @@ class AsgiApp:
 def make_asgi(handler: Handler) -> AsgiApp:
     """The ASGI application of a handler."""
     return AsgiApp(handler)
+
+
+def _writer(scope: Scope) -> Write | None:
+    """Writes a chunk of the answer past ASGI, where that is served by our own protocol.
+
+    A stream has no length, so that it is chunked (RFC 9112 §7.1).
+    """
+    connection = scope.get("state", {}).get(_CONNECTION)
+    if connection is None:
+        return None
+    transport, flow = connection.transport, connection.flow
+
+    def write(chunk: bytes) -> bool:
+        if flow.write_paused or transport.is_closing():
+            return False
+        transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        return True
+
+    return write
 
 
 def _stopping() -> Response:
@@ -259,7 +281,7 @@ class _Protocol(HttpToolsProtocol):
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         # Every request of the connection gets a copy of this.
-        self.app_state = {**self.app_state, _CERTIFICATE: certificate}
+        self.app_state = {**self.app_state, _CERTIFICATE: certificate, _CONNECTION: self}
         self._expect_header()
 
     def on_message_begin(self) -> None:

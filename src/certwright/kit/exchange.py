@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,22 @@ class Request:
     body: bytes = b""
     user: Identity | None = None
     peer_certificate: bytes | None = None
+
+
+Write = Callable[[bytes], bool]
+"""Puts a chunk on the way to the client; False, and nothing done, where it would have to wait."""
+
+
+@runtime_checkable
+class PushStream(Protocol):
+    """A stream that can also write for itself, without its consumer being woken for each chunk.
+
+    Between a chunk's being handed out and the request for the next one it does not write; what could not be
+    written it hands out.
+    """
+
+    def push_into(self, write: Write) -> None:
+        """Write to there from now on, while the next chunk is waited for."""
 
 
 @dataclass(slots=True)

@@ -140,6 +140,10 @@ class Watch(Protocol):
     async def next(self, timeout_s: float | None = None) -> list[Event] | None:
         """The next batch, `[]` when the time ran out first, None when the watch is closed."""
 
+    def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
+        """Give batches to `taker` at once, as they are told, while somebody waits in `next`. It says whether
+        it has taken the batch; one that it has not is what `next` returns."""
+
     def close(self) -> None:
         """Stop; harmless when repeated."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from certwright.store.contract import Event, SlowWatcher
 from certwright.store.log import EventLog, size_of
@@ -139,6 +139,7 @@ class Subscription:
         self._pending = past
         self._pending_bytes = 0  # without `past`, which the window bounds
         self._waiter: asyncio.Future[None] | None = None
+        self._taker: Callable[[list[Event]], bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # loop time; the timer may come earlier, and is then set anew
         self._slow = False
@@ -170,6 +171,10 @@ class Subscription:
         if self._slow:
             raise SlowWatcher("the watcher did not take its events in time")
         return []
+
+    def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
+        """See `contract.Watch`: to wake a task for each event costs more than to tell it."""
+        self._taker = taker
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._waiter is not None:
@@ -213,6 +218,8 @@ class Subscription:
         """Take events of one commit, `size` bytes together; called by the fan-out."""
         if events[0].revision <= self._seen:
             events = [event for event in events if event.revision > self._seen]
+        if self._is_taken(events):
+            return
         self._pending_bytes += size
         limits = self._fanout
         # One commit alone never makes a watcher slow, however large it is.
@@ -225,6 +232,15 @@ class Subscription:
             self._pending += events
         if self._pending:
             self._wake()
+
+    def _is_taken(self, events: list[Event]) -> bool:
+        """Whether the taker has them: whoever waits in `next` has all that was before."""
+        if self._taker is None or self._waiter is None or self._waiter.done() or self._pending:
+            return False
+        try:
+            return not events or self._taker(events)
+        except Exception:  # it will fail again for whoever waits, who is the one to say so
+            return False
 
     def cut_off(self) -> None:
         """Hand out nothing more, and say so: events would be missing."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import at_revision, encode_json
 from certwright.apiserver.representations import tables
 from certwright.apiserver.representations.negotiation import Form, Shape
@@ -21,7 +22,7 @@ from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import forms, paging
 from certwright.apiserver.verbs.matching import Matcher
 from certwright.apiserver.verbs.reads import CHUNK, check_table
-from certwright.kit.exchange import Response
+from certwright.kit.exchange import Response, Write
 from certwright.resources.errors import ApiError, Expired
 from certwright.store.contract import Compacted, Event, Page, Row, SlowWatcher, Watch
 
@@ -29,6 +30,10 @@ _MIN_TIMEOUT_S = 1800.0
 """A watch without `timeoutSeconds` lives between one and two of these, so that not all come back at once."""
 _LAST_WORDS_S = 0.1
 _INITIAL_END = "k8s.io/initial-events-end"
+
+
+_FormKey = tuple[ResourceDefinition, Form, str]
+"""What lines depend on beside the event: the resource, the form, and what of the object a Table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +68,18 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
 
 
 class EventCache:
-    """The lines of the last events, so that many watchers of one form cost one encoding."""
+    """The lines of the last events, so that many watchers of one form cost one encoding.
+
+    `batch` is the last batch that a watcher without selectors was told of, with the form and the lines: the
+    next one has most likely been given the same.
+    """
 
     _MAX_BYTES = 4 * 1024 * 1024
 
     def __init__(self) -> None:
         self._lines: dict[tuple[object, ...], bytes] = {}
         self._bytes = 0
+        self.batch: tuple[list[Event], _FormKey, bytes] | None = None
 
     def line(self, key: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
         """The line under `key`, made now unless it is there."""
@@ -93,6 +103,17 @@ class Encoder:
         self._form: Form = call.form
         self._include = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
         self._fresh_table = call.form.shape is Shape.TABLE
+        self._key: _FormKey = (call.definition, call.form, self._include)
+
+    def lines(self, batch: list[Event]) -> bytes:
+        """The lines of a whole batch, for a watcher that everything concerns."""
+        if (last := self._cache.batch) is not None and last[0] is batch and last[1] == self._key:
+            return last[2]
+        kept = not self._fresh_table
+        lines = b"".join([self.line(*change_of(event)) for event in batch])
+        if kept:
+            self._cache.batch = (batch, self._key, lines)
+        return lines
 
     def first_line(self, row: Row) -> bytes:
         """The line of an object that was there when the watch began: not kept, for few will ask again."""
@@ -102,8 +123,7 @@ class Encoder:
     def line(self, kind: str, row: Row) -> bytes:
         """The line of an event. The columns of a Table are described in the first line only."""
         first, self._fresh_table = self._fresh_table, False
-        definition = self._call.definition
-        key = (definition, self._form, self._include, kind, row.revision, row.key, first)
+        key = (self._key, kind, row.revision, row.key, first)
         return self._cache.line(key, lambda: self._make(kind, row, with_columns=first))
 
     def _make(self, kind: str, row: Row, *, with_columns: bool) -> bytes:
@@ -153,12 +173,15 @@ def error_line(error: ApiError) -> bytes:
     return encode_json({"type": "ERROR", "object": error.status()}) + b"\n"
 
 
-def change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None:
+def change_of(event: Event) -> tuple[str, Row]:
+    """How a watcher without selectors sees an event."""
+    return ("DELETED" if event.deleted else "MODIFIED" if event.previous is not None else "ADDED"), event.row
+
+
+def selected_change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None:
     """How a selector's watcher sees an event: an object that no longer matches is gone for it, as it was
     before, at the new revision."""
     row, previous = event.row, event.previous
-    if matcher.trivial:
-        return ("DELETED" if event.deleted else "MODIFIED" if previous is not None else "ADDED"), row
     before = previous is not None and matcher.matches(previous)
     if event.deleted:
         return ("DELETED", row) if before else None
@@ -175,11 +198,16 @@ class WatchStream:
     """The chunks of one watch. Closing it, also before its first chunk, lets go of the store's watch."""
 
     def __init__(
-        self, chunks: AsyncGenerator[bytes, None], watch: Watch, forget: Callable[[WatchStream], None]
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        watch: Watch,
+        lines: Callable[[list[Event]], bytes],
+        forget: Callable[[WatchStream], None],
     ) -> None:
         self._chunks = chunks
         self._watch = watch
         self._forget = forget
+        self._lines = lines
         self._taking = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -195,6 +223,10 @@ class WatchStream:
             raise
         finally:
             self._taking = False
+
+    def push_into(self, write: Write) -> None:
+        """Write events at once while the next chunk is waited for, and nothing lies between."""
+        self._watch.hand_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
 
     def end(self) -> None:
         """End the stream, also for a consumer that waits; what it has not taken yet is dropped."""
@@ -244,7 +276,7 @@ class Watches:
             return _failed(call, too_old(after, error.oldest))
         encoder = Encoder(call, backend, self._cache)
         run = _Run(backend, call, options, matcher, watch, encoder, self._bookmark_every_s)
-        stream = WatchStream(run.chunks(page), watch, self._forget)
+        stream = WatchStream(run.chunks(page), watch, run.lines, self._forget)
         self._open[stream] = bucket
         return Response(200, forms.headers(call), stream=stream)
 
@@ -328,7 +360,7 @@ class _Run:
             batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
             if batch is None:
                 return
-            if lines := self._lines(batch):
+            if lines := self.lines(batch):
                 yield lines
             if every is not None and time() >= bookmark_at:
                 bookmark_at = time() + every
@@ -345,10 +377,15 @@ class _Run:
         self.marked = self.watch.position
         return self.encoder.bookmark(self.marked)
 
-    def _lines(self, batch: list[Event]) -> bytes:
+    def lines(self, batch: list[Event]) -> bytes:
+        """What the watcher is told of a batch; empty where none of it concerns it."""
+        after, matcher = self.options.after, self.matcher
+        if matcher.trivial and batch and batch[0].revision > after:
+            return self.encoder.lines(batch)
         lines = [
             self.encoder.line(*change)
             for event in batch
-            if event.revision > self.options.after and (change := change_of(event, self.matcher)) is not None
+            if event.revision > after
+            and (change := change_of(event) if matcher.trivial else selected_change_of(event, matcher))
         ]
         return lines[0] if len(lines) == 1 else b"".join(lines)
