@@ -61,9 +61,8 @@ class Etcd:
 
     def kill(self) -> None:
         """End it at once, as a loss of power would."""
-        self._signal(signal.SIGKILL)
         if self._process is not None:
-            self._process.wait()
+            stop(self._process)
             self._process = None
 
     def pause(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ async def open_store(options: ServeOptions) -> Store:
 
 
 async def _open_etcd(where: str, options: EtcdOptions) -> Store:
+    # We never go on with its channels in a child, and it need not tell of every program that is started.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
     try:
         from certwright.store.etcd import open_etcd

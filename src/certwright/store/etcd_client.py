@@ -23,8 +23,6 @@ from certwright.store.etcd_messages import Method
 
 _log = logging.getLogger(__name__)
 
-PATIENCE_S = 20.0
-"""How long a call is tried again before it is given up."""
 _ATTEMPT_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
@@ -36,7 +34,7 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -55,7 +53,8 @@ _PASSING = (
 class Access:
     """Where the members are (`HOST:PORT`), and how they are spoken to.
 
-    `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication.
+    `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication. `patience_s`: how
+    long a call is tried again before it is given up.
     """
 
     members: tuple[str, ...]
@@ -65,6 +64,7 @@ class Access:
     key_file: Path | None = None
     user: str | None = None
     password: str = ""
+    patience_s: float = 20.0
 
     def __str__(self) -> str:
         return ",".join(self.members)
@@ -101,10 +101,10 @@ class EtcdClient:
         if member == self.member:
             self._turn += 1
 
-    async def call(self, method: Method, request: Any, *, patience_s: float = PATIENCE_S) -> Any:
+    async def call(self, method: Method, request: Any) -> Any:
         """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + patience_s
+        give_up = loop.time() + self._access.patience_s
         pause = _FIRST_PAUSE_S
         while True:
             member = self.member
@@ -151,7 +151,7 @@ class EtcdClient:
 
         Ends when the connection does; raises `Unavailable` where trying again makes no sense.
         """
-        member = self.member
+        member, told = self.member, False
         try:
             if self._access.user is not None and not self._token:
                 await self._authenticate(member, _ATTEMPT_S)
@@ -163,12 +163,15 @@ class EtcdClient:
                 await call.write(messages.WatchRequest(create_request=create))
                 async for answer in call:
                     yield answer
+                    told = True
             finally:
                 call.cancel()
         except grpc.aio.AioRpcError as error:
             if await self._is_final(error):
                 raise self.explain(error) from None
-            _log.warning("the watch of etcd at %s ended: %s", member, error.details())
+            # Once; not again with each attempt to begin it anew.
+            level = logging.WARNING if told else logging.DEBUG
+            _log.log(level, "the watch of etcd at %s ended: %s", member, error.details())
         except asyncio.InvalidStateError:
             _log.debug("the watch of etcd at %s ended", member)
         self.turn_from(member)
@@ -267,7 +270,10 @@ def _read(path: Path | None, flag: str) -> bytes | None:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise Unavailable(f"{flag} {path}: {error.strerror or error}") from error
+        what = (
+            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
+        raise Unavailable(f"{flag} {path} {what}") from error
     if b"-----BEGIN " not in data:
         raise Unavailable(f"{flag} {path} holds nothing in PEM form")
     return data

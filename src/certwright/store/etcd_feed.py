@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from certwright.store.contract import Compacted, Damaged, Event, Follower, Row, StoreError, Unavailable
-from certwright.store.etcd_client import PATIENCE_S, EtcdClient
+from certwright.store.etcd_client import EtcdClient
 from certwright.store.etcd_messages import (
     EVENT_DELETE,
     RANGE,
@@ -86,7 +86,7 @@ class Feed:
         loop = asyncio.get_running_loop()
         reached = loop.create_future()
         heapq.heappush(self._waiting, (revision, next(self._count), reached))
-        give_up = loop.time() + PATIENCE_S
+        give_up = loop.time() + self._client.access.patience_s
         for patience_s in itertools.chain((_TICK_AFTER_S,), itertools.repeat(_STUCK_AFTER_S)):
             done, _ = await asyncio.wait({reached}, timeout=patience_s)
             if done:

@@ -1,0 +1,164 @@
+"""etcd is killed, stopped for a while and compacted while two servers write: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from certwright.store.contract import Changed, Event, Exists, Key, Store, Unavailable, Watch
+from certwright.store.etcd import EtcdStore, open_etcd
+from certwright.store.etcd_client import Access
+from conformance.check_store import saying
+from support.etcd import Etcd, running_etcd
+
+BUCKET = "things"
+COUNTER = Key(BUCKET, "counter", "n")
+
+
+@dataclass(slots=True)
+class Load:
+    """Writers of unique rows and of a counter. What was acknowledged must be there, once; of what failed
+    nobody knows."""
+
+    acknowledged: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    counted: int = 0
+    maybe_counted: int = 0
+    doubled: list[str] = field(default_factory=list)
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def more(self, count: int) -> None:
+        """Return when so many rows more were acknowledged."""
+        wanted = len(self.acknowledged) + count
+        while len(self.acknowledged) < wanted:
+            self.progress.clear()
+            await self.progress.wait()
+
+    async def create(self, store: Store, writer: str) -> None:
+        """Create row after row, each once."""
+        for number in itertools.count():
+            if self.stopped.is_set():
+                return
+            name = f"{writer}-{number:05}"
+            try:
+                await store.put(Key(BUCKET, "rows", name), saying(name), expect=0)
+            except Exists:
+                self.doubled.append(name)
+            except Unavailable:
+                self.unknown.add(name)
+            else:
+                self.acknowledged.add(name)
+                self.progress.set()
+
+    async def count(self, store: Store) -> None:
+        """Count up, as a read-modify-write that is done again on conflict."""
+        while not self.stopped.is_set():
+            try:
+                row = await store.latest(COUNTER)
+                assert row is not None
+                await store.put(COUNTER, saying(str(int(row.body) + 1)), expect=row.revision)
+            except Changed:
+                continue
+            except Unavailable:
+                self.maybe_counted += 1
+            else:
+                self.counted += 1
+
+    async def churn(self, store: Store, writer: str) -> None:
+        """Create and delete, over and over: a write that is done twice would be refused."""
+        key = Key(BUCKET, "churn", writer)
+        while not self.stopped.is_set():
+            try:
+                row = await store.put(key, saying("here"))
+                await store.delete(key, saying("gone"), expect=row.revision)
+            except Unavailable:
+                self.unknown.add(writer)
+
+
+async def hear(watch: Watch, events: list[Event]) -> None:
+    """Take whatever the watch tells."""
+    async for batch in watch:
+        events += batch
+
+
+async def kill(etcd: Etcd, _stores: list[EtcdStore]) -> None:
+    """A loss of power, and a start."""
+    etcd.kill()
+    await asyncio.to_thread(etcd.start)
+
+
+async def pause(etcd: Etcd, _stores: list[EtcdStore]) -> None:
+    """It stands still for longer than an attempt waits."""
+    etcd.pause()
+    await asyncio.sleep(6)
+    etcd.resume()
+
+
+async def compact(_etcd: Etcd, stores: list[EtcdStore]) -> None:
+    """All history is dropped that every server has heard."""
+    for _ in range(20):
+        await stores[0].compact(min(store.revision for store in stores))
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", [kill, pause, compact])
+async def test_nothing_is_lost_or_doubled(tmp_path: Path, fault: object) -> None:
+    assert callable(fault)
+    with running_etcd(tmp_path) as etcd:
+        stores = [await open_etcd(Access((etcd.member,)), compact_every_s=0) for _ in range(2)]
+        await stores[0].put(COUNTER, saying("0"))
+        start = await stores[1].up_to(stores[0].revision)
+        heard: list[list[Event]] = [[], []]
+        watching = [
+            asyncio.create_task(hear(store.watch(BUCKET, after=start), events))
+            for store, events in zip(stores, heard, strict=True)
+        ]
+        load = Load()
+        works = [
+            *(load.create(store, f"w{number}") for number, store in enumerate(stores * 3)),
+            *(load.count(store) for store in stores),
+            *(load.churn(store, f"c{number}") for number, store in enumerate(stores)),
+        ]
+        working = [asyncio.create_task(work) for work in works]
+        for _ in range(2):
+            await load.more(50)
+            await fault(etcd, stores)
+        await load.more(50)
+        load.stopped.set()
+        await asyncio.gather(*working)
+        await check(stores, load, heard, watching)
+
+
+async def check(
+    stores: list[EtcdStore], load: Load, heard: list[list[Event]], watching: list[asyncio.Task[None]]
+) -> None:
+    """Compare what the writers were told with what is there, and with what the watchers were told."""
+    there = [{row.key.name: row for row in (await store.list(BUCKET, "rows")).rows} for store in stores]
+    counter = await stores[0].get(COUNTER)
+    last = max(store.revision for store in stores)
+    for store in stores:
+        await store.up_to(last)
+        await store.close()
+    await asyncio.gather(*watching)
+    assert not load.doubled
+    assert there[0] == there[1]
+    assert load.acknowledged <= set(there[0]) <= load.acknowledged | load.unknown
+    assert counter is not None
+    assert load.counted <= int(counter.body) <= load.counted + load.maybe_counted
+    assert heard[0] == heard[1]
+    revisions = [event.revision for event in heard[0]]
+    assert revisions == sorted(set(revisions))
+    created = Counter(event.row.key.name for event in heard[0] if event.row.key.namespace == "rows")
+    assert created == Counter(there[0].keys())
+    state: dict[Key, Event] = {}
+    for event in heard[0]:
+        before = state.get(event.row.key)
+        known = None if before is None or before.deleted else before.row
+        assert event.row.key == COUNTER or event.previous == known
+        state[event.row.key] = event
