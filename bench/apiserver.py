@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import watched
-from bench.contenders import GROUP, KINDS, Contender, is_reference_there, ours, reference
+from bench.contenders import GROUP, KINDS, Contender, is_etcd_there, is_reference_there, ours, reference
 from bench.load import Target, Verb, creating, getting, listing, measure, run, updating
 from bench.rig import memory_mb, table
 
@@ -196,7 +196,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--only", choices=[*PARTS], default="", help="one part of it")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        contenders = [stack.enter_context(ours("sqlite")), stack.enter_context(ours("memory"))]
+        stores = ["sqlite", "memory", *(["etcd"] if is_etcd_there() else [])]
+        contenders = [stack.enter_context(ours(store)) for store in stores]
         if is_reference_there():
             contenders.append(stack.enter_context(reference()))
         else:
