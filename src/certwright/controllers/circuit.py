@@ -7,7 +7,7 @@ ends first. The first success closes it; those who have waited then go on spread
 before the others.
 
 Whatever the number of certificates, at most `attempts_per_hour` attempts reach a failing issuer in any hour,
-those that were under way when it began to fail included.
+those that were under way when it began to fail included, and those of before a restart that are recalled.
 
 Used by `gate.py` and by the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for users.
 """
@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from certwright.controllers.certificates.backoff import Hold
+from certwright.controllers.tries import Tries
 from certwright.pki.renewal import share
 from certwright.resources.causes import Cause
 
@@ -31,6 +32,7 @@ ATTEMPTS_PER_HOUR: Final = 12
 FAILING: Final = "fails for several certificates; one at a time tries it, those that end first go first"
 BACK: Final = "works again; those that have waited for it go on one after the other"
 UNPROVEN: Final = "has yet to answer those that have asked it before"
+SPENT: Final = "has been asked as often as it may be in an hour, and has not issued anything"
 """Why somebody waits, to be said of an issuer."""
 
 _HOUR: Final = timedelta(hours=1)
@@ -98,11 +100,12 @@ class Circuit(Generic[K]):
         self._failing: dict[K, Cause] = {}
         # In a first rush not all of an hour's attempts are spent: some are left to find out when it is back.
         self._at_once = max(attempts_per_hour // 2, min(attempts_per_hour, _ENOUGH))
-        self._tries: deque[datetime] = deque(maxlen=max(attempts_per_hour, 1))
-        self._last_try: datetime | None = None
+        self._tries: Tries[K] = Tries(max(attempts_per_hour, 1))
+        self._is_doubted = False
         self._opened_at: datetime | None = None
         self._not_before: datetime | None = None
         self._under_way: dict[K, datetime] = {}
+        self._taken: set[K] = set()
         self._proofs: deque[datetime] = deque(maxlen=_MANY)
         self._reserved: tuple[K, datetime] | None = None
         self._line: list[tuple[_Place, K]] = []
@@ -115,6 +118,12 @@ class Circuit(Generic[K]):
     def is_open(self) -> bool:
         """Whether the issuer is taken to be failing, so that all but one wait."""
         return self._opened_at is not None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether something has failed, now or before a restart, and nothing was issued since: an attempt
+        must be written down before it is made."""
+        return self._is_doubted
 
     @property
     def waiting(self) -> int:
@@ -151,10 +160,22 @@ class Circuit(Generic[K]):
             return None
         if (hold := self.may_begin(key, not_after, now)) is not None or self.is_open:
             return hold
-        if self._room(now) > 0:
+        room, free_at = self._room(now), self._tries.free_at(now)
+        if self._is_doubted and not self._proofs and free_at > now:
+            return self._hold(key, not_after, free_at, SPENT)
+        if room > 0:
             self._leave(key)
             return None
         return self._hold(key, not_after, now + self._pause, UNPROVEN)
+
+    def may_go_on(self, key: K, not_after: datetime | None, now: datetime) -> Hold | None:
+        """Whether the issuer may be asked about what it has taken (None): always while it works, and else by
+        the one that probes. Then it counts as asked."""
+        if not self.is_open or key in self._taken or self._is_under_way(key, now):
+            return None
+        if (hold := self.may_begin(key, not_after, now)) is None:
+            self.asked(key, now)
+        return hold
 
     # --- news -----------------------------------------------------------------------------------------------
 
@@ -164,11 +185,25 @@ class Circuit(Generic[K]):
             return
         self._under_way.pop(key, None)
         self._under_way[key] = now
-        self._tries.append(now)
-        self._last_try = now
+        self._tries.add(key, now)
         self._leave(key)
         if self._reserved is not None and self._reserved[0] == key:
             self._reserved = (key, now)
+
+    def recall(self, key: K, at: datetime) -> None:
+        """Before a restart the issuer was asked at that moment. MUST be told in order, and before anything
+        else."""
+        if self._limit:
+            self._is_doubted = True
+            self._tries.add(key, at)
+
+    def recall_untold(self, count: int, now: datetime) -> None:
+        """So many may have asked before a restart without its having been written down. More than ask at once
+        cannot have, and none while something was known to fail."""
+        if self._limit and not self._failing:
+            for _ in range(min(count, self._at_once)):
+                self._is_doubted = True
+                self._tries.add(None, now)
 
     def failed(self, key: K, cause: Cause, now: datetime, until: datetime | None = None) -> list[Released[K]]:
         """The attempt has failed. `until`: when the issuer wants to be asked again. Whom to wake, when."""
@@ -178,6 +213,7 @@ class Circuit(Generic[K]):
             return []
         self._end(key)
         self._failing[key] = cause
+        self._is_doubted = True
         if until is not None and cause is Cause.UNAVAILABLE:
             self._not_before = min(until, now + _LONGEST_OBEYED)
         if not self.is_open and len(self._failing) >= _ENOUGH:
@@ -185,10 +221,24 @@ class Circuit(Generic[K]):
         return []
 
     def answered(self, key: K, now: datetime) -> list[Released[K]]:
-        """The attempt has come to where only its own name decides: it says nothing bad about the issuer. Whom
-        to wake, and when."""
+        """The attempt has ended, by something that says nothing bad about the issuer. Whom to wake, when."""
         self._end(key)
-        return [] if self.is_open else self._let_on(now)
+        return self._not_in_vain(key, now)
+
+    def taken(self, key: K, now: datetime) -> list[Released[K]]:
+        """The issuer has taken the request: what comes now depends on its names, and may be asked about even
+        while nobody else may ask. Whom to wake, and when."""
+        self._end(key)
+        if self.is_open:
+            self._taken.add(key)
+        return self._not_in_vain(key, now)
+
+    def _not_in_vain(self, key: K, now: datetime) -> list[Released[K]]:
+        if self.is_open:
+            return []
+        self._is_doubted = bool(self._failing)
+        self._tries.take_back(key)
+        return self._let_on(now)
 
     def succeeded(self, key: K, now: datetime) -> list[Released[K]]:
         """The issuer has issued. Whom to wake, and when."""
@@ -196,7 +246,9 @@ class Circuit(Generic[K]):
         self._leave(key)
         self._slots.pop(key, None)
         self._failing.clear()
+        self._taken.clear()
         self._tries.clear()
+        self._is_doubted = False
         self._proofs.append(now)
         self._not_before = None
         if self.is_open:
@@ -248,7 +300,7 @@ class Circuit(Generic[K]):
         The pauses double, from the shortest that keeps to the limit up to an hour, by growing with the time
         that the issuer has been failing: this way a restart need not know how many there have been.
         """
-        last = self._last_try
+        last = self._tries.last
         if last is None or self._opened_at is None:
             return now
         pause = max(self._pause, min(last - self._opened_at, _HOUR))
@@ -257,9 +309,7 @@ class Circuit(Generic[K]):
             pause = self._pause
         if (soonest := self._soonest(not_after, now)) is not None and soonest > last:
             pause = max(self._pause, min(pause, (soonest - last) / _PARTS))
-        moments = [last + pause]
-        if len(self._tries) == self._limit:
-            moments.append(self._tries[0] + _HOUR)
+        moments = [last + pause, self._tries.free_at(now)]
         if self._not_before is not None:
             moments.append(self._not_before)
         return max(moments)
@@ -359,6 +409,7 @@ class Circuit(Generic[K]):
     def _end(self, key: K) -> None:
         """The attempt is over, however it went."""
         self._under_way.pop(key, None)
+        self._taken.discard(key)
         if self._reserved is not None and self._reserved[0] == key:
             self._reserved = None
 

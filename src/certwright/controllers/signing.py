@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.circuit import UNPROVEN
 from certwright.controllers.gate import IssuerGate
 from certwright.issuers.contract import (
     Failed,
@@ -29,7 +28,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.table import ISSUERS, WITH_ORDERS, WITHOUT_TRACES, kind_of
+from certwright.issuers.table import ISSUERS, WITHOUT_TRACES, kind_of
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import causes, conditions, reasons
@@ -148,23 +147,10 @@ class Signing:
             # An order at a CA must not be made for a request that we turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
-        if (held := self._held(request, kind)) is not None:
-            return held
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         if self._gate is not None:
             self._gate.told(request, outcome)
         return self._recorded(request, outcome, issuer.view.generation)
-
-    def _held(self, request: CertificateRequest, kind: str) -> Answer | None:
-        """What becomes of a request that has to wait for the sake of its issuer; None: it is the issuer's."""
-        hold = self._gate.may_ask(request) if self._gate is not None and kind not in WITH_ORDERS else None
-        if hold is None:
-            return None
-        if UNPROVEN in hold.sentence:
-            # For moments only: not worth a write.
-            return Answer(request, again_at=hold.until)
-        held = self._pending(request, "IssuerUnavailable", f"Not asking the issuer, {hold.sentence}")
-        return Answer(held.request, held.events, hold.until)
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
         match outcome:

@@ -25,7 +25,7 @@ from certwright.issuers.contract import (
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
-from certwright.resources import reasons
+from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import REPLACES
@@ -166,11 +166,10 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
         cause, advice = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
         return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
-    if not status.reason:
+    reason = causes.without_attempts(status.reason)
+    if not reason:
         return Pending("OrderPending", text, is_told=False)
-    kind, _ = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
-    waits = kind if kind in (Cause.UNAVAILABLE, Cause.RATE_LIMITED) else None
-    return Pending("OrderPending", f"{text}: {status.reason}", cause=waits)
+    return Pending("OrderPending", f"{text}: {reason}")
 
 
 def _kind(reason: str) -> str:

@@ -138,15 +138,13 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Not yet. `secrets` names Secrets whose appearance or change may help. `is_told` False: all goes as it
-    should, and is shown elsewhere (by an Order); not worth a write. `cause` where the issuer was asked in
-    vain (`UNAVAILABLE`, `RATE_LIMITED`); None: it is only waited for."""
+    should, and is shown elsewhere (by an Order); not worth a write."""
 
     reason: str
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
     is_told: bool = field(default=True, kw_only=True)
-    cause: Cause | None = field(default=None, kw_only=True)
 
 
 Outcome = Signed | Failed | Pending

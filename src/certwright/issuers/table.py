@@ -61,9 +61,6 @@ ISSUERS: Mapping[str, Issuer] = {
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 """The kinds that leave no traces outside this process: they need nobody's patience."""
 
-WITH_ORDERS = frozenset({"acme"})
-"""The kinds whose `sign` asks nobody: what they do outside is done for their Orders."""
-
 
 def kind_of(spec: IssuerSpec) -> str:
     """The kind of issuer, a key of `ISSUERS`; empty where the spec names none."""

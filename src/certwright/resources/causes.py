@@ -5,6 +5,9 @@ cert-manager's `Ready`; the Certificate's condition `Issuing=False` has the caus
 message until when the issuer wants to be left alone, and the time of the next attempt. So any client can read
 them, and a restart forgets nothing. A request without `FailureCause` failed for a reason that nobody named.
 
+An Order that its CA has not taken yet says in its reason when it was tried, so that a restart knows how often
+the CA has been asked.
+
 An external issuer may write the condition `FailureCause` too: reason is one of `Cause`, the message says what
 to do, and may end in `; not before 2026-11-21T12:00:00Z`.
 """
@@ -12,7 +15,8 @@ to do, and may end in `; not before 2026-11-21T12:00:00Z`.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -52,6 +56,13 @@ class Why(NamedTuple):
 
 _NOT_BEFORE = re.compile(r"; not before (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _NEXT_ATTEMPT = re.compile(r"\. Next attempt at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+_ASKED = re.compile(r"; asked at ((?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?:, )?)+)$")
+# What is longer ago decides nothing, and no text grows for ever.
+# A moment that is obeyed after a restart too must not be written down as an earlier one.
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+_ASKED_WITHIN = timedelta(hours=1)
+_MOST_ASKED = 20
+_WAITING = "Waiting for CertificateRequest"
 _WORDS = {cause.value: cause for cause in Cause}
 
 
@@ -90,14 +101,45 @@ def of_certificate(certificate: Certificate) -> Cause:
     return _WORDS.get(held.reason, Cause.UNKNOWN)
 
 
+def waiting_for(request: CertificateRequest, text: str) -> str:
+    """What the condition Issuing says while the request waits; `text` is what the request says of it."""
+    return f'{_WAITING} "{request.metadata.name}": {text}'
+
+
+def is_marked(certificate: Certificate) -> bool:
+    """Whether somebody wants it issued at once (`renew`), and nobody has said yet what it waits for."""
+    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if held is None or held.status != "True" or held.reason != reasons.MANUALLY_TRIGGERED:
+        return False
+    return not held.message.startswith(_WAITING)
+
+
 def with_not_before(text: str, moment: datetime | None) -> str:
     """`text` with the moment until which the issuer wants to be left alone."""
-    return text if moment is None else f"{text}; not before {_written(moment)}"
+    return text if moment is None else f"{text}; not before {_written(moment + _ALMOST_A_SECOND)}"
 
 
 def not_before(text: str) -> datetime | None:
     """The moment that `with_not_before` has put into a text; None where there is none."""
     return _moment(_NOT_BEFORE, text)
+
+
+def with_attempts(text: str, moments: Iterable[datetime], now: datetime) -> str:
+    """`text` with the moments of the last hour at which the CA was asked, in place of those that it had."""
+    recent = sorted({_written(one) for one in moments if one > now - _ASKED_WITHIN})[-_MOST_ASKED:]
+    return without_attempts(text) + (f"; asked at {', '.join(recent)}" if recent else "")
+
+
+def without_attempts(text: str) -> str:
+    """`text` as it was before `with_attempts`."""
+    return _ASKED.sub("", text)
+
+
+def attempts(text: str) -> tuple[datetime, ...]:
+    """The moments that `with_attempts` has put into a text, the first one first."""
+    found = _ASKED.search(text)
+    moments = (_parsed(one) for one in found[1].split(", ")) if found is not None else ()
+    return tuple(moment for moment in moments if moment is not None)
 
 
 def with_next_attempt(text: str, moment: datetime, advice: str = "") -> str:
@@ -125,10 +167,12 @@ def advice_of(text: str) -> str:
 
 def _moment(pattern: re.Pattern[str], text: str) -> datetime | None:
     found = _last(pattern, text)
-    if found is None:
-        return None
+    return None if found is None else _parsed(found[1])
+
+
+def _parsed(written: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(found[1])
+        return datetime.fromisoformat(written)
     except ValueError:
         # 31 February.
         return None

@@ -4,6 +4,7 @@ when asked to. What can be proven with Pebble is proven with Pebble.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 
 from acme.fake_ca import Authorization, FakeCa
 from certwright.acme.protocol.errors import Unreachable
-from certwright.acme.protocol.messages import Request, Response
+from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.http01 import Responder
@@ -76,6 +77,7 @@ class Cut:
 class _CutTransport:
     ca: FakeCa
     cut: Cut
+    silent: set[Action]
 
     async def send(self, request: Request) -> Response:
         if self.cut.left <= 0:
@@ -83,6 +85,8 @@ class _CutTransport:
         response = self.ca.answer(request)
         if self.cut.spend(str(request.action)):
             raise Unreachable("cut off")
+        if request.action in self.silent:
+            await asyncio.get_running_loop().create_future()
         return response
 
     async def close(self) -> None:
@@ -91,13 +95,15 @@ class _CutTransport:
 
 @dataclass(slots=True)
 class FakeWorld:
-    """The parts, and the few verbs that tests are written in."""
+    """The parts, and the few verbs that tests are written in. Nobody ever gets an answer to what is
+    `silent`."""
 
     world: World
     ca: FakeCa
     shown: Shown
     options: dict[str, Any] = field(default_factory=dict)
     cut: Cut = field(default_factory=Cut)
+    silent: set[Action] = field(default_factory=set)
     handler: Handler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +121,7 @@ class FakeWorld:
 
     def _acme(self) -> AcmeOptions:
         def transport(_tls: TlsOptions) -> _CutTransport:
-            return _CutTransport(self.ca, self.cut)
+            return _CutTransport(self.ca, self.cut, self.silent)
 
         return AcmeOptions(**{"make_transport": transport, "responder": self.shown, **self.options})
 

@@ -146,7 +146,8 @@ async def test_the_time_that_the_ca_names_is_waited_for(fake: FakeWorld, action:
     await fake.world.advance(timedelta(seconds=7100))
     asked = fake.ca.counted()[action]
     assert asked == 1
-    assert (await fake.orders())[0].status.reason.endswith("too many [rateLimited]")
+    assert "too many [rateLimited]" in (await fake.orders())[0].status.reason
+    assert "too many [rateLimited]" in await fake.message_of()
     assert "too many [rateLimited]" in (await fake.requests())[0].status.conditions[-1].message
     assert (await fake.certificate()).status.failed_issuance_attempts is None
     await fake.world.advance(timedelta(seconds=200))

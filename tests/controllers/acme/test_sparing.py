@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from certwright.acme.protocol.messages import Action
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
@@ -55,16 +57,45 @@ async def test_when_it_is_back_all_get_their_certificates() -> None:
         assert await _ready(fake) == _COUNT
 
 
-async def test_a_restart_in_the_middle_asks_no_more() -> None:
+async def _most_in_an_hour(fake: FakeWorld, minutes: int, *, killed_every: int) -> int:
+    """How many orders the CA is sent in an hour, at most; the process is killed again and again."""
+    seen = [(fake.world.clock.now() - timedelta(minutes=2), 0)]
+    for minute in range(1, minutes + 1):
+        if minute % killed_every == 0:
+            await fake.start()
+        await fake.world.advance(timedelta(minutes=1))
+        seen.append((fake.world.clock.now(), _placed(fake)))
+    return max(later - first for at, first in seen for then, later in seen if then - at <= timedelta(hours=1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, _COUNT])
+@pytest.mark.parametrize("minutes", [1, 7, 45])
+async def test_kills_do_not_have_it_asked_more_often(count: int, minutes: int) -> None:
     async with fake_world() as fake:
         await fake.issuer()
         fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, times=10**6)
+        await _many(fake, count)
+        assert await _most_in_an_hour(fake, 150, killed_every=minutes) <= 12
+        assert len((await fake.world.client.list(CERTIFICATES)).items) == count
+
+
+async def test_a_kill_before_the_ca_has_answered_is_no_new_start() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, times=10**6)
+        fake.silent.add(Action.NEW_ORDER)
         await _many(fake)
-        await fake.world.advance(timedelta(hours=2))
-        before = _placed(fake)
-        await fake.start()
-        await fake.world.settle()
-        assert _placed(fake) - before <= 6
-        await fake.world.advance(timedelta(hours=1))
-        assert _placed(fake) - before <= 12
-        assert len((await fake.world.client.list(CERTIFICATES)).items) == _COUNT
+        for _ in range(5):
+            await fake.start()
+            await fake.world.settle()
+        assert _placed(fake) <= 12
+
+
+async def test_when_nothing_fails_no_attempt_is_written_down() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        await _many(fake)
+        await fake.world.advance(timedelta(minutes=2))
+        assert await _ready(fake) == _COUNT
+        orders = [one.path for one in fake.world.recording.object_writes() if "/orders/" in one.path]
+        assert len(orders) == 2 * _COUNT  # placed, and finished

@@ -5,7 +5,8 @@ Reads:     Challenge, issuer
 Writes:    Challenge.status: presented, processing, reason, state; the finalizer
 Next:      orders
 
-What lasts less than a second is not written down in between: a name that is proven at once costs one write.
+What lasts less than a moment is not written down: of a name that is proven at once the Order is told without
+a write, and the Challenge goes with the Order's success; one that is still there then says that it is valid.
 
 Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmechallenges/sync.go`.
 """
@@ -55,7 +56,8 @@ _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
 # A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
 _ASK_THE_SERVER = timedelta(hours=6)
-# A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
+# A verdict that takes longer is worth being told of: to four objects, as the reason climbs. And one that has
+# come is told no later, should the Order take longer.
 _VERDICT_UNTOLD = timedelta(seconds=3)
 
 _log = logging.getLogger(__name__)
@@ -81,11 +83,13 @@ class _Work:
     poll_at: datetime | None = None
     asked_at: datetime | None = None
     not_before: datetime | None = None
+    proven_at: datetime | None = None
 
 
 class ChallengeReconciler:
     """At once, `most` challenges are with the CA and `looks` are looked for. `check_period` is the longest
-    wait between two looks at a name that is young.
+    wait between two looks at a name that is young. `tell_order` wakes the Order of a Challenge, which asks
+    whether it `is_proven`; without it every verdict is written at once.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class ChallengeReconciler:
         client: Client,
         recorder: Recorder,
         now: Callable[[], datetime],
+        tell_order: Callable[[Challenge], None] | None = None,
         most: int = 60,
         looks: int = 100,
         check_period: timedelta = timedelta(seconds=10),
@@ -110,6 +115,7 @@ class ChallengeReconciler:
         self._client = client
         self._recorder = recorder
         self._now = now
+        self._tell_order = tell_order
         self._check_period = check_period
         self._work: dict[ObjectKey, _Work] = {}
         self._failures: dict[ObjectKey, int] = {}
@@ -135,6 +141,12 @@ class ChallengeReconciler:
 
         return work.is_seen or isinstance(self.checks.peek(key), Ready)
 
+    def is_proven(self, challenge: Challenge) -> bool:
+        """Whether the CA has called the challenge valid, though its status may not say so yet."""
+        work = self._work.get(challenge.metadata.key)
+        is_told = work is not None and work.uid == challenge.metadata.uid and work.proven_at is not None
+        return is_told or challenge.status.state == "valid"
+
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step. Raises what writes to the API raise."""
         challenge = self._challenges.cache.get(key)
@@ -147,6 +159,8 @@ class ChallengeReconciler:
             return await self._end(challenge)
         if challenge.status.is_final:
             return await self._tidy(challenge)
+        if work is not None and work.proven_at is not None:
+            return await self._say_proven(challenge, work.proven_at)
         way = await self._find_way(challenge)
         if isinstance(way, Wait):
             self._release(key)
@@ -321,12 +335,25 @@ class ChallengeReconciler:
         else:
             reason = f"the authorization is {found.status}"
         shown = not await self._clean_up(challenge, work)
+        if state == "valid" and not shown and self._tell_order is not None and _is_blank(challenge):
+            work.proven_at = self._now()
+            self._release(challenge.metadata.key)
+            self._tell_order(challenge)
+            return Result(wake_at=work.proven_at + _VERDICT_UNTOLD)
         await self._write(challenge, state=state, reason=reason, processing=False, presented=shown)
         self._release(challenge.metadata.key)
         if state != "valid":
             self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", reason)
         if shown:
             return Result(wake_at=self._later(challenge.metadata.key))
+        self._work.pop(challenge.metadata.key, None)
+        return Result()
+
+    async def _say_proven(self, challenge: Challenge, proven_at: datetime) -> Result:
+        """What the Order knows already: for who reads it, or for the next process."""
+        if self._now() < proven_at + _VERDICT_UNTOLD:
+            return Result(wake_at=proven_at + _VERDICT_UNTOLD)
+        await self._write(challenge, state="valid", reason=VALID, processing=False, presented=False)
         self._work.pop(challenge.metadata.key, None)
         return Result()
 
@@ -373,9 +400,10 @@ class ChallengeReconciler:
         if not ours & set(meta.finalizers):
             return Result()
         work = self._work.get(key)
-        if (challenge.status.presented or not challenge.status.is_final) and not await self._clean_up(
-            challenge, work
-        ):
+        is_away = (challenge.status.is_final and not challenge.status.presented) or (
+            work is not None and work.proven_at is not None
+        )
+        if not is_away and not await self._clean_up(challenge, work):
             return Result(wake_at=self._later(key))
         left = [one for one in meta.finalizers if one not in ours]
         patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
@@ -406,6 +434,8 @@ class ChallengeReconciler:
 
         self._work.pop(key, None)
         self._release(key)
+        if work.proven_at is not None:
+            return
         try:
             await work.means.solver.clean_up(work.task)
         except SolverError as error:
@@ -438,6 +468,12 @@ class ChallengeReconciler:
             )
         except NotFound:
             return
+
+
+def _is_blank(challenge: Challenge) -> bool:
+    """Whether nobody has been told anything that a verdict would have to take back."""
+    status = challenge.status
+    return not (status.state or status.reason or status.presented or status.processing)
 
 
 def _wanted(challenge: Challenge) -> Wanted:

@@ -23,6 +23,7 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
+from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -32,6 +33,7 @@ from certwright.kit.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
+from certwright.resources import causes
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import AlreadyExists, NotFound
 from certwright.resources.meta import ObjectKey
@@ -52,18 +54,8 @@ _LONGEST_WAIT = timedelta(minutes=10)
 FindWay = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
-Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
-"""Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
-the certificate that it replaces (RFC 9773 §5)."""
-
 RefusedFor = Callable[[Order, Way, "Refused"], None]
 """Told when the CA has refused a new order for now, because of a limit."""
-
-Placed = Callable[[Order], None]
-"""Told of an order that the CA has taken."""
-
-Troubled = Callable[[Order, "AcmeError", "datetime | None"], None]
-"""Told when the CA was asked in vain and is to be asked again; with the time that it named, if it did."""
 
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
@@ -72,11 +64,14 @@ Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 @dataclass(slots=True)
 class _Memory:
     """What is only remembered: lost in a restart, and found out again. The server is not to be asked before
-    `not_before`, whatever else happens."""
+    `not_before`, whatever else happens; if it `is_patience`, nobody but ourselves has named that time, and
+    whoever wants the certificate at once ends it. `asked_at`: when the server was last sent the order."""
 
     uid: str
     failures: int = 0
     not_before: datetime | None = None
+    is_patience: bool = False
+    asked_at: datetime | None = None
     polls: int = 0
     replaces_nothing: bool = False
     maybe_placed: bool = False
@@ -94,11 +89,10 @@ class OrderReconciler:
         challenges: Informer[Challenge],
         challenges_of: Callable[[Order], Iterable[Challenge]],
         is_known: Callable[[str], bool],
+        is_proven: Callable[[Challenge], bool],
         find_way: FindWay,
-        admit: Admit,
+        sparing: Sparing,
         limited: RefusedFor,
-        placed: Placed,
-        troubled: Troubled,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
         status: StatusWriter[Order],
@@ -111,11 +105,10 @@ class OrderReconciler:
         self._challenges = challenges
         self._challenges_of = challenges_of
         self._is_known = is_known
+        self._is_proven = is_proven
         self._find_way = find_way
-        self._admit = admit
+        self._sparing = sparing
         self._limited = limited
-        self._placed = placed
-        self._troubled = troubled
         self._distrust = distrust
         self._downloaded = downloaded
         self._status = status
@@ -154,8 +147,12 @@ class OrderReconciler:
 
         memory = self._memory(order)
         if memory.not_before is not None and self._now() < memory.not_before:
-            return Result(wake_at=memory.not_before)
+            is_hurried = memory.is_patience and self._sparing.is_wanted_at_once(order)
+            if not is_hurried:
+                return Result(wake_at=memory.not_before)
         memory.not_before = None
+        if memory.failures and order.status.url and (wait := self._sparing.may_go_on(order)) is not None:
+            return await self._wait(order, wait)
         try:
             result = await self._advance(order, way, memory)
         except AcmeError as error:
@@ -169,16 +166,17 @@ class OrderReconciler:
         key, uid = order.metadata.key, order.metadata.uid
         held = self._memories.get(key)
         if held is None or held.uid != uid:
-            held = self._memories[key] = _Memory(uid)
+            held = self._memories[key] = _recalled(order)
         return held
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
+        memory.asked_at = None
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
-            if (wait := await self._admit(order, way, names_other)) is not None:
+            if (wait := await self._sparing.admit(order, way, names_other)) is not None:
                 return await self._wait(order, wait)
-            order = await self._place(order, way, memory)
-            self._placed(order)
+            order = await self._place(await self._about_to_ask(order, memory), way, memory)
+            self._sparing.placed(order)
         elif any(not one.identifier for one in order.status.authorizations):
             order = await self._describe(order, order.status, way)
         try:
@@ -188,9 +186,16 @@ class OrderReconciler:
             return await self._wait(order, Wait(str(error)))
         if any(one.status.is_final and one.status.state != "valid" for one in challenges):
             return await self._failed_proof(order, way, challenges)
-        if any(one.status.state != "valid" for one in challenges):
+        if not all(self._is_proven(one) for one in challenges):
             return await self._say_what_it_waits_for(order, challenges)
         return await self._finish(order, way, memory)
+
+    async def _about_to_ask(self, order: Order, memory: _Memory) -> Order:
+        memory.asked_at = self._now()
+        if not self._sparing.is_doubted(order):
+            return order
+        # First, or a kill would have it forgotten: how often the CA may be asked in vain is counted.
+        return await self._write(order, _traced(order.status, order.status.reason, memory.asked_at))
 
     async def _place(self, order: Order, way: Way, memory: _Memory) -> Order:
         from certwright.acme.protocol.errors import Unreachable
@@ -288,7 +293,7 @@ class OrderReconciler:
         return await self._fail(order, state, why or _words(there))
 
     async def _say_what_it_waits_for(self, order: Order, challenges: list[Challenge]) -> Result:
-        waits = [one for one in challenges if one.status.state != "valid" and one.status.reason]
+        waits = [one for one in challenges if one.status.reason and not self._is_proven(one)]
         reason = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in waits[:3])
         if len(waits) > 3:
             reason += f"; and {len(waits) - 3} more"
@@ -325,13 +330,17 @@ class OrderReconciler:
         named = error.retry_after if isinstance(error, Refused) else None
         if named is not None:
             until = max(named, self._now() + _SHORTEST_WAIT)
-        memory.not_before = until
-        self._troubled(order, error, named)
-        return await self._wait(order, Wait(str(error), until))
+        memory.not_before, memory.is_patience = until, named is None
+        self._sparing.troubled(order, error, named)
+        why = causes.with_not_before(str(error), until if named is not None else None)
+        await self._write(order, _traced(order.status, why, memory.asked_at or self._now()))
+        return Result(wake_at=until)
 
     async def _wait(self, order: Order, wait: Wait) -> Result:
-        if wait.why != order.status.reason:
-            await self._write(order, msgspec.structs.replace(order.status, reason=wait.why))
+        if wait.why != causes.without_attempts(order.status.reason):
+            asked = causes.attempts(order.status.reason)
+            reason = causes.with_attempts(wait.why, asked, self._now())
+            await self._write(order, msgspec.structs.replace(order.status, reason=reason))
         return Result(wake_at=wait.until)
 
     async def _fail(self, order: Order, state: str, reason: str) -> Result:
@@ -361,6 +370,23 @@ class OrderReconciler:
             await self._client.delete(CHALLENGES, meta.name, meta.namespace, uid=meta.uid)
         except NotFound:
             return
+
+
+def _recalled(order: Order) -> _Memory:
+    """What the Order itself tells of its attempts, after a restart."""
+    reason = order.status.reason
+    asked = causes.attempts(reason)
+    named = causes.not_before(reason) if asked else None
+    until = named
+    if named is None and asked and causes.without_attempts(reason):
+        until = asked[-1] + doubled(_SHORTEST_WAIT, len(asked), cap=_LONGEST_WAIT)
+    return _Memory(order.metadata.uid, failures=len(asked), not_before=until, is_patience=named is None)
+
+
+def _traced(status: OrderStatus, why: str, asked_at: datetime) -> OrderStatus:
+    """The status with that reason and one attempt more."""
+    asked = (*causes.attempts(status.reason), asked_at)
+    return msgspec.structs.replace(status, reason=causes.with_attempts(why, asked, asked_at))
 
 
 def _words(there: ServerOrder) -> str:

@@ -3,14 +3,15 @@ the CA has said. See `controllers/circuit.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from certwright.controllers.acme.orders import Admit
 from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.certificates.backoff import Hold
 from certwright.controllers.circuit import UNPROVEN
 from certwright.controllers.gate import IssuerGate
+from certwright.resources import causes
 from certwright.resources.causes import Cause
 from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.order import Order
@@ -19,6 +20,10 @@ from certwright.resources.request import CertificateRequest
 if TYPE_CHECKING:
     # What speaks to ACME servers is loaded with the first Order.
     from certwright.acme.protocol.errors import AcmeError
+
+Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
+"""Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
+the certificate that it replaces (RFC 9773 §5)."""
 
 
 class Sparing:
@@ -38,18 +43,33 @@ class Sparing:
         if hold is not None:
             # For moments only: not worth a write.
             is_brief = UNPROVEN in hold.sentence
-            return Wait(
-                order.status.reason if is_brief else f"not asking the CA, {hold.sentence}", hold.until
-            )
+            told = causes.without_attempts(order.status.reason)
+            return Wait(told if is_brief else _words(hold), hold.until)
         wait = await self._admit(order, way, replaces)
         if wait is not None and request is not None:
-            self._gate.answered(request)
+            self._gate.not_asked(request)
         return wait
+
+    def may_go_on(self, order: Order) -> Wait | None:
+        """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
+        request = self._request_of(order)
+        hold = self._gate.may_go_on(request) if request is not None else None
+        return Wait(_words(hold), hold.until) if hold is not None else None
+
+    def is_wanted_at_once(self, order: Order) -> bool:
+        """Whether somebody wants its certificate at once, and the CA has not been asked since."""
+        request = self._request_of(order)
+        return request is not None and self._gate.is_marked(request)
+
+    def is_doubted(self, order: Order) -> bool:
+        """Whether an attempt is to be written down before it is made: it may be in vain."""
+        request = self._request_of(order)
+        return request is not None and self._gate.is_doubted(request)
 
     def placed(self, order: Order) -> None:
         """The CA has taken the order: what comes now depends on its names."""
         if (request := self._request_of(order)) is not None:
-            self._gate.answered(request)
+            self._gate.taken(request)
 
     def troubled(self, order: Order, error: AcmeError, until: datetime | None) -> None:
         """The CA was asked in vain, and the Order goes on later; `until` as the CA has said itself."""
@@ -62,3 +82,7 @@ class Sparing:
     def _request_of(self, order: Order) -> CertificateRequest | None:
         owner = controller_of(order.metadata)
         return self._get_request(ObjectKey(order.metadata.namespace, owner.name)) if owner else None
+
+
+def _words(hold: Hold) -> str:
+    return f"not asking the CA, {hold.sentence}"

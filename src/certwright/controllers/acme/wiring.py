@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import AcmeClient, MakeTransport
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
-    from certwright.controllers.acme.solving import Means
+    from certwright.controllers.acme.solving import Means, Surroundings
 
 _LOOK_AGAIN = timedelta(seconds=2)
 # How long a certificate that is there waits for its server to say when it should be renewed.
@@ -172,11 +172,10 @@ class Acme:
             challenges=caches.challenges,
             challenges_of=lambda order: caches.challenges_of(order.metadata),
             is_known=lambda url: bool(caches.orders_at(url)),
+            is_proven=self.is_proven,
             find_way=self._way_of_order,
-            admit=sparing.admit,
+            sparing=sparing,
             limited=self.ledgers.limited,
-            placed=sparing.placed,
-            troubled=sparing.troubled,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
             status=StatusWriter(self._client, caches.orders),
@@ -186,8 +185,11 @@ class Acme:
             began_at=self._clock.now(),
         )
 
-    def challenges(self, wake: Callable[[ObjectKey], None]) -> ChallengeReconciler:
-        """The reconciler of Challenges; `wake` queues one."""
+    def challenges(
+        self, wake: Callable[[ObjectKey], None], tell_order: Callable[[Challenge], None] | None = None
+    ) -> ChallengeReconciler:
+        """The reconciler of Challenges; `wake` queues one, `tell_order` the Order of one, where this process
+        reconciles Orders too."""
         self._challenges = ChallengeReconciler(
             challenges=self._caches.challenges,
             find_way=self._way_of_challenge,
@@ -197,11 +199,18 @@ class Acme:
             client=self._client,
             recorder=self._recorder,
             now=self._clock.now,
+            tell_order=tell_order,
             most=self._options.max_concurrent_challenges,
             looks=self._options.looks_at_once,
             check_period=self._options.dns01_check_period,
         )
         return self._challenges
+
+    def is_proven(self, challenge: Challenge) -> bool:
+        """Whether the CA has called the challenge valid, though its status may not say so yet."""
+        if self._challenges is None:
+            return challenge.status.state == "valid"
+        return self._challenges.is_proven(challenge)
 
     def renewal_office(self, wake: Callable[[ObjectKey], None]) -> RenewalOffice:
         """Who asks when certificates are to be renewed; `wake` queues a Certificate."""
@@ -264,10 +273,18 @@ class Acme:
 
     async def _means_of(self, challenge: Challenge) -> Means:
         from certwright.controllers.acme import solving  # see `_way`
+
+        namespace = self._secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
+        get_secret = self._reader(challenge.metadata.key).within(namespace)
+        return await solving.means_of(challenge, self._surroundings, get_secret, namespace)
+
+    @cached_property
+    def _surroundings(self) -> Surroundings:
+        from certwright.controllers.acme import solving  # see `_way`
         from certwright.controllers.acme.webhook_calls import call_webhook
 
         options = self._options
-        surroundings = solving.Surroundings(
+        return solving.Surroundings(
             responder=options.responder,
             listener=options.listener,
             call_webhook=partial(call_webhook, self._client),
@@ -278,9 +295,6 @@ class Acme:
             dns_recursive_only=options.dns01_recursive_only,
             dns_authority_port=options.dns01_authority_port,
         )
-        namespace = self._secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
-        get_secret = self._reader(challenge.metadata.key).within(namespace)
-        return await solving.means_of(challenge, surroundings, get_secret, namespace)
 
     def _reader(self, whose: ObjectKey) -> SecretReader:
         return SecretReader(self._caches.secrets, self.dependents, whose)

@@ -172,5 +172,5 @@ def _say_what_it_waits_for(request: CertificateRequest, snapshot: Snapshot, draf
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:
         return
-    message = f'Waiting for CertificateRequest "{request.metadata.name}": {ready.message}'
+    message = causes.waiting_for(request, ready.message)
     draft.set_condition(reasons.ISSUING, "True", issuing.reason, message, now=snapshot.now)

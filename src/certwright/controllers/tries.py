@@ -1,0 +1,42 @@
+"""The attempts at an issuer of which nothing has come, and when there may be another. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+PERIOD = timedelta(hours=1)
+
+
+class Tries(Generic[K]):
+    """At most `limit` (1 or more) in any hour. `K` names who has tried. Times MUST come in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._held: deque[tuple[datetime, K | None]] = deque(maxlen=limit)
+        self.last: datetime | None = None
+        """When the last one was."""
+
+    def add(self, key: K | None, at: datetime) -> None:
+        """There was one; None: it is not known whose."""
+        self._held.append((at, key))
+        self.last = at
+
+    def take_back(self, key: K) -> None:
+        """The last one of `key` was not in vain."""
+        for index in range(len(self._held) - 1, -1, -1):
+            if self._held[index][1] == key:
+                del self._held[index]
+                return
+
+    def clear(self) -> None:
+        """The issuer has issued."""
+        self._held.clear()
+
+    def free_at(self, now: datetime) -> datetime:
+        """The first moment at which there may be another one."""
+        is_full = len(self._held) == self._held.maxlen
+        return max(now, self._held[0][0] + PERIOD) if is_full else now
