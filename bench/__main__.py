@@ -21,6 +21,7 @@ BENCHMARKS = {
     "apiserver": "our API server beside the reference server: rates, lists, watches, memory (five minutes)",
     "https": "creates and gets of 2 KB Secrets over loopback TLS, durable",
     "generate_name": "retries of generated names: what they cost, and how likely a conflict is (KEP-4420)",
+    "workloads": "unrelated Secrets, 500 from 10 CAs, 100,000 certificates: memory and requests (an hour)",
     "limits": "5,000 certificates from a CA with Let's Encrypt's limits: time against the least, 429s",
     "fleet": "a year of 100,000 certificates whose issuers fail now and then, under three backoffs",
     "store": "the store alone: commits, reads, lists",

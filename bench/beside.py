@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.rig import Daemon, memory_mb
 from bench.scale import daemon_cpu_s
+from certwright.cli import access
+from certwright.client.rest import Client
+from certwright.client.transport import whole_body
 
 _LOOK_EVERY_S = 0.5
 # So little processor time between two looks is that of a process at rest.
@@ -36,10 +38,28 @@ class Resting:
     peak_mb: float
 
 
+@asynccontextmanager
+async def session(server: Daemon) -> AsyncIterator[Client]:
+    """A client with the administrator's rights, over TLS."""
+    choice = access.choose(server.data_dir / "kubeconfig", os.environ, Path.cwd())
+    client = Client(access.connect(choice, access.load(choice, None)), user_agent="bench")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 @contextmanager
 def controllers(server: Daemon, *flags: str, module: str = "certwright") -> Iterator[int]:
     """Start `certwright controllers` against that server; the process id. Stopped at the end."""
-    command = [sys.executable, "-m", module, "controllers", "--kubeconfig", str(server.data_dir / "kubeconfig")]
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "controllers",
+        "--kubeconfig",
+        str(server.data_dir / "kubeconfig"),
+    ]
     with subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL) as process:
         try:
             yield process.pid
@@ -81,13 +101,10 @@ def share_of_a_core(pid: int, seconds: float) -> float:
     return (daemon_cpu_s(pid) - spent) / (time.perf_counter() - begun)
 
 
-def requests(server: Daemon) -> Counter[tuple[str, str]]:
+async def requests(server: Daemon) -> Counter[tuple[str, str]]:
     """How many requests the API server has answered so far, by verb and resource."""
-    context = ssl.create_default_context(cafile=server.ca)
-    token = server.token_file.read_text().strip()
-    asked = urllib.request.Request(f"{server.address}/metrics", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(asked, context=context) as answer:
-        text = answer.read().decode()
+    async with session(server) as client:
+        text = (await whole_body(await client.raw("GET", "/metrics"))).decode()
     found: Counter[tuple[str, str]] = Counter()
     for labels, number in _REQUESTS.findall(text):
         about = dict(_LABEL.findall(labels))

@@ -1,7 +1,8 @@
 """Stores that hold many objects already: written into the SQLite file, while no server has it open.
 
 What a certificate leaves behind (Certificate, CertificateRequest, Secret) is issued once for each issuer in
-the way that users have it issued. The others are copies, with names, UIDs, keys and certificates of their own.
+the way that users have it issued. The others are copies, with names, UIDs, keys and certificates
+of their own.
 """
 
 from __future__ import annotations

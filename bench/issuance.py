@@ -1,0 +1,205 @@
+"""Certificates issued by controllers in processes of their own: time, and requests by verb and kind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.beside import controllers, requests, rest, session
+from bench.certificates import CA_ISSUERS
+from bench.rig import Daemon, daemon
+from bench.scale import daemon_cpu_s
+from certwright.client.rest import Client
+from certwright.pki import csr, keys, signing
+from certwright.resources import codec, conditions, names
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
+
+NUMBER = 500
+SHARDED = 1_000
+PACES = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "unlimited": ("--kube-api-qps", "-1")}
+CASES = [
+    (is_on, has_label, pace)
+    for pace in PACES
+    for is_on, has_label in ((True, False), (True, True), (False, False))
+]
+HEADINGS = ["gate", "CA Secrets", "QPS/burst", "seconds", "CPU ms each", "requests each", "of which"]
+SHARD_HEADINGS = ["shards", "certificates/s", "CPU ms each, controllers", "CPU ms each, API server"]
+_PATIENCE_S = 900
+# Not of the controllers: the creates are ours, and so is what looks at the metrics.
+_NOT_THEIRS = {("POST", "certificates"), ("WATCH", "certificates"), ("LIST", "certificates"), ("GET", "")}
+_IDLE_VERBS = ("LIST", "WATCH")
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What the certificates of one run took."""
+
+    is_on: bool
+    has_label: bool
+    pace: str
+    seconds: float
+    cpu_ms: float
+    counts: Counter[tuple[str, str]]
+
+    @property
+    def name(self) -> str:
+        """The run, in some words."""
+        gate, label = "on" if self.is_on else "off", "labelled" if self.has_label else "unlabelled"
+        return f"issuance, {gate}, {label}, {self.pace}"
+
+    @property
+    def each(self) -> float:
+        """Requests for each certificate, of every sort."""
+        return sum(self.counts.values()) / NUMBER
+
+    def sorts(self) -> str:
+        """Requests for each certificate, by verb and kind."""
+        return ", ".join(
+            f"{verb} {kind} {count / NUMBER:.2f}" for (verb, kind), count in self.counts.most_common()
+        )
+
+    def cells(self) -> list[str]:
+        """For the table."""
+        gate, label = "on" if self.is_on else "off", "labelled" if self.has_label else "unlabelled"
+        figures = [f"{self.seconds:.1f}", f"{self.cpu_ms:.1f}", f"{self.each:.2f}", self.sorts()]
+        return [gate, label, self.pace, *figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """What so many replicas did together."""
+
+    shards: int
+    rate: float
+    controllers_ms: float
+    server_ms: float
+
+    def cells(self) -> list[str]:
+        """For the table."""
+        return [
+            str(self.shards),
+            f"{self.rate:.0f}",
+            f"{self.controllers_ms:.1f}",
+            f"{self.server_ms:.1f}",
+        ]
+
+
+def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) -> Issued:
+    """Issue `NUMBER` certificates from CA issuers whose Secrets a user has made."""
+    module = "bench.paced" if pace != "unlimited" else "certwright"
+    with daemon("--controllers", "", data_dir=folder) as server:
+        asyncio.run(_make_issuers(server, has_label=has_label))
+        begun = time.perf_counter()
+        all_flags = (*PACES[pace], "--leader-elect", "false", *flags)
+        with controllers(server, *all_flags, module=module) as pid:
+            rest(pid, since=begun)
+            before, spent = asyncio.run(requests(server)), daemon_cpu_s(pid)
+            seconds = asyncio.run(_issue(server, NUMBER))
+            rest(pid, since=begun, within=_PATIENCE_S)
+            counts = asyncio.run(requests(server)) - before
+            cpu_ms = 1_000 * (daemon_cpu_s(pid) - spent) / NUMBER
+    theirs = {
+        sort: count
+        for sort, count in counts.items()
+        if sort not in _NOT_THEIRS and sort[0] not in _IDLE_VERBS
+    }
+    is_on = not any("false" in flag for flag in flags if "=" in flag)
+    return Issued(is_on, has_label, pace, seconds, cpu_ms, Counter(theirs))
+
+
+def sharded(folder: Path, shards: int) -> Sharded:
+    """Issue `SHARDED` certificates with so many replicas, each of which has a part of the Certificates."""
+    flags = ["--kube-api-qps", "-1"]
+    # Soon shared out.
+    flags += ["--leader-election-retry-period", "1s"]
+    if shards > 1:
+        flags += ["--shards", str(shards)]
+    with daemon("--controllers", "", data_dir=folder) as server, ExitStack() as running:
+        asyncio.run(_make_issuers(server, has_label=True))
+        begun = time.perf_counter()
+        pids = [running.enter_context(controllers(server, *flags)) for _ in range(shards)]
+        # They share out the shards one by one.
+        time.sleep(10 + 2 * shards)
+        for pid in pids:
+            rest(pid, since=begun, seconds=2)
+        before, served = [daemon_cpu_s(pid) for pid in pids], daemon_cpu_s(server.pid)
+        seconds = asyncio.run(_issue(server, SHARDED))
+        spent = sum(daemon_cpu_s(pid) for pid in pids) - sum(before)
+        served = daemon_cpu_s(server.pid) - served
+    return Sharded(shards, SHARDED / seconds, 1_000 * spent / SHARDED, 1_000 * served / SHARDED)
+
+
+async def _make_issuers(server: Daemon, *, has_label: bool) -> None:
+    """CA issuers as people make them: a pair of their own in a Secret, with our label or without."""
+    labels = {names.FAO_LABEL: "true"} if has_label else {}
+    async with session(server) as client:
+        for n in range(CA_ISSUERS):
+            name = f"own-ca-{n}"
+            meta = {"name": name, "namespace": "default"}
+            key, certificate = _pair(name)
+            secret = Secret(
+                metadata=SecretMeta(name=name, namespace="default", labels=labels),
+                type="kubernetes.io/tls",
+                data={names.TLS_PRIVATE_KEY_KEY: key, names.TLS_CERT_KEY: certificate},
+            )
+            await client.create(SECRETS, secret)
+            issuer = {"metadata": meta, "spec": {"ca": {"secretName": name}}}
+            await client.create(ISSUERS, codec.from_dict(ISSUERS, issuer))
+
+
+def _pair(name: str) -> tuple[bytes, bytes]:
+    key = keys.generate(keys.KeyPlan.of("ECDSA"))
+    certificate = signing.self_sign(
+        csr.build_csr(csr.CsrPlan(common_name=name, is_ca=True), key),
+        key=key,
+        duration=timedelta(days=3650),
+        is_ca=True,
+        usages=(),
+        now=datetime.now(UTC),
+    )
+    return keys.encode_private_key(key), certificate
+
+
+async def _issue(server: Daemon, number: int) -> float:
+    """Create so many Certificates at once; the seconds until the last one was Ready."""
+    async with session(server) as client:
+        listing = await client.list(CERTIFICATES, "default")
+        begun = time.perf_counter()
+        async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
+            seen = group.create_task(_ready(client, listing.resource_version, number))
+            for n in range(number):
+                group.create_task(_create(client, n))
+        return seen.result() - begun
+
+
+async def _create(client: Client, n: int) -> None:
+    name = f"fresh-{n}"
+    spec = {
+        "secretName": name,
+        "dnsNames": [f"{name}.example.com"],
+        "privateKey": {"algorithm": "ECDSA"},
+        "issuerRef": {"name": f"own-ca-{n % CA_ISSUERS}"},
+    }
+    meta = {"name": name, "namespace": "default"}
+    await client.create(CERTIFICATES, codec.from_dict(CERTIFICATES, {"metadata": meta, "spec": spec}))
+
+
+async def _ready(client: Client, version: str, number: int) -> float:
+    """The moment at which so many of ours were Ready."""
+    done: set[str] = set()
+    async with aclosing(client.watch(CERTIFICATES, "default", resource_version=version)) as batches:
+        async for batch in batches:
+            for event in batch:
+                certificate = event.object
+                if conditions.is_true(certificate.status.conditions, "Ready"):
+                    done.add(certificate.metadata.name)
+            if len([name for name in done if name.startswith("fresh-")]) >= number:
+                break
+    return time.perf_counter()
