@@ -7,13 +7,14 @@ done then, is in the modules that `table.py` names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers import table
+from certwright.controllers.acme.precedence import ChallengePrecedence, OrderPrecedence
 from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.caches import (
@@ -41,7 +42,7 @@ from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.ours import ours
+from certwright.controllers.ours import Mine, ours, share_of
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, wake_with_secrets
@@ -60,9 +61,12 @@ from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.meta import Object, ObjectKey, controller_of
 from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 
 T = TypeVar("T", bound=Object)
+Rank = Callable[[ObjectKey], float]
+Flow = Callable[[ObjectKey], Hashable]
 
 COMPONENT = "cert-manager"
 """Who the Events are from."""
@@ -101,7 +105,7 @@ class Controllers:
         acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
         suffix: Callable[[int], str] = random_suffix,
-        mine: Callable[[ObjectKey], bool] | None = None,
+        mine: Mine | None = None,
     ) -> None:
         self._mine = mine
         self._enabled = table.parse_enabled(enabled)
@@ -127,7 +131,8 @@ class Controllers:
             self._caches,
             self._issuers.object_of,
             now=clock.now,
-            attempts_per_hour=issuer_attempts_per_hour,
+            attempts_per_hour=share_of(issuer_attempts_per_hour, mine),
+            mine=mine,
         )
         self._acme = Acme(
             client=client,
@@ -269,7 +274,8 @@ class Controllers:
         self._gate.on_release(self._wake)
 
     def _wake(self, key: ObjectKey, at: datetime) -> None:
-        """Have a Certificate, its open request and that one's Order looked at again at that moment."""
+        """Have a Certificate and what is under way for it looked at again at that moment: its open request,
+        the Order of that, its Challenges."""
         delay = at - self._clock.now()
         named = {controller.name: controller.queue for controller in self._controllers}
         named["certificates"].add_after(key, delay)
@@ -280,6 +286,9 @@ class Controllers:
             for order in self._caches.orders_of(request.metadata):
                 if (orders := named.get("orders")) is not None:
                     orders.add_after(order.metadata.key, delay)
+                if (challenges := named.get("challenges")) is not None:
+                    for challenge in self._caches.challenges_of(order.metadata):
+                        challenges.add_after(challenge.metadata.key, delay)
 
     def _expiry(self, key: ObjectKey) -> float:
         """When so many are due at once that they have to wait for each other, those whose certificate ends
@@ -414,32 +423,39 @@ class Controllers:
 
     def _build_acme(self) -> None:
         caches = self._caches
-        if table.ORDERS in self._enabled:
-            orders = self._acme.orders()
-            first = OrderPrecedence(caches)
-            add_order = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
-            self._acme.ledgers.start(add_order)
-            caches.orders.add_handler(lambda old, new: add_order(key_of(old, new)))
-            wake_with_issuer(self._caches, add_order, caches.orders_for)
-            wake_with_secrets(caches.secrets, add_order, self._acme.dependents)
-
-            def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
-                for challenge in (old, new):
-                    owner = controller_of(challenge.metadata) if challenge is not None else None
-                    if challenge is not None and owner is not None:
-                        add_order(ObjectKey(challenge.metadata.namespace, owner.name))
-
-            caches.challenges.add_handler(challenge_changed)
+        tell_order = self._build_orders() if table.ORDERS in self._enabled else None
         if table.CHALLENGES in self._enabled:
             precedence = ChallengePrecedence(caches, lambda key: challenges.is_seen(key))
             queue = self._queue("challenges", precedence.rank, precedence.flow)
-            challenges = self._acme.challenges(queue.add)
+            challenges = self._acme.challenges(queue.add, tell_order)
             self._controllers.append(
                 Controller("challenges", challenges.reconcile, queue, workers=self._workers)
             )
             caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
             wake_with_secrets(caches.secrets, queue.add, self._acme.dependents)
+
+    def _build_orders(self) -> Callable[[Challenge], None]:
+        """Returns what wakes the Order of a Challenge."""
+        caches, orders = self._caches, self._acme.orders()
+        first = OrderPrecedence(caches, self._acme.is_proven)
+        add = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
+        self._acme.ledgers.start(add)
+
+        def tell_order(challenge: Challenge) -> None:
+            if (owner := controller_of(challenge.metadata)) is not None:
+                add(ObjectKey(challenge.metadata.namespace, owner.name))
+
+        def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
+            for challenge in (old, new):
+                if challenge is not None:
+                    tell_order(challenge)
+
+        caches.orders.add_handler(lambda old, new: add(key_of(old, new)))
+        caches.challenges.add_handler(challenge_changed)
+        wake_with_issuer(caches, add, caches.orders_for)
+        wake_with_secrets(caches.secrets, add, self._acme.dependents)
+        return tell_order
 
     def _look_at_issuer(self, issuer: IssuerView) -> None:
         name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"

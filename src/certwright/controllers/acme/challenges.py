@@ -27,14 +27,16 @@ from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.checks import Checks
 from certwright.controllers.acme.pace import Pace
+from certwright.controllers.acme.precedence import flow_of
 from certwright.controllers.acme.slots import Slots, Wanted
+from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.kit.backoff import doubled
 from certwright.kit.durations import parse_duration
-from certwright.resources import names
+from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import NotFound
 from certwright.resources.meta import ObjectKey, controller_of
@@ -83,6 +85,7 @@ class _Work:
     poll_at: datetime | None = None
     asked_at: datetime | None = None
     not_before: datetime | None = None
+    is_patience: bool = False
     proven_at: datetime | None = None
 
 
@@ -98,6 +101,7 @@ class ChallengeReconciler:
         challenges: Informer[Challenge],
         find_way: FindWay,
         find_means: FindMeans,
+        sparing: Sparing,
         wake: Callable[[ObjectKey], None],
         status: StatusWriter[Challenge],
         client: Client,
@@ -111,6 +115,7 @@ class ChallengeReconciler:
         self._challenges = challenges
         self._find_way = find_way
         self._find_means = find_means
+        self._sparing = sparing
         self._status = status
         self._client = client
         self._recorder = recorder
@@ -132,11 +137,11 @@ class ChallengeReconciler:
         """End all looks."""
         await self.checks.close()
 
-    def is_seen(self, key: ObjectKey) -> bool | None:
-        """Whether the proof has been seen; None where this process has done nothing for it yet."""
+    def is_seen(self, key: ObjectKey) -> bool:
+        """Whether the proof has been seen, by this process."""
         work = self._work.get(key)
         if work is None:
-            return None
+            return False
         from certwright.acme.solvers.contract import Ready  # see `_started`
 
         return work.is_seen or isinstance(self.checks.peek(key), Ready)
@@ -174,8 +179,13 @@ class ChallengeReconciler:
         key = challenge.metadata.key
         work = self._work.get(key)
         if work is not None and work.not_before is not None and self._now() < work.not_before:
-            # The CA has named the time, or is away: whatever wakes us does not change that.
-            return Result(wake_at=work.not_before)
+            # The CA has named the time, or is away: what else wakes us does not change that.
+            is_hurried = work.is_patience and self._sparing.is_wanted_at_once(challenge)
+            if not is_hurried:
+                return Result(wake_at=work.not_before)
+        if (held := self._sparing.may_go_on(challenge)) is not None:
+            self._release(key)
+            return await self._wait(challenge, held.why, held.until)
         try:
             result = await self._advance(challenge, await self._started(challenge), way)
         except SolverError as error:
@@ -256,7 +266,8 @@ class ChallengeReconciler:
             except TimeoutError:
                 return NotYet(f"no answer within {_FIRST_LOOK_TAKES_S:g} s")
 
-        self.checks.start(key, look, attempt=work.looks)
+        flow = flow_of(key, challenge.spec.issuer_ref, challenge.spec.dns_name)
+        self.checks.start(key, look, attempt=work.looks, flow=flow)
         return Result()
 
     async def _be_patient(self, challenge: Challenge, work: _Work, patience: str) -> Result | None:
@@ -372,12 +383,15 @@ class ChallengeReconciler:
             )
             self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", str(error))
             return Result(wake_at=self._later(key) if shown else None)
-        until = self._later(key)
-        if isinstance(error, Refused) and error.retry_after is not None:
-            until = max(error.retry_after, self._now() + timedelta(seconds=1))
+        until, why = self._later(key), str(error)
+        named = error.retry_after if isinstance(error, Refused) else None
+        if named is not None:
+            until = max(named, self._now() + timedelta(seconds=1))
+            why = causes.with_not_before(why, until)
         if (work := self._work.get(key)) is not None:
-            work.not_before = until
-        return await self._wait(challenge, str(error), until)
+            work.not_before, work.is_patience = until, named is None
+        self._sparing.troubled(challenge, error, named)
+        return await self._wait(challenge, why, until)
 
     async def _tidy(self, challenge: Challenge) -> Result:
         """A final challenge whose proof is still shown."""

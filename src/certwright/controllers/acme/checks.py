@@ -1,16 +1,16 @@
 """Looking whether proofs are seen: many at once, and dead names never before live ones.
 
 A look at a name that does not answer takes its whole timeout. So looks are no part of a reconcile, they have
-workers of their own; and who has been looked at less often goes first: a name that has never been looked at
-waits for nobody who failed before, and of those the newest and the oldest take turns. A part of the workers
-is for first looks only: there is always one soon, also while all the others wait for dead names.
+workers of their own. First looks go first, and at most three quarters of the workers look again; but where
+somebody waits for another look, a quarter is left to those. Flows take turns; of one flow who has been looked
+at less often goes first, and of those the newest and the oldest take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,41 @@ _log = logging.getLogger(__name__)
 class _Look(Generic[K, T]):
     key: K
     look: Callable[[], Awaitable[T]]
-    is_first: bool
+    attempt: int
+    flow: Hashable
+
+
+class _Lane(Generic[K, T]):
+    """Looks that wait."""
+
+    def __init__(self) -> None:
+        # By flow, the next to be asked in front, and by attempt.
+        self._flows: OrderedDict[Hashable, dict[int, deque[_Look[K, T]]]] = OrderedDict()
+        self._newest = True
+
+    def __bool__(self) -> bool:
+        return bool(self._flows)
+
+    def add(self, look: _Look[K, T]) -> None:
+        """One more."""
+        self._flows.setdefault(look.flow, {}).setdefault(look.attempt, deque()).append(look)
+
+    def pop(self) -> _Look[K, T]:
+        """The next; its flow goes to the end."""
+        flow, queues = self._flows.popitem(last=False)
+        attempt = min(queues)
+        queue = queues[attempt]
+        self._newest = not self._newest
+        look = queue.pop() if self._newest else queue.popleft()
+        if not queue:
+            del queues[attempt]
+        if queues:
+            self._flows[flow] = queues
+        return look
+
+    def clear(self) -> None:
+        """None waits any more."""
+        self._flows.clear()
 
 
 class Checks(Generic[K, T]):
@@ -35,14 +69,14 @@ class Checks(Generic[K, T]):
 
     def __init__(self, most: int, done: Callable[[K], None]) -> None:
         self._most = most
-        self._most_again = max(1, most * 3 // 4)
+        self._share = max(1, most * 3 // 4)
         self._again = 0
         self._done = done
-        self._queues: dict[int, deque[_Look[K, T]]] = {}
+        self._first_looks: _Lane[K, T] = _Lane()
+        self._other_looks: _Lane[K, T] = _Lane()
         self._pending: set[K] = set()
         self._results: dict[K, T] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
-        self._newest = True
 
     @property
     def idle(self) -> bool:
@@ -53,13 +87,14 @@ class Checks(Generic[K, T]):
         """Whether a look for the key is under way or waits."""
         return key in self._pending or key in self._running
 
-    def start(self, key: K, look: Callable[[], Awaitable[T]], *, attempt: int) -> None:
+    def start(self, key: K, look: Callable[[], Awaitable[T]], *, attempt: int, flow: Hashable = None) -> None:
         """Have a look, unless one for this key is under way. `attempt` counts from 0."""
         if self.is_looking(key):
             return
         self._results.pop(key, None)
         self._pending.add(key)
-        self._queues.setdefault(attempt, deque()).append(_Look(key, look, attempt == 0))
+        lane = self._other_looks if attempt else self._first_looks
+        lane.add(_Look(key, look, attempt, flow))
         self._fill()
 
     def peek(self, key: K) -> T | None:
@@ -82,7 +117,8 @@ class Checks(Generic[K, T]):
         tasks = list(self._running.values())
         self._running.clear()
         self._pending.clear()
-        self._queues.clear()
+        self._first_looks.clear()
+        self._other_looks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,26 +126,26 @@ class Checks(Generic[K, T]):
     def _fill(self) -> None:
         while len(self._running) < self._most and (look := self._next()) is not None:
             self._pending.discard(look.key)
-            self._again += not look.is_first
+            self._again += look.attempt > 0
             task = asyncio.get_running_loop().create_task(self._run(look), name=f"look for {look.key}")
             self._running[look.key] = task
             # Not in `_run`: one that is forgotten before it has begun never gets there.
             task.add_done_callback(partial(self._ended, look))
 
     def _next(self) -> _Look[K, T] | None:
-        while self._queues:
-            attempt = min(self._queues)
-            if attempt and self._again >= self._most_again:
-                return None
-            queue = self._queues[attempt]
-            self._newest = not self._newest
-            look = queue.pop() if self._newest else queue.popleft()
-            if not queue:
-                del self._queues[attempt]
+        while (lane := self._lane()) is not None:
+            look = lane.pop()
             # One that was forgotten while it waited is still in the queue.
             if look.key in self._pending:
                 return look
         return None
+
+    def _lane(self) -> _Lane[K, T] | None:
+        again = self._other_looks if self._other_looks and self._again < self._share else None
+        first = len(self._running) - self._again
+        if self._first_looks and (again is None or first < self._share):
+            return self._first_looks
+        return again
 
     async def _run(self, look: _Look[K, T]) -> None:
         try:
@@ -121,7 +157,7 @@ class Checks(Generic[K, T]):
             _log.exception("looking for %s failed", look.key)
 
     def _ended(self, look: _Look[K, T], task: asyncio.Task[None]) -> None:
-        self._again -= not look.is_first
+        self._again -= look.attempt > 0
         if self._running.get(look.key) is task:
             del self._running[look.key]
             self._done(look.key)

@@ -13,6 +13,7 @@ from certwright.controllers.circuit import UNPROVEN
 from certwright.controllers.gate import IssuerGate
 from certwright.resources import causes
 from certwright.resources.causes import Cause
+from certwright.resources.challenge import Challenge
 from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
@@ -27,14 +28,19 @@ the certificate that it replaces (RFC 9773 §5)."""
 
 
 class Sparing:
-    """Stands before `admit`. `get_request` gives the CertificateRequest of that name."""
+    """Stands before `admit`. `get_request` and `get_order` give the objects of that name."""
 
     def __init__(
-        self, gate: IssuerGate, admit: Admit, get_request: Callable[[ObjectKey], CertificateRequest | None]
+        self,
+        gate: IssuerGate,
+        admit: Admit,
+        get_request: Callable[[ObjectKey], CertificateRequest | None],
+        get_order: Callable[[ObjectKey], Order | None],
     ) -> None:
         self._gate = gate
         self._admit = admit
         self._get_request = get_request
+        self._get_order = get_order
 
     async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
         """Whether the order may be placed now (None); else why not, and until when."""
@@ -50,15 +56,15 @@ class Sparing:
             self._gate.not_asked(request)
         return wait
 
-    def may_go_on(self, order: Order) -> Wait | None:
+    def may_go_on(self, taken: Order | Challenge) -> Wait | None:
         """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
-        request = self._request_of(order)
+        request = self._request_of(taken)
         hold = self._gate.may_go_on(request) if request is not None else None
         return Wait(_words(hold), hold.until) if hold is not None else None
 
-    def is_wanted_at_once(self, order: Order) -> bool:
+    def is_wanted_at_once(self, waits: Order | Challenge) -> bool:
         """Whether somebody wants its certificate at once, and the CA has not been asked since."""
-        request = self._request_of(order)
+        request = self._request_of(waits)
         return request is not None and self._gate.is_marked(request)
 
     def is_doubted(self, order: Order) -> bool:
@@ -71,17 +77,22 @@ class Sparing:
         if (request := self._request_of(order)) is not None:
             self._gate.taken(request)
 
-    def troubled(self, order: Order, error: AcmeError, until: datetime | None) -> None:
-        """The CA was asked in vain, and the Order goes on later; `until` as the CA has said itself."""
+    def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
+        """The CA was asked in vain, and it goes on later; `until` as the CA has said itself."""
         from certwright.acme.protocol.errors import Refused  # as above
 
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
-        if (request := self._request_of(order)) is not None:
+        if (request := self._request_of(asked)) is not None:
             self._gate.failed(request, cause, until)
 
-    def _request_of(self, order: Order) -> CertificateRequest | None:
-        owner = controller_of(order.metadata)
-        return self._get_request(ObjectKey(order.metadata.namespace, owner.name)) if owner else None
+    def _request_of(self, waits: Order | Challenge) -> CertificateRequest | None:
+        owner, namespace = controller_of(waits.metadata), waits.metadata.namespace
+        if owner is None:
+            return None
+        if isinstance(waits, Order):
+            return self._get_request(ObjectKey(namespace, owner.name))
+        order = self._get_order(ObjectKey(namespace, owner.name))
+        return self._request_of(order) if order is not None else None
 
 
 def _words(hold: Hold) -> str:

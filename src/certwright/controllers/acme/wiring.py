@@ -163,10 +163,13 @@ class Acme:
             account_limit=self.ledgers.accounts,
         )
 
+    def _sparing(self) -> Sparing:
+        caches = self._caches
+        return Sparing(self._gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get)
+
     def orders(self) -> OrderReconciler:
         """The reconciler of Orders."""
         caches = self._caches
-        sparing = Sparing(self._gate, self.ledgers.admit, caches.requests.cache.get)
         return OrderReconciler(
             orders=caches.orders,
             challenges=caches.challenges,
@@ -174,7 +177,7 @@ class Acme:
             is_known=lambda url: bool(caches.orders_at(url)),
             is_proven=self.is_proven,
             find_way=self._way_of_order,
-            sparing=sparing,
+            sparing=self._sparing(),
             limited=self.ledgers.limited,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
@@ -194,6 +197,7 @@ class Acme:
             challenges=self._caches.challenges,
             find_way=self._way_of_challenge,
             find_means=self._means_of,
+            sparing=self._sparing(),
             wake=wake,
             status=StatusWriter(self._client, self._caches.challenges),
             client=self._client,
