@@ -86,6 +86,8 @@ class Recorder:
         self._tasks: TaskSet | None = None
         self.dropped = 0
         self._stamp = 0
+        # Tells the names that this process gives from those of another in the same microsecond.
+        self._offset = secrets.randbelow(1_000)
 
     def event(self, kind: AnyKind, obj: Object, type: Type, reason: str, message: str) -> None:
         """Record that something happened to `obj`: `reason` is one CamelCase word, `message` a sentence.
@@ -164,7 +166,7 @@ class Recorder:
     def _next_stamp(self, when: datetime) -> int:
         """Nanoseconds since 1970, never the same twice: lists are in order of names, so events of one second
         are shown in the order in which they happened (client-go names its events in the same way)."""
-        stamp = int(when.timestamp() * 1_000_000) * 1_000 + secrets.randbelow(1_000)
+        stamp = int(when.timestamp() * 1_000_000) * 1_000 + self._offset
         self._stamp = max(stamp, self._stamp + 1)
         return self._stamp
 

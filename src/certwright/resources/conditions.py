@@ -11,7 +11,10 @@ from certwright.resources.meta import Condition
 
 def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """The condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == kind), None)
+    for condition in conditions:
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:

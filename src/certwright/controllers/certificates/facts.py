@@ -53,6 +53,7 @@ class Facts:
 
     def __init__(self) -> None:
         self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
+        self._no_certificate = _read_certificate(b"")
 
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
@@ -61,10 +62,8 @@ class Facts:
 
     def certificate(self, pem: bytes) -> CertificateFacts | str:
         """The first certificate in `pem`, or why there is none."""
-        try:
-            return read_certificate(pem)
-        except PkiError as error:
-            return str(error)
+        # Asked again and again until the first one is there.
+        return _read_certificate(pem) if pem else self._no_certificate
 
     def csr(self, pem: bytes) -> CsrFacts | None:
         """The signing request in `pem`, or None where there is none."""
@@ -78,6 +77,13 @@ class Facts:
         pem = keys.encode_private_key(key.key, encoding)
         self._keys.put(pem, key)
         return pem
+
+
+def _read_certificate(pem: bytes) -> CertificateFacts | str:
+    try:
+        return read_certificate(pem)
+    except PkiError as error:
+        return str(error)
 
 
 def _read_key(pem: bytes) -> KeyFacts | str:
