@@ -39,6 +39,8 @@ from certwright.resources.table import (
 _BY_OWNER = "owner"
 _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
+_BY_FAILURE = "failure"
+_FAILING = "failing"
 _BY_CA = "ca"
 _BY_REFERENCE = "reference"
 _BY_NEXT_KEY = "next key"
@@ -70,7 +72,12 @@ class Caches:
             CERTIFICATES,
             clock,
             namespace=namespace,
-            indexers={_BY_TARGET: _target_secret, _BY_NEXT_KEY: _next_key, _BY_ISSUER: _own_issuer},
+            indexers={
+                _BY_TARGET: _target_secret,
+                _BY_NEXT_KEY: _next_key,
+                _BY_ISSUER: _own_issuer,
+                _BY_FAILURE: _failing,
+            },
             packing=packings.plain(Certificate),
         )
         self.requests: Informer[CertificateRequest] = Informer(
@@ -179,6 +186,10 @@ class Caches:
         """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
         return self.certificates.cache.by_index(_BY_ISSUER, issuer)
 
+    def failing_certificates(self) -> list[Certificate]:
+        """The Certificates whose last attempt has failed."""
+        return self.certificates.cache.by_index(_BY_FAILURE, _FAILING)
+
     def issuers_with(self, ca_secret: str) -> list[Issuer]:
         """The CA Issuers, of all namespaces, whose pair is in a Secret of that name."""
         return self.issuers.cache.by_index(_BY_CA, ca_secret)
@@ -266,6 +277,10 @@ def _next_key(certificate: Certificate) -> Iterable[str]:
 
 def _secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
     return {secret_value(issuer.metadata.namespace, name) for name in secret_names(issuer.spec)}
+
+
+def _failing(certificate: Certificate) -> Iterable[str]:
+    return (_FAILING,) if certificate.status.last_failure_time is not None else ()
 
 
 def _own_issuer(certificate: Certificate) -> Iterable[str]:

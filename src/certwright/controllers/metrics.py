@@ -27,20 +27,21 @@ from certwright.resources.meta import Condition
 _STATUSES = ("True", "False", "Unknown")
 _CHALLENGE_STATES = ("ready", "valid", "errored", "expired", "invalid", "processing", "unknown", "pending")
 
+_READY = "certmanager_certificate_ready_status"
 _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
-    "not_after": (
+    "certmanager_certificate_not_after_timestamp_seconds": (
         "The timestamp after which the certificate is invalid, expressed as a Unix Epoch Time.",
         lambda certificate: certificate.status.not_after,
     ),
-    "not_before": (
+    "certmanager_certificate_not_before_timestamp_seconds": (
         "The timestamp before which the certificate is invalid, expressed as a Unix Epoch Time.",
         lambda certificate: certificate.status.not_before,
     ),
-    "expiration": (
+    "certmanager_certificate_expiration_timestamp_seconds": (
         "The timestamp after which the certificate expires, expressed in Unix Epoch Time.",
         lambda certificate: certificate.status.not_after,
     ),
-    "renewal": (
+    "certmanager_certificate_renewal_timestamp_seconds": (
         "The timestamp after which the certificate should be renewed, expressed in Unix Epoch Time.",
         lambda certificate: certificate.status.renewal_time,
     ),
@@ -67,16 +68,14 @@ class ControllerMetrics:
     def take(self) -> Callable[[], bytes]:
         """Hold the present state, and return a function that writes it down in Prometheus' text format.
 
-        With 50,000 certificates the first takes a millisecond. The second, some 7 µs per certificate, may be
-        done in a thread.
+        With 100,000 certificates the first takes a few milliseconds. The second, some 15 µs and a kilobyte of
+        text per certificate, may be done in a thread.
         """
-        certificates = list(self._caches.certificates.cache.values())
+        certificates = self._caches.certificates.cache.freeze()
         issuers = list(self._caches.issuers.cache.values())
         found = self._caches.cluster_issuers
         cluster_issuers = list(found.cache.values()) if found is not None else []
-        failing = [
-            (one, self._cause(one)) for one in certificates if one.status.last_failure_time is not None
-        ]
+        failing = [(one, self._cause(one)) for one in self._caches.failing_certificates()]
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
         standings = self._gate.standings()
         challenges = list(self._caches.challenges.cache.values())
@@ -84,11 +83,10 @@ class ControllerMetrics:
         now = self._clock.now()
 
         def write() -> bytes:
-            parts = (
+            families = (
                 _clock(now),
                 _controllers(counts),
-                _ready_certificates(certificates),
-                _dates(certificates),
+                _certificates(certificates()),
                 _failing(failing),
                 _challenges(challenges),
                 _traffic(traffic),
@@ -96,7 +94,7 @@ class ControllerMetrics:
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
             )
-            return b"".join(_joined(part) for part in parts)
+            return b"".join(family if isinstance(family, bytes) else _joined(family) for family in families)
 
         return write
 
@@ -139,30 +137,25 @@ def _controllers(counts: Sequence[tuple[str, int, int]]) -> Iterator[str]:
         yield f'certmanager_controller_sync_error_count{{controller="{name}"}} {failures}\n'
 
 
-def _ready_certificates(certificates: Iterable[Certificate]) -> Iterator[str]:
-    name = "certmanager_certificate_ready_status"
-    yield head(name, "gauge", "The ready status of the certificate.")
+def _certificates(certificates: Iterable[Certificate]) -> bytes:
+    """The families of all certificates. Each certificate is looked at once, since it may be packed."""
+    ready = bytearray(head(_READY, "gauge", "The ready status of the certificate.").encode())
+    dates = {name: bytearray(head(name, "gauge", meaning).encode()) for name, (meaning, _) in _DATES.items()}
     for certificate in certificates:
         meta = certificate.metadata
         own = labels((("name", meta.name), ("namespace", meta.namespace)))
         issuer = _issuer_labels(certificate)
         status = _ready(certificate.status.conditions)
         for one in _STATUSES:
-            yield f'{name}{{{own},condition="{one}",{issuer}}} {int(status == one)}\n'
-
-
-def _dates(certificates: Sequence[Certificate]) -> Iterator[str]:
-    about = [
-        labels((("name", one.metadata.name), ("namespace", one.metadata.namespace)))
-        + f",{_issuer_labels(one)}"
-        for one in certificates
-    ]
-    for kind, (meaning, date_of) in _DATES.items():
-        name = f"certmanager_certificate_{kind}_timestamp_seconds"
-        yield head(name, "gauge", meaning)
-        for certificate, text in zip(certificates, about, strict=True):
+            ready += f'{_READY}{{{own},condition="{one}",{issuer}}} {int(status == one)}\n'.encode()
+        for name, (_, date_of) in _DATES.items():
             date = date_of(certificate)
-            yield f"{name}{{{text}}} {int(date.timestamp()) if date is not None else 0}\n"
+            seconds = int(date.timestamp()) if date is not None else 0
+            dates[name] += f"{name}{{{own},{issuer}}} {seconds}\n".encode()
+    for name in _DATES:
+        # One after the other, so that no family is there twice.
+        ready += dates.pop(name)
+    return bytes(ready)
 
 
 def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
