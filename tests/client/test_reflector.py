@@ -218,17 +218,17 @@ def test_after_a_long_watch_what_is_held_is_compared_with_what_is_there() -> Non
     script = Script()
     script.listed()
     assert ended_after(script, 480) == ComparePage("", 500, 10)
-    assert script.answer(Compared(0, "more")) == ComparePage("more", 500, 10)
+    assert script.answer(Compared(0, "more", "10")) == ComparePage("more", 500, 10)
     # All is as it should be: the watch goes on where it was.
-    assert script.answer(Compared(0, "")) == OpenWatch("10")
+    assert script.answer(Compared(0, "", "10")) == OpenWatch("10")
 
 
 def test_what_a_watch_has_swallowed_is_listed() -> None:
     script = Script()
     script.listed()
     assert ended_after(script, 480) == ComparePage("", 500, 10)
-    script.answer(Compared(1, "more"))
-    assert script.answer(Compared(0, "")) == ListPage("", 500)
+    script.answer(Compared(1, "more", "10"))
+    assert script.answer(Compared(0, "", "10")) == ListPage("", 500)
     assert script.listed("20") == ReadWatch()
 
 
@@ -240,10 +240,19 @@ def test_short_watches_are_compared_every_five_minutes_and_not_more_often() -> N
         step = ended_after(script, 31)
         if isinstance(step, ComparePage):
             compared += 1
-            step = script.answer(Compared(0, ""))
+            step = script.answer(Compared(0, "", "10"))
         assert step == OpenWatch("10")
         script.answer()
     assert compared == 10
+
+
+def test_what_comes_with_no_watch_at_all_is_missed_at_the_second_look() -> None:
+    script = Script()
+    script.listed()
+    assert ended_after(script, 480) == ComparePage("", 500, 10)
+    assert script.answer(Compared(0, "", "15")) == OpenWatch("10")
+    script.answer()
+    assert ended_after(script, 480) == ComparePage("", 500, 15)
 
 
 def test_a_comparison_that_fails_says_nothing_and_is_made_again_later() -> None:

@@ -183,7 +183,7 @@ class Informer(Generic[T]):
             missed += max(there - self._found, 0)
         if missed:
             _log.warning("%s: %d changes had not been told of", self.kind.resource, missed)
-        return Compared(missed, page.continue_token)
+        return Compared(missed, page.continue_token, page.resource_version)
 
     def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
         """Whether this is not held as it was at the revision `told` already. Counts what is held of the list,

@@ -91,10 +91,12 @@ class ComparePage:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many objects of a page (with the last one, of all) are not held as they are."""
+    """How many objects of a page (with the last one, of all) are not held as they are; `resource_version` is
+    that of the list."""
 
     missed: int
     continue_token: str
+    resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class _Reflector:
         self._now = now
         self._compares = compares
         self._compared_at = now()
+        self._compared = 0
         self._jitter = jitter
         self._page = page
         self._expired = 0
@@ -179,7 +182,7 @@ class _Reflector:
             if not token:
                 break
         yield Prune(0 if rewound else revision)
-        self.highest = revision
+        self.highest = self._compared = revision
         self.seen(page.resource_version)
         self._compared_at = self._now()
         return None
@@ -190,15 +193,18 @@ class _Reflector:
             return False
         if not self._compares:
             return True
+        # A watch that has begun after the comparison before this one had time enough to tell of all till then.
+        told = max(parse_revision(self.revision), self._compared)
         token, count = "", 0
         while True:
-            page = yield ComparePage(token, self._page, parse_revision(self.revision))
+            page = yield ComparePage(token, self._page, told)
             if not isinstance(page, Compared):
                 return False
             count += page.missed
             token = page.continue_token
             if not token:
                 self._compared_at = self._now()
+                self._compared = parse_revision(page.resource_version)
                 return count > 0
 
     def watch(self) -> Generator[Step, Answer, Exception | None]:
