@@ -8,12 +8,34 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from certwright.controllers.caches import Caches, owning_certificate
 from certwright.resources.meta import Object, ObjectKey, controller_of
 
 Mine = Callable[[ObjectKey], bool]
 Ours = Callable[[ObjectKey], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """What belongs to the shards `held`, of `count` there are: a `Mine`."""
+
+    held: frozenset[int]
+    count: int
+
+    def __call__(self, key: ObjectKey) -> bool:
+        """Whether the object of that name belongs to one of them."""
+        return shard_of(key, self.count) in self.held
+
+
+def share_of(budget: int, mine: Mine | None) -> int:
+    """What a replica may use of something that all of them share. Those of all shards are `budget` together,
+    but for a replica whose part would be nothing: it gets 1."""
+    if not isinstance(mine, Shards) or not budget:
+        return budget
+    each, left = divmod(budget, mine.count)
+    return max(1, each * len(mine.held) + sum(number < left for number in mine.held))
 
 
 def shard_of(key: ObjectKey, count: int) -> int:

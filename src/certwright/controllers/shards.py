@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Mine, shard_of
+from certwright.controllers.ours import Mine, Shards
 from certwright.controllers.replica import Member
 from certwright.engine.lease import Candidate, Terms
 from certwright.kit.clock import Clock
@@ -50,7 +50,7 @@ class ShardedReplica(Member):
     ) -> None:
         super().__init__(seats[0].name.rpartition("-")[0])
         # So that options that make no sense are told at the start.
-        make(lambda _: False)
+        make(Shards(frozenset(), len(seats)))
         self._make = make
         self._seats = seats
         self._clock = clock
@@ -157,7 +157,7 @@ class ShardedReplica(Member):
         count = len(self._seats)
         _log.info("%s works on shards %s of %d", self._seats[0].identity, _words(shards), count)
         self._working = shards
-        self._controllers = self._make(lambda key: shard_of(key, count) in shards)
+        self._controllers = self._make(Shards(shards, count))
         self._controllers.start()
         self._watch_over = self._tasks.start(self._end_with(self._controllers), name="controllers")
         self._leading.set()

@@ -147,7 +147,7 @@ async def test_the_time_that_the_ca_names_is_waited_for(fake: FakeWorld, action:
     asked = fake.ca.counted()[action]
     assert asked == 1
     assert "too many [rateLimited]" in (await fake.orders())[0].status.reason
-    assert "too many [rateLimited]" in await fake.message_of()
+    assert "too many [rateLimited]; not before 2026-01-01T02:00:0" in await fake.message_of()
     assert "too many [rateLimited]" in (await fake.requests())[0].status.conditions[-1].message
     assert (await fake.certificate()).status.failed_issuance_attempts is None
     await fake.world.advance(timedelta(seconds=200))
