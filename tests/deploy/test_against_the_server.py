@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from acme.fake_ca import FakeCa, Refusal
+from certwright.acme.protocol.messages import Action
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
+from certwright.controllers.acme.wiring import AcmeOptions
 from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
+from certwright.resources import codec
 from certwright.resources.errors import AlreadyExists
 from certwright.resources.kinds import Kind
-from certwright.resources.table import CERTIFICATES, ISSUERS
+from certwright.resources.table import CERTIFICATES, ISSUERS, ORDERS
 from conformance.daemon import Daemon, running_daemon
+from controllers.acme.fake_world import Shown
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 from deploy.files import DEPLOY, Json, documents, render
 from support.real import require
@@ -87,7 +93,9 @@ async def _install(world: World, name: str) -> None:
                 raise AssertionError(f"{obj['kind']} {obj['metadata']['name']} was there before") from None
 
 
-async def _work(world: World, namespace: str | None, lease: str) -> tuple[Any, TaskSet, list[str]]:
+async def _work(
+    world: World, namespace: str | None, lease: str, **more: Any
+) -> tuple[Any, TaskSet, list[str]]:
     """Controllers with the rights of `ACCOUNT`; the list gets what they were refused."""
     refused: list[str] = []
 
@@ -100,6 +108,7 @@ async def _work(world: World, namespace: str | None, lease: str) -> tuple[Any, T
     def make(client: Client, mine: Any) -> Controllers:
         # Everything in one namespace, the Secrets of ClusterIssuers too.
         options: dict[str, Any] = {"namespace": namespace, "cluster_resource_namespace": "certwright"}
+        options |= more
         return Controllers(client, world.clock, Inline(), mine=mine, **options)
 
     tasks = TaskSet()
@@ -111,15 +120,62 @@ async def _work(world: World, namespace: str | None, lease: str) -> tuple[Any, T
 
 
 NAMESPACES: Kind[Json] = Kind("", "v1", "Namespace", "namespaces", "namespace", False, dict[str, Any])
-
-
-@pytest.mark.parametrize(
+MANIFESTS = pytest.mark.parametrize(
     ("name", "namespace", "lease"),
     [
         ("kubernetes.yaml", None, "kube-system"),
         ("kubernetes-one-namespace.yaml", "certwright", "certwright"),
     ],
 )
+
+
+@MANIFESTS
+async def test_the_rights_in_the_manifests_are_enough_for_acme(
+    name: str, namespace: str | None, lease: str
+) -> None:
+    async with make_world(controllers=False) as world:
+        await world.create(NAMESPACES, {"metadata": {"name": "certwright"}})
+        await _install(world, name)
+        ca, shown = FakeCa(world.clock.now), Shown()
+        acme = AcmeOptions(make_transport=ca.transport, responder=shown)
+        made, tasks, refused = await _work(world, namespace, lease, acme=acme)
+        await _create_acme(world, ca)
+        # One name is proven. The other is refused, tried again after an hour, and given up.
+        ca.verdicts["bad.example.org"] = Refusal("caa", "CAA forbids it")
+        for one in ("good", "bad"):
+            dns = (f"{one}.example.org",)
+            asked = make_certificate(one, "acme", namespace="certwright", dns_names=dns)
+            await world.create(CERTIFICATES, asked)
+        await world.advance(timedelta(hours=2))
+        assert refused == []
+        assert await world.is_ready("good", "certwright")
+        assert not await world.is_ready("bad", "certwright")
+        assert [action for action, _ in ca.requests].count(Action.NEW_ORDER) > 2
+        for one in ("good", "bad"):
+            await world.client.delete(CERTIFICATES, one, "certwright")
+        await world.advance(timedelta(minutes=5))
+        assert shown.tokens == {}
+        assert (await world.client.list(ORDERS)).items == []
+        assert refused == []
+        await made.close()
+        await tasks.close()
+
+
+async def _create_acme(world: World, ca: FakeCa) -> None:
+    """An ACME issuer, and the solver's proof that lies outside of the process."""
+    spec = {
+        "server": ca.directory,
+        "privateKeySecretRef": {"name": "account"},
+        "solvers": [{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}],
+    }
+    obj = {"metadata": {"name": "acme", "namespace": "certwright"}, "spec": {"acme": spec}}
+    await world.create(
+        ISSUERS, codec.from_dict(ISSUERS, {"apiVersion": ISSUERS.api_version, "kind": "Issuer", **obj})
+    )
+    await world.settle()
+
+
+@MANIFESTS
 async def test_the_rights_in_the_manifests_are_enough_to_issue_renew_and_clean_up(
     name: str, namespace: str | None, lease: str
 ) -> None:
