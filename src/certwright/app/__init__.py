@@ -12,7 +12,7 @@ Modules:      options (what a process can be told), opening (directory, tokens, 
 """
 
 from certwright.app.controllers import RunningControllers, revoke, start_controllers
-from certwright.app.loop import run
+from certwright.app.loop import keep_what_is_there, run
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
@@ -34,6 +34,7 @@ __all__ = [
     "ServeOptions",
     "StartError",
     "Terms",
+    "keep_what_is_there",
     "revoke",
     "run",
     "start_controllers",

@@ -129,6 +129,7 @@ def command(
             server = await app.start_server(options)
         except app.StartError as error:
             raise Failed(str(error)) from error
+        app.keep_what_is_there()
         try:
             click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
             await stop.wait_or(server.wait_failed())
