@@ -31,6 +31,32 @@ async def test_keys_of_lower_rank_come_first_and_equal_ones_in_their_order() -> 
     assert [await queue.take() for _ in ranks] == ["soon", "too", "middle", "late"]
 
 
+async def test_a_key_whose_rank_gets_lower_moves_up_and_is_given_out_once() -> None:
+    ranks = {"a": 1.0, "b": 1.0, "c": 1.0}
+    queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
+    for key in ranks:
+        queue.add(key)
+    ranks["c"] = 0.0
+    queue.add("c")
+    ranks["a"] = 5.0
+    queue.add("a")
+    assert len(queue) == 3
+    assert [await queue.take() for _ in ranks] == ["c", "a", "b"]
+    assert len(queue) == 0
+
+
+async def test_flows_of_one_rank_take_turns() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock(), flow=lambda key: key[0])
+    for number in range(100):
+        queue.add(f"a{number}")
+    first = [await queue.take() for _ in range(10)]
+    # One that comes later does not stand behind what the others have waiting.
+    for number in range(3):
+        queue.add(f"b{number}")
+    assert first == [f"a{number}" for number in range(10)]
+    assert [await queue.take() for _ in range(6)] == ["b0", "a10", "b1", "a11", "b2", "a12"]
+
+
 async def test_a_key_added_while_worked_on_is_given_out_once_more_after() -> None:
     queue: WorkQueue[str] = WorkQueue(TestClock())
     queue.add("a")

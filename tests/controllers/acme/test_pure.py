@@ -256,6 +256,31 @@ async def test_who_has_been_looked_at_less_often_goes_first() -> None:
     assert (checks.take("new"), checks.take("new")) == ("new", None)
 
 
+@pytest.mark.parametrize("attempt", [0, 3])
+async def test_a_flow_that_wants_little_waits_for_none_that_wants_much(attempt: int) -> None:
+    begun: list[str] = []
+    gate = asyncio.Event()
+    checks: Checks[str, str] = Checks(2, lambda _: None)
+
+    def look(name: str) -> Any:
+        async def run() -> str:
+            begun.append(name)
+            await gate.wait()
+            return name
+
+        return run
+
+    # All workers are busy, and hundreds wait for their first look.
+    for number in range(200):
+        checks.start(f"dead{number}", look(f"dead{number}"), attempt=0, flow="dead")
+    await asyncio.sleep(0)
+    checks.start("live", look("live"), attempt=attempt, flow="live")
+    gate.set()
+    await settle()
+    assert len(begun) == 201
+    assert begun.index("live") <= 4
+
+
 async def test_looks_that_nobody_wants_are_ended() -> None:
     checks: Checks[str, str] = Checks(1, lambda _: None)
     ended: list[str] = []
