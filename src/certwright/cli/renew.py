@@ -47,7 +47,8 @@ async def command(
     """Have certificates issued anew now, whatever time is left on them.
 
     Marks each with the condition Issuing, as `cmctl renew` does; the controllers do the rest. This also ends
-    the waiting time after a failure. The old certificate stays in its Secret until the new one is there.
+    the waiting time after a failure, and that of an order which waits for its CA. The old certificate stays in
+    its Secret until the new one is there.
 
     \b
     Examples:
@@ -84,9 +85,8 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
     try:
         for attempt in range(_ATTEMPTS):
             certificate = await here.client.get(CERTIFICATES, name, namespace)
-            if is_true(certificate, "Issuing"):
-                click.echo(f"{words} is being issued already")
-                return True
+            # What is being issued already may be waiting for a time: the mark ends that too.
+            waits = is_true(certificate, "Issuing")
             try:
                 await here.client.patch(
                     CERTIFICATES, name, namespace, _mark(certificate, datetime.now(UTC)), subresource="status"
@@ -96,7 +96,7 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            click.echo(f"{words} is going to be issued anew")
+            click.echo(f"{words} is {'being issued: tried at once' if waits else 'going to be issued anew'}")
             return True
     except errors.ApiError as error:
         tell_error(f"{words}: {error}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.resources.meta import Condition
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
 
 _OUT = "serverInternal"
+_MARK = "Certificate re-issuance manually triggered"
 _COUNT = 40
 
 
@@ -99,3 +102,64 @@ async def test_when_nothing_fails_no_attempt_is_written_down() -> None:
         assert await _ready(fake) == _COUNT
         orders = [one.path for one in fake.world.recording.object_writes() if "/orders/" in one.path]
         assert len(orders) == 2 * _COUNT  # placed, and finished
+
+
+async def _renew(fake: FakeWorld, name: str) -> None:
+    """As `certwright renew` and `cmctl renew` do."""
+    held = [one for one in (await fake.certificate(name)).status.conditions if one.type != "Issuing"]
+    mark = Condition(type="Issuing", status="True", reason="ManuallyTriggered", message=_MARK)
+    wanted = [msgspec.to_builtins(one) for one in (*held, mark)]
+    patch = {"status": {"conditions": wanted}}
+    await fake.world.client.patch(CERTIFICATES, name, "default", patch, subresource="status")
+    await fake.world.settle()
+
+
+async def test_renew_wakes_an_order_that_waits_for_the_circuit_once() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, times=10**6)
+        await _many(fake)
+        await fake.world.advance(timedelta(minutes=1))
+        for _ in range(2):
+            asked = _placed(fake)
+            await _renew(fake, "web39")
+            assert _placed(fake) == asked + 1
+            assert "Waiting for CertificateRequest" in await fake.message_of(name="web39")
+        await fake.world.advance(timedelta(seconds=30))
+        assert _placed(fake) == asked + 1
+
+
+async def test_renew_ends_the_patience_with_a_ca() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, times=9)
+        await fake.issue("web", "web.example.com")
+        await fake.world.advance(timedelta(minutes=5))
+        asked = _placed(fake)
+        await _renew(fake, "web")
+        assert _placed(fake) == asked + 1
+
+
+async def test_renew_does_not_ask_before_the_time_that_the_ca_has_named() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, retry_after="7200")
+        await fake.issue("web", "web.example.com")
+        await _renew(fake, "web")
+        assert _placed(fake) == 1
+        assert "[serverInternal]; not before 2026-01-01T02:00:0" in await fake.message_of()
+        await fake.world.advance(timedelta(hours=2, minutes=1))
+        assert await fake.world.is_ready("web")
+
+
+async def test_those_whose_orders_it_has_taken_keep_off_it_too() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        fake.ca.refuse(Action.CHALLENGE, _OUT, status=503, times=10**6)
+        fake.ca.refuse(Action.FINALIZE, _OUT, status=503, times=10**6)
+        await _many(fake)
+        await fake.world.advance(timedelta(minutes=30))
+        asked = len(fake.ca.requests)
+        await fake.world.advance(timedelta(hours=5))
+        # Each of those that try it places an order, and looks at its challenge.
+        assert len(fake.ca.requests) - asked <= 5 * 12 * 6
