@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import socket
+import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench.rig import table
+from bench.rig import memory_mb, table
 from certwright.store.contract import Key, Store
+from certwright.store.etcd import open_etcd
+from certwright.store.etcd_client import Access
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import SqliteStore, open_sqlite
 
@@ -38,6 +45,70 @@ async def _measure(folder: Path) -> None:
         await reads.put(Key("large", "default", f"n{number}"), lambda _: (META, LARGE))
     table(["reads", "figure"], [*await _gets(reads), *await _lists(reads)])
     await reads.close()
+    await _measure_etcd(folder)
+
+
+async def _measure_etcd(folder: Path) -> None:
+    """The same over an etcd of one member whose files lie in the folder, where one is installed."""
+    program = shutil.which("etcd")
+    if program is None:
+        print("etcd is not installed here")
+        return
+    with _etcd(program, folder) as (member, process):
+        store = await open_etcd(Access((member,)), compact_every_s=0)
+        writes = [
+            ["etcd", str(writers), *await _creates(store, writers, rows)]
+            for writers, rows in ((1, 1_000), (8, 4_000), (64, 8_000))
+        ]
+        table(["creates of 2.6 KB, durable", "at once", "rows/s", "commits/s", "rows a commit"], writes)
+        print(f"etcd holds {memory_mb(process.pid):.0f} MB now")
+        reads = [["gets by 1 reader, 1/s", await _gets_per_s(store, 1)]]
+        reads += [["gets by 64 readers, 1/s", await _gets_per_s(store, 64)]]
+        for number in range(300):
+            await store.put(Key("large", "default", f"n{number}"), lambda _: (META, LARGE))
+        table(["reads from etcd", "figure"], [*reads, *await _lists(store)])
+        await store.close()
+        print(f"etcd holds {memory_mb(process.pid):.0f} MB after 300 rows of 1 MB")
+
+
+@contextmanager
+def _etcd(program: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    client, peers = (f"http://127.0.0.1:{port}" for port in ports)
+    flags = [
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        "--max-request-bytes=4194304",
+        "--logger=zap",
+    ]
+    with (folder / "etcd.log").open("wb") as log:
+        process = subprocess.Popen([program, *flags], stdout=log, stderr=log)
+    try:
+        yield f"127.0.0.1:{ports[0]}", process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _gets_per_s(store: Store, readers: int) -> str:
+    keys = [row.key for row in (await store.list(BUCKET, limit=1_000, meta_only=True)).rows]
+    left = iter(keys * 3)
+
+    async def read() -> None:
+        for key in left:
+            await store.get(key)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(read() for _ in range(readers)))
+    return f"{3 * len(keys) / (time.perf_counter() - begun):,.0f}"
 
 
 async def _create(store: Store, prefix: str, number: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -17,6 +19,8 @@ from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import ClientCertificates
 from certwright.kit.clock import SystemClock
 from certwright.store.contract import Store
+from certwright.store.etcd import open_etcd
+from certwright.store.etcd_client import Access
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
 from conformance.kinds import ALL, CRDS, collection
@@ -27,7 +31,16 @@ _SERVED_WITHIN_S = 60.0
 _CLOSED_WITHIN_S = 0.1
 _WINDOW_BYTES = 1 << 20  # enough for any story; one of them outgrows it
 OURS = ("memory", "sqlite", "https")
-"""The forms of our server."""
+"""The forms of our server in which every story is told."""
+_ON_ETCD = ("story_writes", "story_deletes", "story_reads", "story_watches", "story_owners")
+_prefixes = itertools.count()
+
+
+def forms_of(story: Callable[..., object]) -> tuple[str, ...]:
+    """The forms of our server that a story is told to: to one over etcd where it says much of the store, or
+    to all where CERTWRIGHT_SOAK is set."""
+    on_etcd = "CERTWRIGHT_SOAK" in os.environ or story.__module__.endswith(_ON_ETCD)
+    return (*OURS, "etcd") if on_etcd else OURS
 
 
 @asynccontextmanager
@@ -66,10 +79,7 @@ async def until_served(caller: Caller, path: str) -> None:
 async def ours(form: str, oracle: Oracle, folder: Path, namespaces: Iterable[str]) -> AsyncIterator[Peer]:
     """Our server over an empty store, with the definitions and these namespaces; who may ask the reference
     may ask it too."""
-    if form == "sqlite":
-        store: Store = await open_sqlite(folder / "state.db", window_bytes=_WINDOW_BYTES)
-    else:
-        store = MemoryStore(window_bytes=_WINDOW_BYTES)
+    store = await _open_store(form, oracle, folder)
     server = ApiServer(store, SystemClock(), authenticator=ClientCertificates())
     try:
         await server.start(list(ALL))
@@ -86,6 +96,17 @@ async def ours(form: str, oracle: Oracle, folder: Path, namespaces: Iterable[str
     finally:
         await server.close()
         await store.close()
+
+
+async def _open_store(form: str, oracle: Oracle, folder: Path) -> Store:
+    if form == "sqlite":
+        return await open_sqlite(folder / "state.db", window_bytes=_WINDOW_BYTES)
+    if form == "etcd":
+        # The reference's own, beside what that keeps there.
+        access = Access((oracle.etcd.removeprefix("http://"),))
+        prefix = f"/certwright/{next(_prefixes)}"
+        return await open_etcd(access, prefix=prefix, compact_every_s=0, window_bytes=_WINDOW_BYTES)
+    return MemoryStore(window_bytes=_WINDOW_BYTES)
 
 
 @asynccontextmanager
