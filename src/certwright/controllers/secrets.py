@@ -134,22 +134,9 @@ class Secrets:
         return self._whole.cache.by_index(_OWNER, owner)
 
     def put(self, secret: Secret) -> None:
-        """Take in the answer to an own write, or to a GET."""
-        bare = self._bare
-        key, revision = secret.metadata.key, revision_of(secret)
-        if bare is None or names.FAO_LABEL in secret.metadata.labels:
-            if bare is not None:
-                self._read.pop(key, None)
-                bare.moved_out(key, revision)
-            self._whole.put(secret)
-            return
-        # First here, then away from there: whoever is told of that looks for it here.
-        if self._is_used(key) and bare.cache.accepts(Identified.of(secret.metadata)):
-            bare.take(Identified.of(secret.metadata))
-        if bare.cache.revision(key) == revision:
-            self._read[key] = secret
-            self._sweep(bare)
-        self._whole.forget(secret)
+        """Take in the answer to an own write."""
+        if self._take_in(secret):
+            self._tell(secret.metadata.key, (secret,))
 
     def forget(self, secret: Secret) -> None:
         """Take in that `secret`, in this state, was deleted by ourselves and is gone (no finalizers)."""
@@ -245,13 +232,35 @@ class Secrets:
         except NotFound:
             self._settle_absence(key, known)
             return None
-        self.put(secret)
+        self._take_in(secret)
         return secret
 
+    def _take_in(self, secret: Secret) -> bool:
+        """Hold it as this state of it is held; whether that is news of which nobody has been told."""
+        bare, who = self._bare, Identified.of(secret.metadata)
+        key, revision = secret.metadata.key, revision_of(secret)
+        if bare is None or names.FAO_LABEL in secret.metadata.labels:
+            if bare is not None:
+                self._read.pop(key, None)
+                bare.moved_out(key, revision)
+            self._whole.put(secret)
+            return False
+        # First here, then away from there: whoever is told of that looks for it here.
+        if is_news := bare.cache.accepts(who):
+            if self._is_used(key):
+                bare.take(who)
+            else:
+                bare.release(key)
+        if bare.cache.revision(key) == revision:
+            self._read[key] = secret
+            self._sweep(bare)
+        self._whole.forget(secret)
+        return is_news
+
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
-        """It has left one copy, has not come into the other one, and is not there: it was deleted."""
+        """What was only supposed to be there, is not: it was deleted, and the news of it may have come."""
         bare = self._bare
-        if bare is None or not known.left_at or known.whole is not None or known.bare is not None:
+        if bare is None or known.whole is not None or known.bare is not None:
             return
         if self._known(key, bare) == known:
             bare.others.discard(key)
