@@ -47,8 +47,8 @@ async def command(
     """Have certificates issued anew now, whatever time is left on them.
 
     Marks each with the condition Issuing, as `cmctl renew` does; the controllers do the rest. This also ends
-    the waiting time after a failure, and that of an order which waits for its CA. The old certificate stays in
-    its Secret until the new one is there.
+    the waiting time after a failure, and that of an order which waits for its CA. The old certificate stays
+    in its Secret until the new one is there.
 
     \b
     Examples:
