@@ -146,6 +146,7 @@ async def start_controllers(
             backoff_maximum=options.backoff_maximum,
             issuer_attempts_per_hour=options.issuer_attempts_per_hour,
             certificate_owner_references=options.certificate_owner_references,
+            copied_annotation_prefixes=options.copied_annotation_prefixes,
             filtered_secrets=gates[SECRETS_FILTERED_CACHING],
             acme=listeners.options,
             mine=mine,

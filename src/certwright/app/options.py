@@ -9,6 +9,7 @@ from pathlib import Path
 from certwright.apiserver.background.expiry import DEFAULT_TTL
 from certwright.apiserver.users.tokens import DEFAULT_ISSUER
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 
 class StartError(Exception):
@@ -29,6 +30,7 @@ class ControllerOptions:
     backoff_maximum: timedelta = timedelta(hours=32)
     issuer_attempts_per_hour: int = 12
     certificate_owner_references: bool = False
+    copied_annotation_prefixes: tuple[str, ...] = COPIED_ANNOTATION_PREFIXES
     feature_gates: str = ""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
 

@@ -21,6 +21,7 @@ import click
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, tell_warning
 from certwright.kit.durations import format_duration, parse_duration
+from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 _CLOSE_S = 1.8
 """What is left of the two seconds within which Ctrl-C has to end the program."""
@@ -63,6 +64,7 @@ class ControllerFlags:
     backoff_maximum: timedelta
     issuer_attempts_per_hour: int
     certificate_owner_references: bool
+    copied_annotation_prefixes: tuple[str, ...]
 
 
 def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,6 +139,18 @@ _CONTROLLER_OPTIONS = (
         is_flag=False,
         flag_value=True,
         help="Whether a Certificate's Secret belongs to it, and is deleted with it.  [default: false]",
+    ),
+    click.option(
+        "--copied-annotation-prefixes",
+        metavar="LIST",
+        multiple=True,
+        default=(",".join(COPIED_ANNOTATION_PREFIXES),),
+        show_default=True,
+        callback=lambda _context, _option, lists: tuple(
+            one for text in lists for one in text.split(",") if one
+        ),
+        help="Annotations of a Certificate that its requests get: their beginnings, * for all, - before what "
+        "they do not get.",
     ),
 )
 

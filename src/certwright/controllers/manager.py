@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from certwright.client.informer import Informer
@@ -42,7 +43,7 @@ from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.ours import Mine, ours, share_of
+from certwright.controllers.ours import Mine, Ours, ours, share_of
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, wake_with_secrets
@@ -60,6 +61,7 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.meta import Object, ObjectKey, controller_of
+from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS
@@ -101,6 +103,7 @@ class Controllers:
         backoff_maximum: timedelta = timedelta(hours=32),
         issuer_attempts_per_hour: int = ATTEMPTS_PER_HOUR,
         certificate_owner_references: bool = False,
+        copied_annotation_prefixes: Sequence[str] = COPIED_ANNOTATION_PREFIXES,
         filtered_secrets: bool = True,
         acme: AcmeOptions | None = None,
         workers: int = _WORKERS,
@@ -108,6 +111,8 @@ class Controllers:
         mine: Mine | None = None,
     ) -> None:
         self._mine = mine
+        self._copied = copied_annotation_prefixes
+        self._looked_at: set[ObjectKey] = set()
         self._enabled = table.parse_enabled(enabled)
         self._cluster_resource_namespace = cluster_resource_namespace
         self._client = client
@@ -211,6 +216,8 @@ class Controllers:
 
     def _queue(self, name: str, rank: Rank | None = None, flow: Flow | None = None) -> WorkQueue[ObjectKey]:
         admit = ours(name, self._mine, self._caches) if self._mine is not None else None
+        if admit is not None and name in ("issuers", "clusterissuers"):
+            admit = partial(self._is_looked_after, admit)
         return WorkQueue(self._clock, rank=rank, flow=flow, admit=admit)
 
     def _build_certificates(
@@ -219,7 +226,7 @@ class Controllers:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace, wake=lambda key: queue.add(key))
         fights, trigger = Fights(limits), Trigger(limits, self._gate)
-        keys, requests = Keys(suffix), Requests()
+        keys, requests = Keys(suffix), Requests(self._copied)
         issuing, upkeep = (
             Issuing(limits, owns_secrets=owner_references),
             Upkeep(owns_secrets=owner_references),
@@ -457,7 +464,12 @@ class Controllers:
         wake_with_secrets(caches.secrets, add, self._acme.dependents)
         return tell_order
 
+    def _is_looked_after(self, admit: Ours, issuer: ObjectKey) -> bool | None:
+        return issuer in self._looked_at or admit(issuer)
+
     def _look_at_issuer(self, issuer: IssuerView) -> None:
+        # Another replica's, too: what is known of an account at its server is known in this process only.
+        self._looked_at.add(ObjectKey(issuer.namespace, issuer.name))
         name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"
         for controller in self._controllers:
             if controller.name == name:

@@ -53,8 +53,9 @@ VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"
 VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-UNCOPIED_ANNOTATION_PREFIXES: Final = ("kubectl.kubernetes.io/", "fluxcd.io/", "argocd.argoproj.io/")
-"""Annotations of a Certificate that are not copied to its requests: they belong to whoever applied it."""
+COPIED_ANNOTATION_PREFIXES: Final = ("*", "-kubectl.kubernetes.io/", "-fluxcd.io/", "-argocd.argoproj.io/")
+"""Annotations of a Certificate that its requests get too: all (`*`) but those that belong to whoever applied
+it (`-`)."""
 
 # Annotations of issuers.
 MINIMUM_BACKOFF: Final = "certwright.io/minimum-backoff"

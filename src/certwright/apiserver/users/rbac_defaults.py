@@ -33,6 +33,7 @@ _ACME = "acme.cert-manager.io"
 _GATEWAY = "gateway.networking.k8s.io"
 _ACCOUNT = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
 _KINDS = ("issuers", "clusterissuers")
+_MOST_SHARDS = 64
 
 
 class Default(NamedTuple):
@@ -264,8 +265,10 @@ def _with_status(resources: str) -> str:
 
 def _leader_election() -> list[Default]:
     name, lease = "cert-manager:leaderelection", "cert-manager-controller"
+    # A rule cannot name the beginning of a name.
+    shards = (f"{lease}-shard-{number}" for number in range(_MOST_SHARDS))
     rules = [
-        _rule("get update patch", "leases", "coordination.k8s.io", (lease,)),
+        _rule("get update patch", "leases", "coordination.k8s.io", (lease, *shards)),
         _rule("create", "leases", "coordination.k8s.io"),
     ]
     role = _object("Role", name, {}, rules=rules)

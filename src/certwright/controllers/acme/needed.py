@@ -47,7 +47,7 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
 def take_same(wanted: Challenge, held: dict[str, Challenge], order: str) -> Challenge | None:
     """The one of `held` (by name) that answers for `wanted`; it is taken out. None: there is none.
 
-    One that we have not named, cert-manager has made: it answers the same challenge of the server, and goes on.
+    One that we have not named, cert-manager has made: it answers the same challenge, and goes on.
     """
     if (found := held.pop(wanted.metadata.name, None)) is not None:
         return found

@@ -8,6 +8,8 @@ Next:      signing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.facts import KeyFacts
@@ -27,7 +29,13 @@ _LONGEST_NAME = 253
 
 
 class Requests:
-    """Keeps exactly one request of the next revision while issuing: for the next key and the present spec."""
+    """Keeps exactly one request of the next revision while issuing: for the next key and the present spec.
+
+    `copied` says which annotations of the Certificate it gets (`--copied-annotation-prefixes`).
+    """
+
+    def __init__(self, copied: Sequence[str] = names.COPIED_ANNOTATION_PREFIXES) -> None:
+        self._copied = copied
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
         """Delete a stale request of the next revision, or create the one that is missing."""
@@ -60,7 +68,7 @@ class Requests:
             namespace=certificate.metadata.namespace,
             labels=certificate.metadata.labels,
             annotations={
-                **copied_annotations(certificate.metadata),
+                **copied_annotations(certificate.metadata, self._copied),
                 names.CERTIFICATE_NAME: certificate.metadata.name,
                 names.CERTIFICATE_REVISION: str(snapshot.next_revision),
                 names.SPEC_GENERATION: str(certificate.metadata.generation),
@@ -109,7 +117,10 @@ def request_name(snapshot: Snapshot, hands: Hands) -> str:
     return bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
 
 
-def copied_annotations(meta: ObjectMeta) -> dict[str, str]:
-    """The Certificate's annotations that its requests get too (`--copied-annotation-prefixes`)."""
-    prefixes = names.UNCOPIED_ANNOTATION_PREFIXES
-    return {key: value for key, value in meta.annotations.items() if not key.startswith(prefixes)}
+def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, str]:
+    """The Certificate's annotations that its requests get too: those that begin with one of the `prefixes`
+    (`*`: any), and with none of those that are marked with `-`."""
+    left_out = tuple(prefix[1:] for prefix in prefixes if prefix.startswith("-"))
+    taken = tuple(prefix.removesuffix("*") for prefix in prefixes if not prefix.startswith("-"))
+    notes = meta.annotations.items()
+    return {key: value for key, value in notes if key.startswith(taken) and not key.startswith(left_out)}
