@@ -99,10 +99,10 @@ def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) 
         begun = time.perf_counter()
         all_flags = (*PACES[pace], "--leader-elect", "false", *flags)
         with controllers(server, *all_flags, module=module) as pid:
-            rest(pid, since=begun)
+            rest(server, pid, since=begun)
             before, spent = asyncio.run(requests(server)), daemon_cpu_s(pid)
             seconds = asyncio.run(_issue(server, NUMBER))
-            rest(pid, since=begun, within=_PATIENCE_S)
+            rest(server, pid, since=begun, within=_PATIENCE_S)
             counts = asyncio.run(requests(server)) - before
             cpu_ms = 1_000 * (daemon_cpu_s(pid) - spent) / NUMBER
     theirs = {
@@ -128,7 +128,7 @@ def sharded(folder: Path, shards: int) -> Sharded:
         # They share out the shards one by one.
         time.sleep(10 + 2 * shards)
         for pid in pids:
-            rest(pid, since=begun, seconds=2)
+            rest(server, pid, since=begun, seconds=2)
         before, served = [daemon_cpu_s(pid) for pid in pids], daemon_cpu_s(server.pid)
         seconds = asyncio.run(_issue(server, SHARDED))
         spent = sum(daemon_cpu_s(pid) for pid in pids) - sum(before)

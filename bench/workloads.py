@@ -126,7 +126,7 @@ def _unrelated(title: str, number: int, size: int, *, goal_mb: float) -> list[Ba
         with _store(FEW) as folder:
             empty = _seen(folder, flags)
         with _store(FEW, stock.unrelated_secrets(number, size)) as folder:
-            full = _seen(folder, flags, relabelled=number)
+            full = _seen(folder, flags, relabelled=min(number, BIG))
         grown = [
             full.started.memory_mb - empty.started.memory_mb,
             full.started.peak_mb - empty.started.peak_mb,
@@ -168,10 +168,10 @@ def _seen(folder: Path, flags: Sequence[str], *, relabelled: int = 0) -> Seen:
     with daemon("--controllers", "", data_dir=folder) as server:
         begun = time.perf_counter()
         with controllers(server, *CALM, *flags) as pid:
-            started = rest(pid, since=begun)
+            started = rest(server, pid, since=begun)
             if relabelled:
                 asyncio.run(_relabel(server, relabelled))
-                rest(pid, since=begun)
+                rest(server, pid, since=begun)
             quiet = share_of_a_core(pid, QUIET_S)
             return Seen(started, pss_mb(pid), memory_mb(pid, peak=True), quiet)
 
