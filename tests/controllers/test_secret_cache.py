@@ -1,0 +1,315 @@
+"""How often Secrets are asked for, what is held of them, and who hears of those without the label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from certwright.client.selective import SelectiveInformer
+from certwright.controllers.secrets import Secrets
+from certwright.kit.exchange import Request, Response
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources import conditions, names
+from certwright.resources.certificate import Keystores, PKCS12Keystore
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.references import SecretKeySelector
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
+from issuers.authority import new_root
+from support.world import World, make_world
+
+
+class Gets:
+    """Counts what the controllers ask of Secrets: single ones by name, and lists."""
+
+    def __init__(self, world: World) -> None:
+        self.single: Counter[str] = Counter()
+        self.lists: list[str] = []
+        self._handler = world.recording.handler
+        world.recording.handler = self._handle
+
+    async def _handle(self, request: Request) -> Response:
+        path, _, query = request.target.partition("?")
+        ours = request.user is not None and request.user.name.startswith("system:serviceaccount")
+        if request.method == "GET" and ours and "/secrets" in path and "watch=" not in query:
+            if path.endswith("/secrets"):
+                self.lists.append(query)
+            else:
+                self.single[path.rpartition("/")[2]] += 1
+        return await self._handler(request)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A world whose controllers have not been started yet."""
+    async with make_world(controllers=False) as made:
+        yield made
+
+
+def unlabelled(name: str, data: dict[str, bytes], namespace: str = "default") -> Secret:
+    return Secret(metadata=SecretMeta(name=name, namespace=namespace), type="Opaque", data=data)
+
+
+async def add_authorities(world: World, count: int) -> None:
+    """Unlabelled CAs `ca-0` and so on, with an Issuer each."""
+    for number in range(count):
+        await world.create(SECRETS, unlabelled(f"ca-{number}", new_root(f"CA {number}").secret()))
+        await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", f"ca-{number}"))
+
+
+async def add_certificates(world: World, count: int, authorities: int) -> None:
+    for number in range(count):
+        wanted = make_certificate(f"web-{number}", f"ca-{number % authorities}")
+        await world.create(CERTIFICATES, wanted)
+    await world.settle()
+
+
+def held(secrets: Secrets) -> tuple[int, int, int]:
+    """How many Secrets are held whole, as identities, and as names only."""
+    whole, bare = secrets.informers
+    assert isinstance(bare, SelectiveInformer)
+    return len(whole.cache), len(bare.cache), len(bare.others)
+
+
+def secrets_of(world: World) -> Secrets:
+    assert world.controllers is not None
+    return world.controllers._caches.secrets
+
+
+def public_key(pem: bytes) -> bytes:
+    return public_key_der(load_private_key(pem))
+
+
+async def ready_message(world: World, name: str) -> tuple[str, str]:
+    issuer = await world.get(ISSUERS, name)
+    found = conditions.find(issuer.status.conditions, "Ready")
+    assert found is not None
+    return found.status, found.message
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_an_unlabelled_ca_costs_one_request_not_one_for_each_certificate(
+    world: World, restarted: bool
+) -> None:
+    await add_authorities(world, 4)
+    gets = Gets(world)
+    if restarted:
+        await add_certificates(world, 40, 4)
+        await world.start_controllers()
+    else:
+        await world.start_controllers()
+        await add_certificates(world, 40, 4)
+    assert all([await world.is_ready(f"web-{number}") for number in range(40)])
+    assert gets.single == {f"ca-{number}": 1 for number in range(4)}
+
+
+async def test_a_ca_that_changes_is_asked_for_once_more(world: World) -> None:
+    await add_authorities(world, 2)
+    await world.start_controllers()
+    await add_certificates(world, 10, 2)
+    gets = Gets(world)
+    other = new_root("Other CA")
+    await world.client.patch(SECRETS, "ca-0", "default", {"data": other.secret()})
+    await world.settle()
+    # Each Certificate trusts the new CA at once.
+    for number in range(10):
+        ca_pem = (await world.secret(f"web-{number}")).data["ca.crt"]
+        assert (other.secret()["tls.crt"] in ca_pem) is (number % 2 == 0)
+    await world.client.patch(SECRETS, "ca-1", "default", {"metadata": {"annotations": {"note": "x"}}})
+    await world.settle()
+    assert gets.single == {"ca-0": 1, "ca-1": 1}
+
+
+async def test_without_the_feature_all_is_the_same_and_nothing_is_asked(world: World) -> None:
+    await add_authorities(world, 2)
+    gets = Gets(world)
+    await world.start_controllers(filtered_secrets=False)
+    await add_certificates(world, 10, 2)
+    assert all([await world.is_ready(f"web-{number}") for number in range(10)])
+    assert not gets.single
+    assert not any("labelSelector" in query for query in gets.lists)
+    assert len(secrets_of(world).informers) == 1
+
+
+async def test_of_secrets_that_nothing_refers_to_only_names_are_held(world: World) -> None:
+    await add_authorities(world, 1)
+    for number in range(30):
+        await world.create(SECRETS, unlabelled(f"other-{number}", {"big": b"x" * 10_000}))
+    await world.start_controllers()
+    assert held(secrets_of(world)) == (0, 1, 30)
+    gets = Gets(world)
+    for number in range(30):
+        patch = {"metadata": {"labels": {"of": "somebody"}}}
+        await world.client.patch(SECRETS, f"other-{number}", "default", patch)
+        if number % 2:
+            await world.client.delete(SECRETS, f"other-{number}", "default")
+    await world.settle()
+    assert not gets.single
+    assert held(secrets_of(world))[:2] == (0, 1)
+
+
+async def test_a_secret_that_was_there_before_anybody_referred_to_it_is_found(world: World) -> None:
+    await world.create(SECRETS, unlabelled("late", new_root("Late CA").secret()))
+    await world.start_controllers()
+    await world.create(ISSUERS, make_ca_issuer("late", "late"))
+    await world.settle()
+    assert (await ready_message(world, "late"))[0] == "True"
+
+
+async def test_an_issuer_hears_of_its_unlabelled_secret_at_once(world: World) -> None:
+    await world.start_controllers()
+    await world.create(ISSUERS, make_ca_issuer("ca", "pair"))
+    await world.settle()
+    assert "not found" in (await ready_message(world, "ca"))[1]
+    await world.create(SECRETS, unlabelled("pair", {"tls.crt": b"nonsense", "tls.key": b"nonsense"}))
+    await world.settle()
+    assert "not found" not in (await ready_message(world, "ca"))[1]
+    await world.client.patch(SECRETS, "pair", "default", {"data": new_root("CA").secret()})
+    await world.settle()
+    assert (await ready_message(world, "ca"))[0] == "True"
+    patch = {"metadata": {"labels": {names.FAO_LABEL: "true"}}}
+    await world.client.patch(SECRETS, "pair", "default", patch)
+    await world.client.patch(SECRETS, "pair", "default", {"data": {"tls.crt": b"nonsense"}})
+    await world.settle()
+    assert (await ready_message(world, "ca"))[0] == "False"
+    await world.client.patch(SECRETS, "pair", "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
+    await world.client.patch(SECRETS, "pair", "default", {"data": new_root("CA").secret()})
+    await world.settle()
+    assert (await ready_message(world, "ca"))[0] == "True"
+    await world.client.delete(SECRETS, "pair", "default")
+    await world.settle()
+    assert "not found" in (await ready_message(world, "ca"))[1]
+
+
+async def test_a_cluster_issuer_and_its_certificates_hear_of_an_unlabelled_secret(world: World) -> None:
+    await world.start_controllers(cluster_resource_namespace="default")
+    spec = IssuerSpec(ca=CAIssuer(secret_name="pair"))
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
+    await world.create(CERTIFICATES, make_certificate("web", "ca", kind="ClusterIssuer"))
+    await world.settle()
+    assert not await world.is_ready("web")
+    await world.create(SECRETS, unlabelled("pair", new_root("CA").secret()))
+    await world.settle()
+    assert await world.is_ready("web")
+
+
+async def test_in_one_namespace_nothing_else_is_listed(world: World) -> None:
+    await add_authorities(world, 1)
+    gets = Gets(world)
+    await world.start_controllers(namespace="default")
+    await add_certificates(world, 3, 1)
+    assert await world.is_ready("web-2")
+    assert gets.single == {"ca-0": 1}
+
+
+async def test_with_shards_each_replica_asks_once_for_the_ca_of_an_issuer_that_is_anothers(
+    world: World,
+) -> None:
+    await add_authorities(world, 1)
+    await world.start_controllers()
+    gets = Gets(world)
+    # All Certificates are ours, the Issuer is somebody else's.
+    await world.start_controllers(mine=lambda key: key.name.startswith("web"))
+    await add_certificates(world, 12, 1)
+    assert all([await world.is_ready(f"web-{number}") for number in range(12)])
+    assert gets.single == {"ca-0": 1}
+
+
+async def test_a_keystore_hears_of_its_unlabelled_password(world: World) -> None:
+    await add_authorities(world, 1)
+    await world.start_controllers()
+    reference = SecretKeySelector(name="password", key="pw")
+    stores = Keystores(pkcs12=PKCS12Keystore(create=True, password_secret_ref=reference))
+    await world.create(CERTIFICATES, make_certificate("web", "ca-0", keystores=stores))
+    await world.settle()
+    assert not await world.is_ready("web")
+    await world.create(SECRETS, unlabelled("password", {"pw": b"changeit"}))
+    await world.settle()
+    assert await world.is_ready("web")
+    before = (await world.secret("web")).data["keystore.p12"]
+    await world.client.patch(SECRETS, "password", "default", {"data": {"pw": b"another"}})
+    await world.settle()
+    assert (await world.secret("web")).data["keystore.p12"] != before
+
+
+async def test_a_target_that_was_made_without_the_label_is_judged_before_it_is_written(
+    world: World,
+) -> None:
+    """As an earlier cert-manager leaves it: sound, and without the label."""
+    await add_authorities(world, 1)
+    await world.start_controllers()
+    await add_certificates(world, 1, 1)
+    await world.stop_controllers()
+    await world.client.patch(SECRETS, "web-0", "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
+    before = await world.secret("web-0")
+    gets = Gets(world)
+    await world.start_controllers()
+    after = await world.secret("web-0")
+    assert after.data == before.data
+    assert after.metadata.labels[names.FAO_LABEL] == "true"
+    assert gets.single["web-0"] == 1
+
+
+@pytest.mark.parametrize("value", [None, "false"])
+async def test_the_label_is_put_back_on_a_target(world: World, value: str | None) -> None:
+    await add_authorities(world, 1)
+    await world.start_controllers()
+    await add_certificates(world, 1, 1)
+    before = await world.secret("web-0")
+    patch = {"metadata": {"labels": {names.FAO_LABEL: value}}}
+    await world.client.patch(SECRETS, "web-0", "default", patch)
+    await world.settle()
+    after = await world.secret("web-0")
+    assert after.metadata.labels[names.FAO_LABEL] == "true"
+    assert after.data == before.data
+
+
+async def test_the_label_is_put_back_on_a_next_key_which_is_used_all_the_same(world: World) -> None:
+    await world.start_controllers()
+    await world.create(ISSUERS, make_ca_issuer("ca", "pair"))
+    await world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await world.settle()
+    name = (await world.certificate("web")).status.next_private_key_secret_name or ""
+    made = await world.secret(name)
+    await world.client.patch(SECRETS, name, "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
+    await world.settle()
+    mended = await world.secret(name)
+    assert mended.metadata.labels[names.FAO_LABEL] == "true"
+    assert mended.metadata.uid == made.metadata.uid
+    await world.create(SECRETS, unlabelled("pair", new_root("CA").secret()))
+    await world.settle()
+    issued = (await world.secret("web")).data["tls.key"]
+    assert public_key(issued) == public_key(made.data["tls.key"])
+
+
+async def test_a_lost_target_is_noticed_also_after_it_has_moved(world: World) -> None:
+    await add_authorities(world, 1)
+    await world.start_controllers()
+    await add_certificates(world, 1, 1)
+    before = await world.secret("web-0")
+    await world.client.patch(SECRETS, "web-0", "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
+    await world.client.delete(SECRETS, "web-0", "default")
+    await world.settle()
+    await world.advance(timedelta(minutes=1))
+    after = await world.secret("web-0")
+    assert after.metadata.uid != before.metadata.uid
+    assert await world.is_ready("web-0")
+
+
+async def test_what_nothing_refers_to_any_more_is_let_go(world: World) -> None:
+    await world.start_controllers()
+    for number in range(200):
+        await world.create(SECRETS, unlabelled(f"ca-{number}", {"tls.crt": b"x"}))
+        await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", f"ca-{number}"))
+        await world.settle()
+        await world.client.delete(ISSUERS, f"ca-{number}", "default")
+        await world.settle()
+    assert held(secrets_of(world))[1] <= 65
+    await world.create(ISSUERS, make_issuer("self-signed"))
+    await world.create(CERTIFICATES, make_certificate("web", "self-signed"))
+    await world.settle()
+    assert await world.is_ready("web")
