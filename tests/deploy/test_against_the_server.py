@@ -21,13 +21,13 @@ from certwright.controllers.manager import Controllers
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
-from certwright.resources import codec
 from certwright.resources.errors import AlreadyExists
 from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, ISSUERS, ORDERS
 from conformance.daemon import Daemon, running_daemon
 from controllers.acme.fake_world import Shown
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
+from deploy.acme import create_issuer
 from deploy.files import DEPLOY, Json, documents, render
 from support.real import require
 from support.world import World, make_world
@@ -139,7 +139,7 @@ async def test_the_rights_in_the_manifests_are_enough_for_acme(
         ca, shown = FakeCa(world.clock.now), Shown()
         acme = AcmeOptions(make_transport=ca.transport, responder=shown)
         made, tasks, refused = await _work(world, namespace, lease, acme=acme)
-        await _create_acme(world, ca)
+        await create_issuer(world, ca, "certwright")
         # One name is proven. The other is refused, tried again after an hour, and given up.
         ca.verdicts["bad.example.org"] = Refusal("caa", "CAA forbids it")
         for one in ("good", "bad"):
@@ -159,20 +159,6 @@ async def test_the_rights_in_the_manifests_are_enough_for_acme(
         assert refused == []
         await made.close()
         await tasks.close()
-
-
-async def _create_acme(world: World, ca: FakeCa) -> None:
-    """An ACME issuer, and the solver's proof that lies outside of the process."""
-    spec = {
-        "server": ca.directory,
-        "privateKeySecretRef": {"name": "account"},
-        "solvers": [{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}],
-    }
-    obj = {"metadata": {"name": "acme", "namespace": "certwright"}, "spec": {"acme": spec}}
-    await world.create(
-        ISSUERS, codec.from_dict(ISSUERS, {"apiVersion": ISSUERS.api_version, "kind": "Issuer", **obj})
-    )
-    await world.settle()
 
 
 @MANIFESTS
