@@ -35,7 +35,9 @@ def command(pebble: Pebble, folder: Path) -> list[str]:
 
 def main() -> int:
     """Run it with the arguments of this program."""
-    with running_pebble() as pebble, tempfile.TemporaryDirectory(prefix="demo-") as name:
+    # Of several profiles Pebble would pick one at random.
+    profiles = {"default": {"description": "90 days", "validityPeriod": 7776000}}
+    with running_pebble(profiles=profiles) as pebble, tempfile.TemporaryDirectory(prefix="demo-") as name:
         print(f"Pebble is at {pebble.directory}; all names lead to 127.0.0.1", flush=True)
         try:
             return subprocess.run([*command(pebble, Path(name)), *sys.argv[1:]], check=False).returncode

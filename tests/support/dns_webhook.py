@@ -5,6 +5,7 @@ It is reached as in a cluster: by an APIService, through the API server.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
@@ -29,15 +30,18 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class DnsWebhook:
-    """`asked` holds the requests, oldest first; `refuses` is the reason for which it does nothing."""
+    """`asked` holds the requests, oldest first; `refuses` is the reason for which it does nothing. With
+    `slow_s` it says yes, and writes the record so much later."""
 
     bind: Bind
     asked: list[Json] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
     refuses: str = ""
+    slow_s: float = 0.0
     shown: set[tuple[str, str]] = field(default_factory=set)
     port: int = 0
     ca_pem: bytes = b""
+    _late: asyncio.Task[None] | None = None
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer one payload."""
@@ -49,10 +53,13 @@ class DnsWebhook:
         if self.refuses:
             response["status"] = {"message": self.refuses, "reason": "InternalError", "code": 500}
         else:
-            await self._obey(wanted)
+            self._late = asyncio.create_task(self._obey(wanted))
+            if not self.slow_s:
+                await self._late
         return web.json_response({"apiVersion": _VERSION, "kind": "ChallengePayload", "response": response})
 
     async def _obey(self, wanted: Json) -> None:
+        await asyncio.sleep(self.slow_s)
         record, value = wanted["resolvedFQDN"], wanted["key"]
         key = "hmacsha256"
         ring = dns.tsigkeyring.from_text({key: self.bind.secrets[key]})

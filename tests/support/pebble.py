@@ -14,6 +14,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,6 @@ class NameServer:
     def set_cname(self, name: str, target: str) -> None:
         """Let the name be an alias."""
         self._post("set-cname", {"host": f"{name.rstrip('.')}.", "target": f"{target.rstrip('.')}."})
-
-    def forbid(self, name: str, *issuers: str) -> None:
-        """Show CAA records: nobody but `issuers` may issue for the name."""
-        policies = [{"tag": "issue", "value": issuer or ";"} for issuer in issuers or ("",)]
-        self._post("add-caa", {"host": f"{name.rstrip('.')}.", "policies": policies})
 
     def fail(self, name: str) -> None:
         """Answer SERVFAIL for the name."""
@@ -134,13 +130,14 @@ def running_pebble(
     program: Path | None = None,
     http_port: int | None = None,
     tls_port: int | None = None,
+    identity_ends: datetime | None = None,
     **options: Any,
 ) -> Iterator[Pebble]:
     """A Pebble. It does not dawdle before it validates, and refuses 5 % of the nonces as is its custom.
 
     `environment` sets Pebble's variables (`PEBBLE_WFE_NONCEREJECT`, …), `names` is another name server to
-    ask, `program` another Pebble than that of `make pebble`, `options` are members of its configuration
-    (`externalAccountBindingRequired=True`).
+    ask, `program` another Pebble than that of `make pebble`, `identity_ends` when its own TLS certificate
+    expires, `options` are members of its configuration (`externalAccountBindingRequired=True`).
     """
     binary = program or tool("pebble", made_by="pebble")
     with contextlib.ExitStack() as stack:
@@ -148,7 +145,7 @@ def running_pebble(
         name_server = stack.enter_context(running_name_server())
         port, management = free_port(), free_port()
         authority = trustme.CA()
-        identity = authority.issue_cert("localhost", "127.0.0.1")
+        identity = authority.issue_cert("localhost", "127.0.0.1", not_after=identity_ends)
         identity.private_key_pem.write_to_path(folder / "key.pem")
         identity.cert_chain_pems[0].write_to_path(folder / "cert.pem")
         configuration: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,6 +116,15 @@ async def test_a_server_that_is_none(world: AcmeWorld, acme: dict[str, str], rea
     found = await verdict(world, f"server-{number}", **binding("right"), **acme)
     assert (found[0], found[1]) == ("False", reason), found
     assert words in found[2], found
+
+
+async def test_a_server_whose_tls_certificate_has_expired_is_told() -> None:
+    ended = datetime.now(UTC) - timedelta(days=1)
+    with running_pebble(identity_ends=ended) as pebble:
+        async with acme_world(pebble) as world:
+            status, reason, message = await verdict(world, "expired")
+    assert (status, reason) == ("False", "ErrRegisterACMEAccount")
+    assert "is not trusted: certificate has expired; have the server's certificate renewed" in message
 
 
 @pytest.mark.asyncio(loop_scope="module")

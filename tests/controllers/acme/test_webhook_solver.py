@@ -99,6 +99,17 @@ async def test_what_a_webhook_refuses_is_told_and_tried_again(world: AcmeWorld, 
     assert webhook.shown == set()
 
 
+async def test_a_provider_that_is_slow_is_waited_for_and_that_is_told(
+    world: AcmeWorld, webhook: DnsWebhook
+) -> None:
+    webhook.slow_s = 1.5
+    await world.certificate("slow", "slow.example.org", issuer="webhook")
+    reason = await reason_of(world, "slow", "propagation")
+    assert "has no TXT record at _acme-challenge.slow.example.org yet" in reason
+    webhook.slow_s = 0.0
+    assert (await world.chain_of("slow"))[0].dns_names == ("slow.example.org",)
+
+
 async def test_a_webhook_that_is_none_is_told(world: AcmeWorld) -> None:
     await world.issuer("nothing", solvers=[solver(name="nothing")])
     await world.certificate("nothing", "nothing.example.org", issuer="nothing")

@@ -127,15 +127,15 @@ class HttpTransport:
         return self._proxies[origin] or None
 
 
+# Verdicts of OpenSSL (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED): no other CA would change them.
+_CLOCK_MATTERS = (9, 10)
+
+
 def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
         return NotAcme(f'"{url}" is not a URL that can be asked; write https://…')
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        return Untrusted(
-            f"the TLS certificate of {url} is not trusted: {reason}; if the server has a CA of its own, put "
-            "that into spec.acme.caBundle"
-        )
+        return _untrusted(error.certificate_error, url)
     if isinstance(error, aiohttp.ClientSSLError):
         return Untrusted(f"no TLS connection to {url}: {error}")
     if isinstance(error, TimeoutError):
@@ -143,3 +143,11 @@ def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unreachable(f"the name of {url} cannot be resolved: {error.os_error}")
     return Unreachable(f"{url} cannot be reached: {str(error) or type(error).__name__}")
+
+
+def _untrusted(error: Exception, url: str) -> Untrusted:
+    reason = getattr(error, "verify_message", "") or str(error)
+    fix = "if the server has a CA of its own, put that into spec.acme.caBundle"
+    if getattr(error, "verify_code", 0) in _CLOCK_MATTERS:
+        fix = "have the server's certificate renewed, or set the clock of this machine"
+    return Untrusted(f"the TLS certificate of {url} is not trusted: {reason}; {fix}")
