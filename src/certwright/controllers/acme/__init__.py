@@ -8,9 +8,10 @@
 May import:   engine, issuers, acme, client, resources, pki, kit
 Never holds:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
 Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
-              naming, refill (from an Order of before); challenges, slots (who may be proven now), checks (is
-              the proof seen?), pace (of a server's verdicts), solving (the solver of a spec), webhook_calls
-              (to DNS webhooks), listeners (for CAs), ways (issuer and account), clients (of this process),
+              naming, refill (from an Order of before); challenges, work (what is remembered of one),
+              precedence (who goes first), slots (who may be proven now), checks (is the proof seen?), pace
+              (of a server's verdicts), solving (the solver of a spec), webhook_calls (to DNS webhooks),
+              listeners (for CAs), ways (issuer and account), clients (of this process),
               traffic (counts what is asked), ledger (what CAs allow), sparing (of a CA that fails),
               renewal_office (asks when to renew), revoking, revoked (on demand), wiring
 """

@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +27,10 @@ from certwright.client.rest import Client
 from certwright.controllers.acme.checks import Checks
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.precedence import flow_of
-from certwright.controllers.acme.slots import Slots, Wanted
+from certwright.controllers.acme.slots import Slots
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.work import Work, is_blank, wanted_by
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
@@ -39,14 +39,14 @@ from certwright.kit.durations import parse_duration
 from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import NotFound
-from certwright.resources.meta import ObjectKey, controller_of
+from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CHALLENGES
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge: see `_started`.
     from certwright.acme.protocol.authorizations import Authorization
     from certwright.acme.protocol.errors import AcmeError
-    from certwright.acme.solvers.contract import NotYet, Ready, Task
+    from certwright.acme.solvers.contract import NotYet, Ready
     from certwright.controllers.acme.solving import Means
 
 VALID = "Successfully authorized domain"
@@ -67,26 +67,6 @@ _log = logging.getLogger(__name__)
 FindWay = Callable[[Challenge], Awaitable[Way | Wait]]
 FindMeans = Callable[[Challenge], Awaitable["Means"]]
 """Raises `SolverError` where the challenge cannot be answered."""
-
-
-@dataclass(slots=True)
-class _Work:
-    """What has been done for one challenge in this process; after a restart it is done again."""
-
-    uid: str
-    task: Task
-    means: Means = field(repr=False)
-    presented_at: datetime | None = None
-    looks: int = 0
-    look_at: datetime | None = None
-    is_seen: bool = False
-    accepted_at: datetime | None = None
-    polls: int = 0
-    poll_at: datetime | None = None
-    asked_at: datetime | None = None
-    not_before: datetime | None = None
-    is_patience: bool = False
-    proven_at: datetime | None = None
 
 
 class ChallengeReconciler:
@@ -122,7 +102,7 @@ class ChallengeReconciler:
         self._now = now
         self._tell_order = tell_order
         self._check_period = check_period
-        self._work: dict[ObjectKey, _Work] = {}
+        self._work: dict[ObjectKey, Work] = {}
         self._failures: dict[ObjectKey, int] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
 
@@ -202,7 +182,7 @@ class ChallengeReconciler:
         self._failures.pop(key, None)
         return result
 
-    async def _started(self, challenge: Challenge) -> _Work:
+    async def _started(self, challenge: Challenge) -> Work:
         """What is known of the challenge; in the beginning nothing is, also after a restart."""
         from certwright.controllers.acme import solving
 
@@ -210,11 +190,11 @@ class ChallengeReconciler:
         work = self._work.get(key)
         if work is None:
             means = await self._find_means(challenge)
-            work = _Work(challenge.metadata.uid, solving.task_of(challenge), means)
+            work = Work(challenge.metadata.uid, solving.task_of(challenge), means)
             self._work[key] = work
         return work
 
-    async def _advance(self, challenge: Challenge, work: _Work, way: Way) -> Result:
+    async def _advance(self, challenge: Challenge, work: Work, way: Way) -> Result:
         if work.asked_at is None and (challenge.status.processing or challenge.status.presented):
             # The process before this one may have gone on further than was written down.
             found = await self._ask(challenge, work, way)
@@ -225,7 +205,7 @@ class ChallengeReconciler:
             work.presented_at = challenge.status.presented_at or self._now()
         if not work.is_seen and (waiting := await self._look(challenge, work, way)) is not None:
             return waiting
-        if not self.slots.take(_wanted(challenge)):
+        if not self.slots.take(wanted_by(challenge)):
             return Result()
         if work.accepted_at is None:
             return await self._accept(challenge, work, way)
@@ -240,7 +220,7 @@ class ChallengeReconciler:
             return await self._poll_again(challenge, work, way, found.retry_after)
         return await self._verdict(challenge, work, found)
 
-    async def _look(self, challenge: Challenge, work: _Work, way: Way) -> Result | None:
+    async def _look(self, challenge: Challenge, work: Work, way: Way) -> Result | None:
         """None once the proof is seen, or is not to be looked for any longer."""
         from certwright.acme.solvers.contract import NotYet, Ready
 
@@ -270,7 +250,7 @@ class ChallengeReconciler:
         self.checks.start(key, look, attempt=work.looks, flow=flow)
         return Result()
 
-    async def _be_patient(self, challenge: Challenge, work: _Work, patience: str) -> Result | None:
+    async def _be_patient(self, challenge: Challenge, work: Work, patience: str) -> Result | None:
         assert work.presented_at is not None
         until = work.presented_at + parse_duration(patience)
         if self._now() >= until:
@@ -279,7 +259,7 @@ class ChallengeReconciler:
         reason = f"Waiting until {until:%Y-%m-%dT%H:%M:%SZ} before the CA is told (waitInsteadOfSelfCheck)"
         return await self._wait(challenge, reason, until)
 
-    async def _look_later(self, challenge: Challenge, work: _Work, way: Way, found: NotYet) -> Result:
+    async def _look_later(self, challenge: Challenge, work: Work, way: Way, found: NotYet) -> Result:
         work.looks += 1
         assert work.presented_at is not None
         age = self._now() - work.presented_at
@@ -295,7 +275,7 @@ class ChallengeReconciler:
         reason = f"Waiting for {challenge.spec.type} challenge propagation: {found.reason}"
         return await self._wait(challenge, reason, work.look_at)
 
-    async def _accept(self, challenge: Challenge, work: _Work, way: Way) -> Result:
+    async def _accept(self, challenge: Challenge, work: Work, way: Way) -> Result:
         from certwright.acme.protocol import authorizations
         from certwright.acme.protocol.errors import Refused
         from certwright.acme.protocol.problem import Reaction
@@ -319,7 +299,7 @@ class ChallengeReconciler:
         return self._paces[way.client.directory_url]
 
     async def _poll_again(
-        self, challenge: Challenge, work: _Work, way: Way, retry_after: datetime | None
+        self, challenge: Challenge, work: Work, way: Way, retry_after: datetime | None
     ) -> Result:
         work.polls += 1
         delay, now = doubled(self._pace_of(way).delay, work.polls, cap=_LONGEST_POLL), self._now()
@@ -329,14 +309,14 @@ class ChallengeReconciler:
         reason = "Waiting for the CA's verdict"
         return await self._wait(challenge, reason, work.poll_at, processing=True)
 
-    async def _ask(self, challenge: Challenge, work: _Work, way: Way) -> Authorization:
+    async def _ask(self, challenge: Challenge, work: Work, way: Way) -> Authorization:
         from certwright.acme.protocol import authorizations
 
         work.asked_at = self._now()
         url = challenge.spec.authorization_url
         return await way.client.run(authorizations.fetch_authorization, url)
 
-    async def _verdict(self, challenge: Challenge, work: _Work, found: Authorization) -> Result:
+    async def _verdict(self, challenge: Challenge, work: Work, found: Authorization) -> Result:
         """The CA has spoken. The proof is taken away first: a final state means that nothing is left."""
         state = found.status if found.status in ("valid", "invalid", "expired") else "errored"
         if state == "valid":
@@ -346,7 +326,7 @@ class ChallengeReconciler:
         else:
             reason = f"the authorization is {found.status}"
         shown = not await self._clean_up(challenge, work)
-        if state == "valid" and not shown and self._tell_order is not None and _is_blank(challenge):
+        if state == "valid" and not shown and self._tell_order is not None and is_blank(challenge):
             work.proven_at = self._now()
             self._release(challenge.metadata.key)
             self._tell_order(challenge)
@@ -428,7 +408,7 @@ class ChallengeReconciler:
         self._work.pop(key, None)
         return Result()
 
-    async def _clean_up(self, challenge: Challenge, work: _Work | None) -> bool:
+    async def _clean_up(self, challenge: Challenge, work: Work | None) -> bool:
         """Take the proof away; whether that has been done. What goes wrong is told, and tried again."""
         from certwright.acme.solvers.contract import SolverError
 
@@ -442,7 +422,7 @@ class ChallengeReconciler:
             return False
         return True
 
-    async def _drop(self, key: ObjectKey, work: _Work) -> None:
+    async def _drop(self, key: ObjectKey, work: Work) -> None:
         """Gone without our having been asked: what only this process shows is taken away."""
         from certwright.acme.solvers.contract import SolverError
 
@@ -482,21 +462,3 @@ class ChallengeReconciler:
             )
         except NotFound:
             return
-
-
-def _is_blank(challenge: Challenge) -> bool:
-    """Whether nobody has been told anything that a verdict would have to take back."""
-    status = challenge.status
-    return not (status.state or status.reason or status.presented or status.processing)
-
-
-def _wanted(challenge: Challenge) -> Wanted:
-    meta, spec = challenge.metadata, challenge.spec
-    reference = spec.issuer_ref
-    owner = controller_of(meta)
-    return Wanted(
-        key=meta.key,
-        issuer=f"{reference.kind_or_default}/{meta.namespace}/{reference.name}",
-        order=owner.uid if owner is not None else meta.uid,
-        subject=(spec.dns_name, spec.type),
-    )
