@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certwright.client import packed
 from certwright.kit.exchange import Request
 from certwright.kit.exposition import labels
 from certwright.resources.issuer_ref import IssuerReference
@@ -107,6 +109,33 @@ async def test_the_work_and_the_clock_are_told(scene: Scene) -> None:
     assert value(scene.world, "controller_sync_error_count", controller="certificates") == 0
     assert value(scene.world, "clock_time_seconds_gauge") == START.timestamp()
     assert value(scene.world, "clock_time_seconds") == START.timestamp()
+
+
+async def test_after_a_restart_requests_that_are_finished_are_not_looked_at(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.stop_controllers()
+    await scene.world.start_controllers()
+    await scene.world.settle()
+    runs = {
+        kind: value(scene.world, "controller_sync_call_count", controller=kind)
+        for kind in ("certificates", "certificaterequests")
+    }
+    assert runs["certificates"]
+    assert runs["certificaterequests"] == 0
+
+
+async def test_certificates_at_rest_are_told_of_as_fresh_ones_are(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.issue()
+    fresh = scrape(scene.world)
+    await scene.world.stop_controllers()
+    monkeypatch.setattr(packed, "FRESH", 0)
+    await scene.world.start_controllers()
+    await scene.world.settle()
+    packed_away = scrape(scene.world)
+    for metric in (name for name in fresh if name.startswith("certmanager_certificate_")):
+        assert packed_away[metric] == fresh[metric]
 
 
 def test_labels_are_escaped() -> None:

@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 # An object is written several times in the seconds in which it is made; packing it each time would be for
 # nothing. So many of a kind are made at the same time, as a rule.
-_FRESH = 512
-_READ = 128
+FRESH = 512
+READ = 128
 # Stands where a fresh object's bytes would be, so that all keys are in one mapping.
 _NOT_PACKED = b""
 
@@ -40,14 +40,14 @@ class PackedObjects(Generic[T]):
     `fresh` objects that were written last are held decoded, and the last `read` of those that were packed.
     """
 
-    def __init__(self, packing: Packing[T], *, fresh: int = _FRESH, read: int = _READ) -> None:
+    def __init__(self, packing: Packing[T], *, fresh: int | None = None, read: int | None = None) -> None:
         self._packing = packing
         self._press = Press()
         self._packed: dict[ObjectKey, bytes] = {}
         self._fresh: OrderedDict[ObjectKey, tuple[T, int]] = OrderedDict()
         self._read: OrderedDict[ObjectKey, T] = OrderedDict()
-        self._most_fresh = fresh
-        self._most_read = read
+        self._most_fresh = FRESH if fresh is None else fresh
+        self._most_read = READ if read is None else read
 
     def __len__(self) -> int:
         return len(self._packed)
