@@ -72,7 +72,7 @@ def test_a_port_in_use_is_told(start: Start) -> None:
     ("words", "sentence"),
     [
         (["--data-dir", "file/x"], "error: cannot write to file/x: Not a directory"),
-        (["--store", "etcd://x"], "error: --store etcd://x: this version has no etcd store yet"),
+        (["--store", "etcd://"], "error: --store etcd://HOST:PORT[,HOST:PORT…]: one member at least"),
         (["--controllers", "no-such"], "no-such"),
         (["--feature-gates", "X=true"], "error: --feature-gates: unrecognized feature gate: X; there are"),
     ],

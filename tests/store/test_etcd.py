@@ -400,7 +400,7 @@ class TestRefusals:
             assert "--etcd-cafile" in await self.refused(replace(access, ca_file=tmp_path / "stranger"))
             assert "etcds://" in await self.refused(replace(access, tls=False, ca_file=None))
             assert "not there" in await self.refused(replace(access, ca_file=tmp_path / "nowhere"))
-            assert "PEM" in await self.refused(replace(access, ca_file=tmp_path / "etcd.log"))
+            assert "PEM" in await self.refused(replace(access, ca_file=tmp_path / "one.log"))
 
 
 def administer(etcd: Etcd, *calls: tuple[str, dict[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""A real etcd of one member, that can be killed, stopped for a while, and started again over its data."""
+"""A real etcd, of one member or several, that can be killed, stopped for a while, and started again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ MAX_REQUEST_BYTES = 8 << 20
 
 class Etcd:
     """Debian's etcd (`/usr/bin/etcd`), or another one of its command line. `tls`: flags for the listener of
-    clients, which then speaks TLS."""
+    clients, which then speaks TLS. `cluster`: all members, where there are others."""
 
-    def __init__(self, folder: Path, *, tls: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, *, name: str = "one", tls: tuple[str, ...] = ()) -> None:
         self._program = require("etcd")
         self._folder = folder
+        self._name = name
         self._tls = tls
-        self._peers = free_port()
+        self.peers = f"{name}=http://127.0.0.1:{free_port()}"
+        self.cluster = self.peers
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,20 +43,21 @@ class Etcd:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         scheme = "https" if self._tls else "http"
-        peers = f"http://127.0.0.1:{self._peers}"
+        peers = self.peers.partition("=")[2]
         command = [
             self._program,
-            f"--data-dir={self._folder / 'etcd'}",
+            f"--name={self._name}",
+            f"--data-dir={self._folder / self._name}",
             f"--listen-client-urls={scheme}://{self.member}",
             f"--advertise-client-urls={scheme}://{self.member}",
             f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}",
-            f"--initial-cluster=default={peers}",
+            f"--initial-cluster={self.cluster}",
             f"--max-request-bytes={MAX_REQUEST_BYTES}",
             "--logger=zap",
             *self._tls,
         ]
-        log = self._folder / "etcd.log"
+        log = self._folder / f"{self._name}.log"
         with log.open("ab") as out:
             self._process = spawn(command, out)
         wait_for_port(self.port, self._process, log)
@@ -94,3 +97,17 @@ def running_etcd(folder: Path, *, tls: tuple[str, ...] = ()) -> Iterator[Etcd]:
         yield etcd
     finally:
         etcd.close()
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, members: int = 3) -> Iterator[list[Etcd]]:
+    """An etcd of several members over a new folder."""
+    etcds = [Etcd(folder, name=f"m{number}") for number in range(members)]
+    try:
+        for etcd in etcds:
+            etcd.cluster = ",".join(other.peers for other in etcds)
+            etcd.start()
+        yield etcds
+    finally:
+        for etcd in etcds:
+            etcd.close()

@@ -41,10 +41,11 @@ from certwright.store.etcd_messages import (
     put_op,
     read_op,
 )
-from certwright.store.etcd_rows import Content, LastWords, Layout, encode_content, pack
+from certwright.store.etcd_rows import LastWords, Layout, Meta, new_writer, pack
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.pages import Wanted
+from certwright.store.stand_ins import Content, encode_apart
 from certwright.store.turns import Turns
 
 DEFAULT_PREFIX = "/certwright"
@@ -192,15 +193,16 @@ class EtcdStore:
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
         """Write a row; see `contract.Store.put`."""
         self._check_open()
-        content = encode_content(encode)
-        async with self._writing(key, content.meta.writer):
-            revision = await self._put(key, content, expect)
+        pieces, body = encode_apart(encode)
+        meta = Meta(new_writer(), pieces)
+        async with self._writing(key, meta.writer):
+            revision = await self._put(key, meta, body, expect)
             await self._feed.reach(revision)
-        return Row(key, revision, content.meta.at(revision), content.body)
+        return Row(key, revision, meta.at(revision), body)
 
-    async def _put(self, key: Key, content: Content, expect: int | None) -> int:
+    async def _put(self, key: Key, meta: Meta, body: bytes, expect: int | None) -> int:
         meta_key, body_key = self._layout.keys(key)
-        writes = [put_op(meta_key, pack(content.meta)), put_op(body_key, content.body)]
+        writes = [put_op(meta_key, pack(meta)), put_op(body_key, body)]
         expected = expect if expect is not None else _revision_of(await self._reader.row(key))
         while True:
             retries = self._client.retries
@@ -214,7 +216,7 @@ class EtcdStore:
             )
             if answer.succeeded:
                 return int(answer.header.revision)
-            if done := await self._done_before(content.meta.writer, answer, retries):
+            if done := await self._done_before(meta.writer, answer, retries):
                 return done
             current = self._reader.row_of(answer)
             if expect is not None:
@@ -225,10 +227,10 @@ class EtcdStore:
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
         """Remove a row; see `contract.Store.delete`."""
         self._check_open()
-        content = None if encode is None else encode_content(encode)
-        words = encode_content(lambda _: (b"", b"")) if content is None else content
-        async with self._writing(key, words.meta.writer):
-            row = await self._delete(key, content, words.meta.writer, expect)
+        content = None if encode is None else encode_apart(encode)
+        writer = new_writer()
+        async with self._writing(key, writer):
+            row = await self._delete(key, content, writer, expect)
             await self._feed.reach(row.revision)
         return row
 
@@ -296,4 +298,4 @@ def _last_words(current: Row, content: Content | None, writer: bytes) -> LastWor
     if content is None:
         return LastWords(writer, current.key, [current.meta], None)
     body = None if content.body == current.body else content.body
-    return LastWords(writer, current.key, content.meta.pieces, body)
+    return LastWords(writer, current.key, content.pieces, body)

@@ -6,24 +6,20 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
 - `last`: the last words of the row that the same transaction deletes.
 
-etcd says the revision of a write only when it is committed. So `meta` is encoded with a *stand-in*, a number
-that nobody can guess, and kept as the pieces around it; the reader puts the true revision between them.
+etcd says the revision of a write only when it is committed: `meta` is kept in pieces (`stand_ins`).
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from certwright.store.contract import Damaged, Encode, Key, Row
+from certwright.store.contract import Damaged, Key, Row
 from certwright.store.log import Place
-
-# With nineteen digits, as no revision will have: whatever is measured before the write is about right.
-_STAND_INS = range(4 * 10**18, 9 * 10**18)
+from certwright.store.stand_ins import join
 
 
 class Meta(NamedTuple):
@@ -34,8 +30,7 @@ class Meta(NamedTuple):
 
     def at(self, revision: int) -> bytes:
         """`meta` with the revision in it."""
-        pieces = self.pieces
-        return pieces[0] if len(pieces) == 1 else (b"%d" % revision).join(pieces)
+        return join(self.pieces, revision)
 
 
 class LastWords(NamedTuple):
@@ -48,22 +43,13 @@ class LastWords(NamedTuple):
 
     def row(self, revision: int, own_body: bytes) -> Row:
         """What watchers see last."""
-        meta = Meta(self.writer, self.pieces).at(revision)
+        meta = join(self.pieces, revision)
         return Row(self.key, revision, meta, own_body if self.body is None else self.body)
 
 
-class Content(NamedTuple):
-    """What a write lays down; `meta` is the value of the `m/` key."""
-
-    meta: Meta
-    body: bytes
-
-
-def encode_content(encode: Encode) -> Content:
-    """Call `encode` with a stand-in, and take it out of `meta` again."""
-    stand_in = _STAND_INS[secrets.randbelow(len(_STAND_INS))]
-    meta, body = encode(stand_in)
-    return Content(Meta(os.urandom(8), meta.split(b"%d" % stand_in)), body)
+def new_writer() -> bytes:
+    """A name for one write, as nobody else will give his."""
+    return os.urandom(8)
 
 
 pack = msgspec.msgpack.Encoder().encode
