@@ -58,9 +58,10 @@ _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
 # A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
 _ASK_THE_SERVER = timedelta(hours=6)
-# A verdict that takes longer is worth being told of: to four objects, as the reason climbs. And one that has
-# come is told no later, should the Order take longer.
+# A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
 _VERDICT_UNTOLD = timedelta(seconds=3)
+# One that has come is written down when the Order, which knows, has not come to its end by then.
+_PROOF_UNTOLD = timedelta(seconds=5)
 
 _log = logging.getLogger(__name__)
 
@@ -330,7 +331,7 @@ class ChallengeReconciler:
             work.proven_at = self._now()
             self._release(challenge.metadata.key)
             self._tell_order(challenge)
-            return Result(wake_at=work.proven_at + _VERDICT_UNTOLD)
+            return Result(wake_at=work.proven_at + _PROOF_UNTOLD)
         await self._write(challenge, state=state, reason=reason, processing=False, presented=shown)
         self._release(challenge.metadata.key)
         if state != "valid":
@@ -342,7 +343,7 @@ class ChallengeReconciler:
 
     async def _say_proven(self, challenge: Challenge, proven_at: datetime) -> Result:
         """What the Order knows already: for who reads it, or for the next process."""
-        if self._now() < proven_at + _VERDICT_UNTOLD:
+        if self._now() < proven_at + _PROOF_UNTOLD:
             return Result(wake_at=proven_at + _VERDICT_UNTOLD)
         await self._write(challenge, state="valid", reason=VALID, processing=False, presented=False)
         self._work.pop(challenge.metadata.key, None)
