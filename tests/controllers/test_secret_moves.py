@@ -106,8 +106,8 @@ class Server:
         if (token := given.get("continue", "")) != "":
             revision, items = self._pages.pop(token)
         else:
-            revision = self.revision
-            items = [state for state in self.now.values() if labelled(state) is side.wants_label]
+            revision = int(given.get("resourceVersion", self.revision))
+            items = [state for state in self._at(revision) if labelled(state) is side.wants_label]
         await self.gate.wait()
         meta: dict[str, str] = {"resourceVersion": str(revision)}
         if len(items) > 1:
@@ -115,6 +115,13 @@ class Server:
             self._pages[token] = (revision, items[1:])
         side.told_until = revision
         return _answer(200, {"metadata": meta, "items": items[:1]})
+
+    def _at(self, revision: int) -> list[State]:
+        found: dict[str, State | None] = {}
+        for written_at, old, new in self.history:
+            if written_at <= revision and (state := new or old) is not None:
+                found[state["metadata"]["name"]] = new
+        return [state for state in found.values() if state is not None]
 
     def _watch(self, side: Side) -> Response:
         chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -199,15 +206,23 @@ class SecretMoves(RuleBasedStateMachine):
         self.secrets.add_handler(lambda key, _states: self.told.update([key.name]))
         self.tasks = TaskSet()
 
-    @initialize(there=st.dictionaries(st.sampled_from(NAMES), st.booleans()))
-    def start(self, there: dict[str, bool]) -> None:
+    @initialize(
+        there=st.dictionaries(st.sampled_from(NAMES), st.booleans()),
+        meanwhile=st.dictionaries(st.sampled_from(NAMES), st.booleans()),
+    )
+    def start(self, there: dict[str, bool], meanwhile: dict[str, bool] | None = None) -> None:
         for name, label in there.items():
             self.server.write(name, label=label)
             self.shown[name] = version(self.server.now[name])
 
         async def start() -> None:
+            self.server.gate.clear()
             for informer in self.secrets.informers:
                 self.tasks.start(informer.run(), name="informer")
+            await settle()
+            for name, label in (meanwhile or {}).items():
+                self.server.write(name, label=label)
+            self.server.gate.set()
             await settle()
             assert all(informer.synced.is_set() for informer in self.secrets.informers)
 

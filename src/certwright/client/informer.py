@@ -160,11 +160,16 @@ class Informer(Generic[T]):
         return await self._fetch_page(token, limit, metadata_only=self._metadata_only)
 
     async def _fetch_page(
-        self, token: str, limit: int, *, metadata_only: bool
+        self, token: str, limit: int, *, metadata_only: bool, resource_version: str = ""
     ) -> RawPage | ApiError | Unreachable:
         try:
             return await self._client.list_page(
-                self.kind, **self._where, limit=limit, continue_token=token, metadata_only=metadata_only
+                self.kind,
+                **self._where,
+                limit=limit,
+                continue_token=token,
+                resource_version=resource_version,
+                metadata_only=metadata_only,
             )
         except (ApiError, Unreachable) as error:
             return error

@@ -6,7 +6,8 @@ be asked for at the server, and one that is not there need not be.
 
 A selector may split a kind between this copy and another one, `elsewhere`. An object that moves leaves the
 one and comes into the other, in any order, since their watches know nothing of each other. So a name that has
-left either of them stays in `others` until both have come as far as the revision at which it left.
+left either of them stays in `others` until both have come as far as the revision at which it left; and the
+first list is asked for as of the revision that the other copy is at.
 
 Source: Kubernetes API concepts, "Metadata-only fetches".
 """
@@ -17,12 +18,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from certwright.client.cache import key_of
 from certwright.client.informer import Informer
 from certwright.client.listing import PAGE
 from certwright.client.names import Names
+from certwright.client.reflector import Answer
 from certwright.client.rest import Client
+from certwright.client.watch import identify
 from certwright.kit.clock import Clock
+from certwright.resources.errors import ApiError
 from certwright.resources.kinds import AnyKind, Kind
 from certwright.resources.meta import ObjectKey, ObjectMeta, Struct
 
@@ -118,6 +124,23 @@ class SelectiveInformer(Informer[T]):
     def _tidy(self) -> None:
         if self._elsewhere is not None:
             self.others.forget_until(min(self.revision, self._elsewhere.revision))
+
+    async def _list_page(self, token: str, limit: int) -> Answer:
+        if token or not limit or self._elsewhere is None or self.synced.is_set():
+            return await super()._list_page(token, limit)
+        # Both begin at the same moment: what moves between two lists would be in neither.
+        await self._elsewhere.synced.wait()
+        self._begin_list()
+        revision = str(self._elsewhere.revision or "")
+        page = await self._fetch_page("", limit, metadata_only=True, resource_version=revision)
+        # A server need not know a revision for long.
+        return await super()._list_page(token, limit) if isinstance(page, ApiError) and revision else page
+
+    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
+        who = identify(raw)
+        # In which state the others are, is not held.
+        is_other = self.others.left_at(ObjectKey(who.namespace, who.name)) == 0
+        return not is_other and super()._is_missed(raw, told, until)
 
     def _begin_list(self) -> None:
         super()._begin_list()
