@@ -344,7 +344,7 @@ class ChallengeReconciler:
     async def _say_proven(self, challenge: Challenge, proven_at: datetime) -> Result:
         """What the Order knows already: for who reads it, or for the next process."""
         if self._now() < proven_at + _PROOF_UNTOLD:
-            return Result(wake_at=proven_at + _VERDICT_UNTOLD)
+            return Result(wake_at=proven_at + _PROOF_UNTOLD)
         await self._write(challenge, state="valid", reason=VALID, processing=False, presented=False)
         self._work.pop(challenge.metadata.key, None)
         return Result()
