@@ -13,7 +13,7 @@ import pytest_asyncio
 import trustme
 
 from certwright.acme.protocol.messages import Action
-from certwright.resources import conditions
+from certwright.resources import conditions, names
 from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
 from controllers.acme.fake_world import FakeWorld
 from support.acme_world import AcmeWorld, acme_world
@@ -220,6 +220,19 @@ async def test_an_account_key_secret_that_is_deleted_is_made_again(fake: FakeWor
     assert (await fake.ready_of())[0] == "True"
     assert len(fake.ca.accounts) == 2
     assert await fake.world.is_ready("web")
+
+
+async def test_the_label_is_put_back_on_an_account_key_of_ours(fake: FakeWorld) -> None:
+    await fake.issuer()
+    client = fake.world.client
+    made = await client.get(SECRETS, "acme-account", "kube-system")
+    assert made.metadata.labels[names.FAO_LABEL] == "true"
+    patch = {"metadata": {"labels": {names.FAO_LABEL: None}}}
+    await client.patch(SECRETS, "acme-account", "kube-system", patch)
+    await fake.world.settle()
+    mended = await client.get(SECRETS, "acme-account", "kube-system")
+    assert mended.metadata.labels[names.FAO_LABEL] == "true"
+    assert mended.data == made.data
 
 
 async def test_a_server_that_is_away_is_asked_again(fake: FakeWorld) -> None:

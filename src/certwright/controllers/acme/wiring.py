@@ -107,6 +107,8 @@ class Acme:
     ) -> None:
         self._gate = gate
         self.dependents: Dependents[ObjectKey] = Dependents()
+        caches.orders.add_handler(self._let_go_of_secrets)
+        caches.challenges.add_handler(self._let_go_of_secrets)
         self._client = client
         self._caches = caches
         self._clock = clock
@@ -299,6 +301,11 @@ class Acme:
             dns_recursive_only=options.dns01_recursive_only,
             dns_authority_port=options.dns01_authority_port,
         )
+
+    def _let_go_of_secrets(self, old: Order | Challenge | None, new: Order | Challenge | None) -> None:
+        done = new if new is not None and new.status.is_final else old if new is None else None
+        if done is not None:
+            self.dependents.keep_only(done.metadata.key, ())
 
     def _reader(self, whose: ObjectKey) -> SecretReader:
         return SecretReader(self._caches.secrets, self.dependents, whose)
