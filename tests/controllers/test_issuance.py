@@ -308,6 +308,7 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
         "cert-manager.io/certificate-name",
         "cert-manager.io/certificate-revision",
         "cert-manager.io/private-key-secret-name",
+        "certwright.io/spec-generation",
     }
 
 
