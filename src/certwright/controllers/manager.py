@@ -52,6 +52,7 @@ from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import IssuerView
+from certwright.kit import memory
 from certwright.kit.clock import Clock
 from certwright.kit.ids import random_suffix
 from certwright.kit.tasks import TaskSet
@@ -79,6 +80,7 @@ USER_AGENT = "certwright"
 # them together can put into one commit.
 _WORKERS = 32
 _A_DAY = timedelta(days=1)
+_LOOK_AGAIN_S = 5.0
 
 
 class Controllers:
@@ -206,6 +208,13 @@ class Controllers:
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.name)
+            group.create_task(self._give_back(), name="memory")
+
+    async def _give_back(self) -> None:
+        """Once all was looked at for the first time, let go of what that took."""
+        while not self.idle:
+            await self._clock.sleep(_LOOK_AGAIN_S)
+        memory.give_back()
 
     def _controller(
         self, name: str, reconcile: Reconcile, rank: Rank | None = None, flow: Flow | None = None
@@ -363,7 +372,7 @@ class Controllers:
         caches.orders.add_handler(order_changed)
 
         def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
-            # One that was finished when it was first seen is nobody's work; there is one for each certificate.
+            # One that was finished when it was first seen needs nothing; there is one for each certificate.
             if old is not None or new is None or not is_finished(new):
                 add(key_of(old, new))
 
