@@ -21,14 +21,28 @@ from certwright.controllers.manager import Controllers
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists
+from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.kinds import Kind
-from certwright.resources.table import CERTIFICATES, ISSUERS, ORDERS
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.table import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CERTIFICATES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    ORDERS,
+    SECRETS,
+)
 from conformance.daemon import Daemon, running_daemon
 from controllers.acme.fake_world import Shown
-from controllers.scene import make_ca_issuer, make_certificate, make_issuer
+from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from deploy.acme import create_issuer
 from deploy.files import DEPLOY, Json, documents, render
+from issuers.authority import new_root
 from support.real import require
 from support.world import World, make_world
 
@@ -84,8 +98,8 @@ def _kind_of(obj: Json) -> Kind[Json]:
     return Kind(RBAC, "v1", kind, plural, kind.lower(), not kind.startswith("Cluster"), dict[str, Any])
 
 
-async def _install(world: World, name: str) -> None:
-    for obj in documents((DEPLOY / name).read_text()):
+async def _install(world: World, text: str) -> None:
+    for obj in documents(text):
         if obj["apiVersion"].startswith(RBAC):
             try:
                 await world.create(_kind_of(obj), obj)
@@ -135,7 +149,7 @@ async def test_the_rights_in_the_manifests_are_enough_for_acme(
 ) -> None:
     async with make_world(controllers=False) as world:
         await world.create(NAMESPACES, {"metadata": {"name": "certwright"}})
-        await _install(world, name)
+        await _install(world, (DEPLOY / name).read_text())
         ca, shown = FakeCa(world.clock.now), Shown()
         acme = AcmeOptions(make_transport=ca.transport, responder=shown)
         made, tasks, refused = await _work(world, namespace, lease, acme=acme)
@@ -167,7 +181,7 @@ async def test_the_rights_in_the_manifests_are_enough_to_issue_renew_and_clean_u
 ) -> None:
     async with make_world(controllers=False) as world:
         await world.create(NAMESPACES, {"metadata": {"name": "certwright"}})
-        await _install(world, name)
+        await _install(world, (DEPLOY / name).read_text())
         made, tasks, refused = await _work(world, namespace, lease)
         await world.create(ISSUERS, make_issuer("root", namespace="certwright"))
         ca = make_certificate(
@@ -192,6 +206,43 @@ async def test_the_rights_in_the_manifests_are_enough_to_issue_renew_and_clean_u
         assert refused == []
         await made.close()
         await tasks.close()
+
+
+async def test_the_rights_of_the_chart_are_enough_to_sign_kubernetes_requests() -> None:
+    words = ("--set", "certificateSigningRequests.enabled=true,crds.enabled=false")
+    text = render(*words)
+    enabled = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
+    assert f"--controllers={enabled}\n" in text
+    async with make_world(controllers=False) as world:
+        await world.create(NAMESPACES, {"metadata": {"name": "certwright"}})
+        await _install(world, text)
+        made, tasks, refused = await _work(world, None, "kube-system", enabled=enabled)
+        root = Secret(metadata=SecretMeta(name="ca", namespace="certwright"), data=new_root("Root").secret())
+        await world.create(SECRETS, root)
+        await world.create(
+            CLUSTER_ISSUERS, make_cluster_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca")))
+        )
+        plan = CsrPlan(common_name="mine", dns_names=("a.example.com",))
+        spec = CertificateSigningRequestSpec(
+            request=build_csr(plan, generate(KeyPlan.of("ECDSA"))),
+            signer_name="clusterissuers.cert-manager.io/ca",
+            usages=("digital signature", "server auth"),
+        )
+        request = CertificateSigningRequest(metadata=ObjectMeta(name="mine"), spec=spec)
+        await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
+        approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "it may"}
+        status = {"status": {"conditions": [approved]}}
+        await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, "mine", "", status, subresource="approval")
+        await world.settle()
+        assert refused == []
+        assert (await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")).status.certificate
+        await made.close()
+        await tasks.close()
+
+
+def test_a_replica_of_one_namespace_signs_no_kubernetes_requests() -> None:
+    text = render("--set", "certificateSigningRequests.enabled=true,namespace=certwright")
+    assert "certificatesigningrequests" not in text
 
 
 def test_no_object_is_named_twice() -> None:

@@ -83,3 +83,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [create, patch]
 {{- end -}}
+
+{{/* The controllers to run, where those are not just all that run by default. */}}
+{{- define "certwright.controllers" -}}
+*
+{{- if .Values.disableAutoApproval }},-certificaterequests-approver{{ end }}
+{{- if and .Values.certificateSigningRequests.enabled (not .Values.namespace) -}}
+,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned
+{{- end }}
+{{- end }}
