@@ -222,11 +222,12 @@ async def test_the_rights_of_the_chart_are_enough_to_sign_kubernetes_requests() 
         await world.create(
             CLUSTER_ISSUERS, make_cluster_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca")))
         )
-        plan = CsrPlan(common_name="mine", dns_names=("a.example.com",))
+        usages = ("digital signature", "server auth")
+        plan = CsrPlan(common_name="mine", dns_names=("a.example.com",), usages=usages)
         spec = CertificateSigningRequestSpec(
             request=build_csr(plan, generate(KeyPlan.of("ECDSA"))),
             signer_name="clusterissuers.cert-manager.io/ca",
-            usages=("digital signature", "server auth"),
+            usages=usages,
         )
         request = CertificateSigningRequest(metadata=ObjectMeta(name="mine"), spec=spec)
         await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
