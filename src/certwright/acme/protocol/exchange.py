@@ -5,10 +5,11 @@ Source: RFC 8555 §6.2 to §6.7.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from certwright.acme.protocol.errors import NotAcme, refusal
 from certwright.acme.protocol.jws import AccountKey
@@ -69,7 +70,7 @@ def post(
     `key` signs instead of the account, and shows itself in the header. Raises `Refused` for what the server
     refuses; a refused nonce is not among that: "clients … SHOULD retry" at once (§6.5).
     """
-    body = b"" if payload is None else json.dumps(payload).encode()
+    body = b"" if payload is None else msgspec.json.encode(payload)
     for _ in range(_MOST_NONCES):
         nonce = session.nonces.take()
         if nonce is None:

@@ -112,6 +112,8 @@ class HttpTransport:
                 connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
                 timeout=self._timeout,
                 headers={"User-Agent": self._user_agent, "Accept-Language": "en"},
+                # ACME knows no cookies: to look for those of a URL costs more than to write its request.
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
