@@ -43,6 +43,15 @@ class Connection(asyncio.Protocol):
         """The last answer, as it came."""
         return b"".join(self._pieces)
 
+    def text(self) -> bytes:
+        """The body of the last answer, without the marks of its chunks."""
+        if self._needed is not None:
+            return self.body
+        text, rest = b"", self.body
+        while (size := int(rest[: (end := rest.index(b"\r\n"))], 16)) > 0:
+            text, rest = text + rest[end + 2 : end + 2 + size], rest[end + 4 + size :]
+        return text
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by name

@@ -43,7 +43,7 @@ async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
     target = contender.target(PLURAL, 512)
     async with target.connections(1) as (connection,):
         await connection.ask(target.get(query="?limit=1"))
-        revision = revision_in(connection)
+        revision = json.loads(connection.text())["metadata"]["resourceVersion"]
     command = [sys.executable, "-m", "bench.watchers", "--server", contender.url, "--revision", revision]
     command += ["--path", collection(PLURAL), "--count", str(watchers)]
     process = await asyncio.create_subprocess_exec(
