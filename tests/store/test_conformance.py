@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from certwright.store.contract import Store
 from certwright.store.etcd import EtcdStore, open_etcd
 from certwright.store.etcd_client import Access
+from certwright.store.keyring import KEY_BYTES
 from certwright.store.log import MAX_BYTES
 from certwright.store.memory import MemoryStore
+from certwright.store.seal import Seal
 from certwright.store.sqlite import open_sqlite
-from conformance.check_store import OpenStore, StoreContract, model_machine
+from conformance.check_store import BUCKET, OpenStore, StoreContract, model_machine
 from support.etcd import Etcd
+from support.sealed import Keys, seal_with
 
 FEW = settings(
     max_examples=20, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,12 +32,18 @@ async def open_memory(*, window_bytes: int | None = None) -> Store:
     return MemoryStore(window_bytes=window_bytes or MAX_BYTES)
 
 
-def sqlite_opener(folder: Path) -> OpenStore:
+def new_seal(*, sealed: bool) -> Seal | None:
+    """What seals the rows of the suite."""
+    return seal_with(Keys(os.urandom(KEY_BYTES)), BUCKET) if sealed else None
+
+
+def sqlite_opener(folder: Path, *, sealed: bool = False) -> OpenStore:
     """Opens a store in a new file of the folder each time."""
     numbers = itertools.count()
 
     async def open_it(*, window_bytes: int | None = None) -> Store:
-        return await open_sqlite(folder / f"{next(numbers)}.db", window_bytes=window_bytes or MAX_BYTES)
+        path = folder / f"{next(numbers)}.db"
+        return await open_sqlite(path, seal=new_seal(sealed=sealed), window_bytes=window_bytes or MAX_BYTES)
 
     return open_it
 
@@ -64,6 +74,12 @@ class TestSqlite(StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
         return sqlite_opener(tmp_path)
+
+
+class TestSealedSqlite(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return sqlite_opener(tmp_path, sealed=True)
 
 
 class TestEtcd(StoreContract):

@@ -188,8 +188,8 @@ async def test_a_database_of_another_program_is_refused(path: Path) -> None:
 
 async def test_a_store_of_a_newer_version_is_refused(full_path: Path) -> None:
     with closing(connect(full_path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(Damaged, match=r"newer certwright \(format 2; this one reads 1\)"):
+        connection.execute("PRAGMA user_version = 3")
+    with pytest.raises(Damaged, match=r"newer certwright \(format 3; this one reads 2\)"):
         await open_sqlite(full_path)
 
 

@@ -6,9 +6,9 @@
 May import:   every room but cli
 Never holds:  any `if` about the domain
 Modules:      options (what a process can be told), opening (directory, tokens, port), stores (what --store
-              names), shared_files (what servers on one store have in common), server (the daemon),
-              controllers (the controllers in any process), gates (--feature-gates), closers (what is undone
-              at the end), loop (the event loop)
+              names), encryption (where the key of the Secrets is), shared_files (what servers on one store
+              have in common), server (the daemon), controllers (the controllers in any process), gates
+              (--feature-gates), closers (what is undone at the end), loop (the event loop)
 """
 
 from certwright.app.controllers import RunningControllers, revoke, start_controllers

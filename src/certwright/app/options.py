@@ -59,6 +59,9 @@ class ServeOptions:
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
     (`A=true,B=false`) and `event_ttl` (zero: for ever).
+
+    `encrypt_secrets`: whether Secrets are sealed on the disk; `encryption_key_file` None: the key in
+    $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, made where there is none.
     """
 
     data_dir: Path
@@ -66,6 +69,8 @@ class ServeOptions:
     port: int = 8443
     store: str | None = None
     etcd: EtcdOptions = field(default_factory=EtcdOptions)
+    encrypt_secrets: bool = True
+    encryption_key_file: Path | None = None
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     token_auth_file: Path | None = None
     client_ca_file: Path | None = None

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.store.contract import Store, StoreError
 from certwright.store.memory import MemoryStore
+from certwright.store.seal import Seal
 from certwright.store.sqlite import open_sqlite
 
 if TYPE_CHECKING:
@@ -29,9 +31,18 @@ async def open_store(options: ServeOptions) -> Store:
             return await _open_etcd(where, options.etcd)
         if options.etcd != EtcdOptions():
             raise StartError("--etcd-… options need --store etcd://HOST:PORT")
-        return await open_sqlite(Path(where) if where else options.data_dir / "store.sqlite")
+        return await open_sqlite(sqlite_path(options), seal=_seal(options))
     except StoreError as error:
         raise StartError(str(error)) from error
+
+
+def sqlite_path(options: ServeOptions) -> Path:
+    """Where the SQLite file is."""
+    return Path(options.store) if options.store else options.data_dir / "store.sqlite"
+
+
+def _seal(options: ServeOptions) -> Seal:
+    return new_seal(options.data_dir, options.encryption_key_file, wanted=options.encrypt_secrets)
 
 
 async def _open_etcd(where: str, options: EtcdOptions) -> Store:

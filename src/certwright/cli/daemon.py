@@ -46,6 +46,22 @@ DATA_DIR = click.option(
 )
 
 
+ENCRYPTION_KEY_FILE = click.option(
+    "--encryption-key-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The key of the Secrets in the store.  "
+    "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is made if it is not there]",
+)
+ENCRYPT_SECRETS = click.option(
+    "--encrypt-secrets",
+    metavar="BOOL",
+    type=bool,
+    default=True,
+    help="Whether Secrets are encrypted in the store; false decrypts those that are.  [default: true]",
+)
+
+
 def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
     """A duration such as `90s` or `1h30m`."""
     try:

@@ -47,6 +47,7 @@ DEFAULT_EXPORT = Path("certwright-export")
     help="Where to listen, with TLS; port 0 picks a free one.  "
     "[default: 127.0.0.1:8443, or a free port if that is taken]",
 )
+@daemon.ENCRYPTION_KEY_FILE
 @acme_flags.acme_options
 @daemon.FEATURE_GATES
 def command(
@@ -57,6 +58,7 @@ def command(
     export: Path,
     data_dir: Path,
     listen: tuple[str, int] | None,
+    encryption_key_file: Path | None,
     acme: acme_flags.AcmeFlags,
     feature_gates: str,
 ) -> None:
@@ -92,6 +94,7 @@ def command(
         export=export,
         data_dir=data_dir,
         listen=listen,
+        encryption_key_file=encryption_key_file,
         acme=app.AcmeSettings(**asdict(acme)),
         feature_gates=feature_gates,
     )

@@ -42,6 +42,7 @@ class RunOptions:
     export: Path
     data_dir: Path
     listen: tuple[str, int] | None
+    encryption_key_file: Path | None = None
     acme: app.AcmeSettings = field(default_factory=app.AcmeSettings)
     feature_gates: str = ""
 
@@ -88,6 +89,7 @@ class Runner:
             data_dir=self._options.data_dir,
             host=host,
             port=port,
+            encryption_key_file=self._options.encryption_key_file,
             controllers=app.ControllerOptions(
                 acme=self._options.acme, feature_gates=self._options.feature_gates
             ),

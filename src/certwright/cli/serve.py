@@ -31,6 +31,8 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     "which several servers share (etcds:// with TLS; see --etcd-…).",
 )
 @etcd_flags.etcd_options
+@daemon.ENCRYPTION_KEY_FILE
+@daemon.ENCRYPT_SECRETS
 @daemon.controller_options
 @acme_flags.acme_options
 @click.option(
@@ -76,6 +78,8 @@ def command(
     listen: tuple[str, int] | None,
     store: str | None,
     etcd: etcd_flags.EtcdFlags,
+    encryption_key_file: Path | None,
+    encrypt_secrets: bool,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
     token_auth_file: Path | None,
@@ -112,6 +116,8 @@ def command(
         port=port,
         store=store,
         etcd=app.EtcdOptions(**asdict(etcd)),
+        encryption_key_file=encryption_key_file,
+        encrypt_secrets=encrypt_secrets,
         controllers=app.ControllerOptions(
             acme=app.AcmeSettings(**asdict(acme)), feature_gates=feature_gates, **asdict(flags)
         ),

@@ -18,8 +18,11 @@ from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.overlay import Batch, Entry, Overlay
 from certwright.store.pages import Wanted, count_undone, cut
+from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files
+from certwright.store.sqlite_sweeping import SqliteSweeping
 from certwright.store.sqlite_writer import Writer
+from certwright.store.sweeping import Rotation
 
 _GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
 
@@ -29,13 +32,15 @@ _COUNTED = 10_000
 _UNDONE = 200
 
 
-async def open_sqlite(path: Path, *, window_bytes: int = MAX_BYTES) -> SqliteStore:
+async def open_sqlite(path: Path, *, seal: Seal | None = None, window_bytes: int = MAX_BYTES) -> SqliteStore:
     """Open the store in a file, or make it; its folder must exist.
 
+    `seal`: how rows lie in the file; None: as they are. What is not as it says yet is rewritten first.
     `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
     it are readable by their owner only. Raises `Unavailable` and `Damaged`.
     """
-    return SqliteStore(await asyncio.to_thread(open_files, path), window_bytes=window_bytes)
+    files = await asyncio.to_thread(open_files, path, seal)
+    return SqliteStore(files, seal=seal, window_bytes=window_bytes)
 
 
 class SqliteStore:
@@ -44,7 +49,7 @@ class SqliteStore:
     Beside what the contract says, any method raises `Damaged` when SQLite finds the file damaged.
     """
 
-    def __init__(self, files: Files, *, window_bytes: int) -> None:
+    def __init__(self, files: Files, *, seal: Seal | None = None, window_bytes: int) -> None:
         self._path = files.path
         self._lock = files.lock
         self._reader = files.reader
@@ -58,7 +63,10 @@ class SqliteStore:
         self._flush_soon = False
         self._closing = False
         self._commits = 0
-        self._writer = Writer(files.writer, files.path, self._done)
+        self._seal = seal
+        self._writer = Writer(files.writer, files.path, self._done, seal)
+        self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
+        """The work on the seals, where rows are sealed."""
 
     @property
     def revision(self) -> int:
@@ -93,7 +101,10 @@ class SqliteStore:
             found = self._reader.execute(_GET, key).fetchone()
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        return None if found is None else Row(key, *found)
+        if found is None:
+            return None
+        row = Row(key, *found)
+        return row if self._seal is None else self._seal.open_row(row)
 
     async def list(
         self,
@@ -114,7 +125,7 @@ class SqliteStore:
         try:
             cursor = self._reader.execute(*_select(wanted))
             try:
-                rows, more = cut(_rows(cursor, bucket), wanted, undo)
+                rows, more = cut(_rows(cursor, bucket, self._seal), wanted, undo)
             finally:
                 cursor.close()  # a statement not read to its end would hold up the checkpoints
             countable = more and not unsure and len(undo) <= _UNDONE
@@ -250,6 +261,8 @@ class SqliteStore:
         if self._closing:
             return
         self._closing = True
+        if self.rotation is not None:
+            await self.rotation.close()
         while (batch := self._in_flight or self._gathering).events:
             await asyncio.gather(self._waiter(batch), return_exceptions=True)
         self._fanout.close()
@@ -280,6 +293,8 @@ def _select(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
     return statement, values
 
 
-def _rows(cursor: sqlite3.Cursor, bucket: str) -> Iterator[Row]:
+def _rows(cursor: sqlite3.Cursor, bucket: str, seal: Seal | None) -> Iterator[Row]:
+    is_sealed = seal is not None and bucket in seal.buckets
     for namespace, name, revision, meta, body in cursor:
-        yield Row(Key(bucket, namespace, name), revision, meta, body)
+        row = Row(Key(bucket, namespace, name), revision, meta, body)
+        yield seal.open_row(row) if seal is not None and is_sealed else row

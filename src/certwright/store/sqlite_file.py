@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from certwright.kit.files import PRIVATE, AlreadyLocked, FileLock
+from certwright.store import sqlite_sealing
 from certwright.store.contract import Damaged, StoreError, Unavailable
+from certwright.store.seal import Seal
 
 _log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x43574B31  # "CWK1"
-FORMAT = 1
+FORMAT, NEWEST = 1, sqlite_sealing.SEALED_FORMAT
 PAGE_SIZE = 8192  # rows of 2-3 KB: a third more rows per second than with 4096
 WAL_BYTES = 8 << 20
 
@@ -85,8 +87,10 @@ def damaged(path: Path, what: str) -> Damaged:
     )
 
 
-def open_files(path: Path) -> Files:
+def open_files(path: Path, seal: Seal | None = None) -> Files:
     """Open a store, or make one where there is no file or an empty one. Does file I/O.
+
+    Rows are as `seal` wants them when this returns.
 
     Raises `Unavailable` (no permission, disk full, in use by another process) and `Damaged`.
     """
@@ -98,13 +102,13 @@ def open_files(path: Path) -> Files:
     except OSError as error:
         raise _cannot_open(path, error) from error
     try:
-        return _open_locked(path, lock)
+        return _open_locked(path, lock, seal)
     except BaseException:
         lock.release()
         raise
 
 
-def _open_locked(path: Path, lock: FileLock) -> Files:
+def _open_locked(path: Path, lock: FileLock, seal: Seal | None) -> Files:
     try:
         _make_private(path)
         _check_header(path)
@@ -113,7 +117,8 @@ def _open_locked(path: Path, lock: FileLock) -> Files:
         with closing(connect(path)) as setup:
             _check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
-            _check_readable(setup, path)
+            (revision,) = _check_readable(setup, path)
+            sqlite_sealing.begin(setup, seal, path, is_new=revision == 0)
         _grow_wal(path)
         return _connect_both(path, lock)
     except sqlite3.Error as error:
@@ -133,6 +138,8 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA trusted_schema = OFF")
+    # What is deleted or overwritten is so in the file, too: it may be a Secret.
+    connection.execute("PRAGMA secure_delete = ON")
     # Checkpoints are made between batches, not in the way of one.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     return connection
@@ -192,9 +199,9 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
         _create(connection)
     elif identity != APPLICATION_ID:
         raise Damaged(f"{path} is a database of another program: name another file")
-    elif found > FORMAT:
+    elif found > NEWEST:
         raise Damaged(
-            f"{path} was written by a newer certwright (format {found}; this one reads {FORMAT}):"
+            f"{path} was written by a newer certwright (format {found}; this one reads {NEWEST}):"
             " run the newer version, or restore a backup of the older"
         )
 
@@ -207,13 +214,16 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _check_readable(connection: sqlite3.Connection, path: Path) -> None:
+def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
+    """The row with the last revision."""
     # A whole check reads the whole file. This touches the ends of the table and of its index, where a
     # file that was cut short or overwritten shows it; the rest is noticed when it is read.
-    if connection.execute(SELECT_REVISION).fetchone() is None:
+    last: tuple[int] | None = connection.execute(SELECT_REVISION).fetchone()
+    if last is None:
         raise damaged(path, "the row with its last revision is missing")
     for order in ("rowid ASC", "rowid DESC", "bucket DESC, namespace DESC, name DESC"):
         connection.execute(f"SELECT * FROM rows ORDER BY {order} LIMIT 1").fetchone()  # noqa: S608 - constants
+    return last
 
 
 def _grow_wal(path: Path) -> None:

@@ -15,12 +15,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from certwright.store.contract import Key, Row
 from certwright.store.overlay import Batch
+from certwright.store.seal import Seal
 from certwright.store.sqlite_file import PAGE_SIZE, WAL_BYTES, explain
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # SQLite keeps what was bound to a statement as long as Python keeps the statement. So there are few
 # sizes of statements, filled up with repetitions of the last row, and large rows go one by one.
@@ -56,6 +60,15 @@ def pieces(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
         piece += [piece[-1]] * (fits - len(piece))
         yield _UPSERTS[fits], [value for row in piece for value in (*row.key, *row[1:])]
         begin = end
+
+
+def _settle(result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+    if result.done():  # whoever waited has gone
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
 
 
 class Log:
@@ -105,12 +118,14 @@ class Writer:
         connection: sqlite3.Connection,
         path: Path,
         done: Callable[[Batch, Exception | None], None],
+        seal: Seal | None = None,
     ) -> None:
         self._connection = connection
+        self._seal = seal
         self._log = Log(connection, path)
         self._done = done
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue: SimpleQueue[Batch | Callable[[], None] | None] = SimpleQueue()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         # A daemon, so that a store nobody closed does not keep the program alive.
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -120,6 +135,21 @@ class Writer:
         """Commit a batch; the one before must be done."""
         self._queue.put(batch)
 
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Have something done between two batches; what it returns or raises."""
+        result: asyncio.Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                done = work(self._connection)
+            except Exception as error:
+                self._tell(_settle, result, None, error)
+            else:
+                self._tell(_settle, result, done, None)
+
+        self._queue.put(run)
+        return await result
+
     async def stop(self) -> None:
         """End the thread. All batches must be done, and all other connections closed."""
         self._queue.put(None)
@@ -128,8 +158,9 @@ class Writer:
 
     def _run(self) -> None:
         while (batch := self._queue.get()) is not None:
-            error = self._commit(batch)
-            if not self._tell(self._done, batch, error):
+            if not isinstance(batch, Batch):
+                batch()
+            elif not self._tell(self._done, batch, self._commit(batch)):
                 break
             self._log.keep_small()
         self._close()
@@ -147,6 +178,8 @@ class Writer:
         gone = [key for key, row in batch.final.items() if row is None]
         rows.append(Row(Key("", "", ""), batch.revision, b"", b""))
         try:
+            if self._seal is not None:
+                rows = list(map(self._seal.close_row, rows))
             self._write(list(pieces(rows)), gone)
         except Exception as error:
             self._roll_back()

@@ -1,0 +1,115 @@
+"""Encryption at rest: which rows are sealed, and where the key is that wraps the data keys."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from certwright.app import shared_files
+from certwright.kit.files import write_atomically
+from certwright.store.keyring import KEY_BYTES, WrappingKeys, WrongKey
+from certwright.store.seal import Seal
+
+VARIABLE = "CERTWRIGHT_ENCRYPTION_KEY"
+FILE_NAME = "encryption.key"
+
+BUCKETS = ("secrets", shared_files.KEY.bucket)
+"""What holds secrets: Secrets, and the keys that servers on one store share."""
+
+_HEAD = """\
+# certwright's key for the Secrets in its store (AES-256, base64). Without it they cannot be read: keep a
+# copy, apart from backups. The first key is used; others may stand below it while it is being replaced.
+"""
+
+
+def new_seal(data_dir: Path, key_file: Path | None, *, wanted: bool) -> Seal:
+    """How rows are sealed: with the key in the environment, else in `key_file`, else in the directory."""
+    return Seal(BUCKETS, wrapping_keys(data_dir, key_file, os.environ), wanted=wanted)
+
+
+def wrapping_keys(data_dir: Path, key_file: Path | None, environment: Mapping[str, str]) -> WrappingKeys:
+    """Where the wrapping keys come from."""
+    if key_file is None and (text := environment.get(VARIABLE)):
+        return KeyVariable(text)
+    return KeyFile(key_file or data_dir / FILE_NAME)
+
+
+class KeyFile:
+    """Keys in a file, one in a line, the newest first (`keyring.WrappingKeys`)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def source(self) -> str:
+        """The path."""
+        return str(self._path)
+
+    def load(self) -> tuple[bytes, ...]:
+        """What the file holds now; nothing where there is none. Raises `WrongKey`."""
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return ()
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongKey(f"the key file {self._path} cannot be read ({error})") from error
+        return _parse(text.splitlines(), self.source)
+
+    def make(self) -> None:
+        """Put a new key before the others. Raises `WrongKey`."""
+        self._write((os.urandom(KEY_BYTES), *self.load()))
+
+    def keep_first(self) -> None:
+        """Drop the others. Raises `WrongKey`."""
+        self._write(self.load()[:1])
+
+    def _write(self, keys: tuple[bytes, ...]) -> None:
+        lines = "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
+        try:
+            write_atomically(self._path, (_HEAD + lines).encode())
+        except OSError as error:
+            raise WrongKey(f"the key file {self._path} cannot be written ({error.strerror})") from error
+
+
+class KeyVariable:
+    """Keys in the environment variable, with commas between, the newest first (`keyring.WrappingKeys`)."""
+
+    source = f"${VARIABLE}"
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def load(self) -> tuple[bytes, ...]:
+        """What it holds. Raises `WrongKey`."""
+        return _parse(self._text.split(","), self.source)
+
+    def make(self) -> None:
+        """Cannot: raises `WrongKey`."""
+        raise WrongKey(
+            f"a new key cannot be put into {self.source}: put it there, before the old one and a comma, and"
+            " start the server again"
+        )
+
+    def keep_first(self) -> None:
+        """Nothing: `make` has refused."""
+
+
+def _parse(lines: list[str], source: str) -> tuple[bytes, ...]:
+    keys = []
+    for line in map(str.strip, lines):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            key = base64.b64decode(line, validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise WrongKey(
+                f"{source} holds something else than keys of {KEY_BYTES} bytes in base64, as"
+                " `openssl rand -base64 32` makes them"
+            )
+        keys.append(key)
+    return tuple(keys)

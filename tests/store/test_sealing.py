@@ -1,0 +1,269 @@
+"""Rows that are sealed on the disk: what lies there, what opens them and what does not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from certwright.store.contract import Damaged, Key, StoreError
+from certwright.store.keyring import KEY_BYTES, WrongKey, fingerprint
+from certwright.store.sqlite import SqliteStore, open_sqlite
+from support.sealed import SECRETS, Keys, seal_with
+
+PEM = b"-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n"
+META = b'{"annotations":{"last-applied":"' + PEM.hex().encode() + b'"}}'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store is to be."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """One wrapping key."""
+    return Keys(os.urandom(KEY_BYTES))
+
+
+async def write(store: SqliteStore, count: int) -> None:
+    """Secrets, some of them written over and some deleted."""
+    for number in range(count):
+        key = Key(SECRETS, "ns", f"{number:03}")
+        await store.put(key, lambda revision: (META, PEM + b"old"))
+        await store.put(key, lambda revision: (META, PEM))
+        if number % 3 == 2:
+            await store.delete(key)
+
+
+def shows(path: Path, secret: bytes = PEM[:40]) -> set[str]:
+    """Which files beside `path` hold what must not be seen, as it is or as hexadecimal digits."""
+    return {
+        file.name
+        for file in path.parent.glob(f"{path.name}*")
+        if secret in (content := file.read_bytes()) or secret.hex().encode() in content
+    }
+
+
+def settled(store: SqliteStore) -> bool:
+    """Whether all rows are as they are to be."""
+    assert store.rotation is not None
+    return store.rotation.progress().settled
+
+
+async def until(done: Callable[[], bool], nap: Callable[[], Awaitable[object]]) -> None:
+    """Wait for a condition."""
+    for _ in range(10_000):
+        if done():
+            return
+        await nap()
+    pytest.fail("it did not happen")
+
+
+async def test_neither_metadata_nor_data_can_be_read_in_the_files(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 30)
+    await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
+    assert shows(path) == set()
+    found = await store.list(SECRETS)
+    assert {(row.meta, row.body) for row in found.rows} == {(META, PEM)}
+    await store.close()
+    assert shows(path) == set()
+    assert shows(path, b"plain as day") == {path.name}
+
+
+async def test_rows_are_there_after_opening_again(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 3)
+    await store.close()
+    store = await open_sqlite(path, seal=seal_with(keys))
+    row = await store.get(Key(SECRETS, "ns", "001"))
+    assert row is not None
+    assert (row.meta, row.body) == (META, PEM)
+    [first, second] = (await store.list(SECRETS, meta_only=True)).rows
+    assert (first.meta, second.meta, first.body) == (META, META, b"")
+    await store.close()
+
+
+async def test_the_wrong_key_is_refused_and_the_right_one_named(path: Path, keys: Keys) -> None:
+    await (await open_sqlite(path, seal=seal_with(keys))).close()
+    other = Keys(os.urandom(KEY_BYTES))
+    with pytest.raises(WrongKey) as refusal:
+        await open_sqlite(path, seal=seal_with(other))
+    assert fingerprint(keys.keys[0]) in str(refusal.value)
+    assert fingerprint(other.keys[0]) in str(refusal.value)
+    assert other.source in str(refusal.value)
+
+
+async def test_a_lost_key_is_not_replaced_by_a_new_one(path: Path, keys: Keys) -> None:
+    await (await open_sqlite(path, seal=seal_with(keys))).close()
+    none = Keys()
+    with pytest.raises(WrongKey, match="holds no key"):
+        await open_sqlite(path, seal=seal_with(none))
+    assert none.keys == ()
+
+
+async def test_a_sealed_store_is_not_opened_without_a_seal(path: Path, keys: Keys) -> None:
+    await (await open_sqlite(path, seal=seal_with(keys))).close()
+    with pytest.raises(Damaged, match="sealed rows"):
+        await open_sqlite(path)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE rows SET body = CAST(substr(body, 1, length(body) - 1) || x'00' AS BLOB) WHERE name = '000'",
+        "UPDATE rows SET body = (SELECT body FROM rows WHERE name = '001') WHERE name = '000'",
+        "UPDATE rows SET body = meta WHERE name = '000'",
+        "UPDATE rows SET body = substr(body, 1, 30) WHERE name = '000'",
+    ],
+    ids=["changed", "of another row", "metadata as body", "cut"],
+)
+async def test_a_row_that_was_tampered_with_does_not_open(path: Path, keys: Keys, tampering: str) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 2)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(tampering)
+        connection.commit()
+    store = await open_sqlite(path, seal=seal_with(keys))
+    with pytest.raises(Damaged, match="ns/000 of secrets does not open"):
+        await store.get(Key(SECRETS, "ns", "000"))
+    assert await store.get(Key(SECRETS, "ns", "001")) is not None
+    await store.close()
+
+
+async def test_a_plain_store_of_before_is_sealed_without_new_revisions(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path)
+    await write(store, 200)
+    before = (await store.list(SECRETS)).rows
+    await store.close()
+    assert shows(path) == {path.name}
+    store = await open_sqlite(path, seal=seal_with(keys))
+    assert shows(path) == set()
+    assert settled(store)
+    assert (await store.list(SECRETS)).rows == before
+    await store.close()
+    assert shows(path) == set()
+
+
+async def test_switched_off_rows_are_plain_again_and_no_key_is_needed(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 5)
+    await store.close()
+    await (await open_sqlite(path, seal=seal_with(keys, wanted=False))).close()
+    assert shows(path) == {path.name}
+    store = await open_sqlite(path)
+    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
+    await store.close()
+
+
+async def test_rotation_seals_every_row_anew_while_others_write(path: Path, keys: Keys) -> None:
+    seal = seal_with(keys)
+    store = await open_sqlite(path, seal=seal)
+    await write(store, 300)
+    kept = (await store.list(SECRETS)).rows
+    old_ring = set(seal.ring.keys)
+    old = rows_on_disk(path)
+    assert store.rotation is not None
+    await store.rotation.rotate()
+    number = 0
+
+    async def write_on() -> None:
+        nonlocal number
+        await store.put(Key(SECRETS, "later", f"{number}"), lambda revision: (META, PEM))
+        number += 1
+
+    await until(lambda: settled(store), write_on)
+    assert old_ring.isdisjoint(seal.ring.keys)
+    assert set(rows_on_disk(path)).isdisjoint(old)
+    assert (await store.list(SECRETS, "ns")).rows == kept
+    await store.close()
+    store = await open_sqlite(path, seal=seal_with(keys))
+    assert (await store.list(SECRETS, "ns")).rows == kept
+    assert await store.count(SECRETS, "later") == number
+    await store.close()
+
+
+async def test_rotation_goes_on_after_the_process_was_killed(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 300)
+    kept = (await store.list(SECRETS)).rows
+    old = rows_on_disk(path)
+    assert store.rotation is not None
+    await store.rotation.rotate()
+    await store.close()  # which stops the work where it is
+    assert not settled(store)
+    store = await open_sqlite(path, seal=seal_with(keys))
+    assert settled(store)
+    assert set(rows_on_disk(path)).isdisjoint(old)
+    assert (await store.list(SECRETS)).rows == kept
+    await store.close()
+
+
+async def test_the_wrapping_key_is_replaced_without_touching_rows(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 5)
+    old, before = keys.keys[0], rows_on_disk(path)
+    assert store.rotation is not None
+    await store.rotation.rewrap()
+    assert len(keys.keys) == 1
+    assert keys.keys[0] != old
+    assert rows_on_disk(path) == before
+    await store.close()
+    with pytest.raises(WrongKey):
+        await open_sqlite(path, seal=seal_with(Keys(old)))
+    await (await open_sqlite(path, seal=seal_with(keys))).close()
+
+
+async def test_a_new_key_before_the_old_one_wraps_at_the_next_start(path: Path, keys: Keys) -> None:
+    await (await open_sqlite(path, seal=seal_with(keys))).close()
+    new = os.urandom(KEY_BYTES)
+    await (await open_sqlite(path, seal=seal_with(Keys(new, *keys.keys)))).close()
+    await (await open_sqlite(path, seal=seal_with(Keys(new)))).close()
+
+
+async def test_a_row_that_does_not_open_keeps_the_old_keys(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 2)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE rows SET body = meta WHERE name = '000'")
+        connection.commit()
+    seal = seal_with(keys)
+    store = await open_sqlite(path, seal=seal)
+    assert store.rotation is not None
+    old_ring = set(seal.ring.keys)
+    await store.rotation.rotate()
+    rotation = store.rotation
+    tick = Key("things", "", "tick")
+    await until(
+        lambda: rotation.progress().unreadable > 0, lambda: store.put(tick, lambda revision: (b"", b""))
+    )
+    assert old_ring < set(seal.ring.keys)
+    assert not settled(store)
+    await store.close()
+    store = await open_sqlite(path, seal=seal_with(keys))  # which tries again
+    assert await store.get(Key(SECRETS, "ns", "001")) is not None
+    await store.close()
+
+
+async def test_only_one_rotation_at_a_time(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    assert store.rotation is not None
+    await store.rotation.rotate()
+    with pytest.raises(StoreError, match="already"):
+        await store.rotation.rotate()
+    await store.close()
+
+
+def rows_on_disk(path: Path) -> list[bytes]:
+    """What lies there for the Secrets."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT meta, body FROM rows WHERE bucket = ?", (SECRETS,))
+        return [meta + body for meta, body in found]
