@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -168,3 +169,39 @@ async def test_what_the_taker_does_not_take_its_reader_gets_in_order(*, fails: b
     fanout.publish(events(3, 3))
     assert [event.revision for event in await waiting or ()] == [1, 2, 3]
     assert watch.position == 3
+
+
+async def test_a_hundred_watchers_are_told_in_turns_and_each_hears_everything_once_and_in_order() -> None:
+    fanout = Fanout(EventLog())
+    watches = [fanout.subscribe("b", after=0) for _ in range(100)]
+    heard: list[list[int]] = [[] for _ in watches]
+
+    def taker(own: list[int]) -> Callable[[list[Event]], bool]:
+        def take(batch: list[Event]) -> bool:
+            own.extend(event.revision for event in batch)
+            return True
+
+        return take
+
+    for watch, own in zip(watches, heard, strict=True):
+        watch.hand_to(taker(own))
+    waiting = [asyncio.ensure_future(watch.next()) for watch in watches]
+    await asyncio.sleep(0)
+    fanout.publish(events(1, 2))
+    await asyncio.sleep(0)
+    told = [own for own in heard if own]
+    assert 0 < len(told) < 100
+    assert fanout.told == 0
+    assert {watch.position for watch, own in zip(watches, heard, strict=True) if not own} == {0}
+    # Written while the others are being told, and one of them goes.
+    fanout.publish(events(3, 3))
+    gone = next(number for number, own in enumerate(heard) if not own)
+    watches[gone].close()
+    while fanout.told < 3:  # noqa: ASYNC110 - the fan-out itself paces this
+        await asyncio.sleep(0)
+    assert heard.pop(gone) == []
+    assert heard == [[1, 2, 3]] * 99
+    fanout.publish(events(4, 4))
+    fanout.close()
+    assert heard == [[1, 2, 3, 4]] * 99
+    assert await asyncio.gather(*waiting) == [None] * 100

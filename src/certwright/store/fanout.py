@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from certwright.store.contract import Event, SlowWatcher
@@ -23,6 +24,9 @@ MAX_PENDING_EVENTS = 20_000
 _PAUSE_PER_WATCHER_S = 40e-6
 _LEAST_PAUSE_S = 1e-3  # what a loop's timers can tell apart
 _MOST_PAUSE_S = 50e-3
+_AT_A_TIME = 16
+"""Watchers that are told in one turn of the loop. What is sent goes out at the end of a turn, so that the
+first of a hundred read while the others are being told."""
 
 _Topic = tuple[str, str | None]
 """A bucket and a namespace, None for all of them."""
@@ -47,6 +51,9 @@ class Fanout:
         self.max_pending_events = max_pending_events
         self.told = log.revision  # every watcher knows everything up to here
         self._queue: list[Event] = []
+        self._due: deque[tuple[Subscription, list[Event], int]] = deque()
+        self._telling = 0  # what `told` will be when nobody is due any more
+        self._turn: asyncio.Handle | None = None
         self._watches: dict[_Topic, set[Subscription]] = {}
         self._closed = False
         self._not_before = 0.0
@@ -54,23 +61,26 @@ class Fanout:
     def publish(self, events: list[Event]) -> None:
         """Take the events of one commit, in order of revision. Must be called on the event loop."""
         self.log.append(events)
-        if not self._queue:
-            loop = asyncio.get_running_loop()
-            if self._not_before and (early := self._not_before - loop.time()) > 0:
-                loop.call_later(early, self._tell)
-            else:
-                loop.call_soon(self._tell)
+        if not self._queue and not self._due:
+            self._tell_soon()
         self._queue += events
+
+    def _tell_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._not_before and (early := self._not_before - loop.time()) > 0:
+            loop.call_later(early, self._tell)
+        else:
+            loop.call_soon(self._tell)
 
     def advance(self, revision: int) -> None:
         """Note that nothing that concerns a watcher has happened up to `revision`."""
         self.log.advance(revision)
-        if not self._queue:
+        if not self._queue and not self._due:
             self.told = self.log.revision
 
     def interrupt(self, revision: int) -> None:
         """Cut every watcher off, and go on from `revision`: not all that happened up to it is known."""
-        self._tell()
+        self._finish_telling()
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.cut_off()
         self.log.restart(revision)
@@ -95,28 +105,55 @@ class Fanout:
 
     def close(self) -> None:
         """Tell the watchers what is still to be told, and that nothing follows."""
-        self._tell()
+        self._finish_telling()
         self._closed = True
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.end()
         self._watches.clear()
 
     def _tell(self) -> None:
+        """Begin to tell what has gathered."""
         events, self._queue = self._queue, []
         if not events:
             return
-        self.told = self.log.revision  # all events up to it are among these
-        woken = 0
+        revision = self.log.revision  # all events up to it are among these
         for topic, group in self._by_topic(events).items():
             size = sum(map(size_of, group))
-            watches = tuple(self._watches[topic])
-            woken += len(watches)
-            for watch in watches:
-                watch.offer(group, size)
-        pause = min(woken * _PAUSE_PER_WATCHER_S, _MOST_PAUSE_S)
+            self._due += [(watch, group, size) for watch in self._watches[topic]]
+        pause = min(len(self._due) * _PAUSE_PER_WATCHER_S, _MOST_PAUSE_S)
         self._not_before = 0.0
         if pause >= _LEAST_PAUSE_S:
             self._not_before = asyncio.get_running_loop().time() + pause
+        self._telling = revision
+        self._offer_some()
+
+    def _offer_some(self) -> None:
+        """Tell some watchers, and the others when what these have to send is on its way."""
+        for _ in range(min(len(self._due), _AT_A_TIME)):
+            self._offer(*self._due.popleft())
+        if self._due:
+            self._turn = asyncio.get_running_loop().call_soon(self._offer_some)
+        else:
+            self._told_all()
+
+    def _finish_telling(self) -> None:
+        """Tell everyone what there is, at once."""
+        while self._due or self._queue:
+            if self._turn is not None:
+                self._turn.cancel()
+            while self._due:
+                self._offer(*self._due.popleft())
+            self._told_all()
+            self._tell()
+
+    def _told_all(self) -> None:
+        self.told, self._turn = self._telling, None
+        if self._queue:
+            self._tell_soon()
+
+    def _offer(self, watch: Subscription, group: list[Event], size: int) -> None:
+        if watch in self._watches.get(watch.topic, ()):
+            watch.offer(group, size)
 
     def _by_topic(self, events: list[Event]) -> dict[_Topic, list[Event]]:
         groups: dict[_Topic, list[Event]] = {}
@@ -134,7 +171,7 @@ class Subscription:
     def __init__(self, fanout: Fanout, topic: _Topic, past: list[Event]) -> None:
         self.topic = topic
         self._fanout = fanout
-        self._seen = fanout.log.revision  # what is not after this was in `past` or did not concern us
+        self._seen = fanout.log.revision  # what is not after this was in `past`, was taken, or is not for us
         self._frozen: int | None = None  # the position, once it does not move any more
         self._pending = past
         self._pending_bytes = 0  # without `past`, which the window bounds
@@ -165,6 +202,7 @@ class Subscription:
             await self._wait(timeout_s)
         if self._pending:
             batch, self._pending, self._pending_bytes = self._pending, [], 0
+            self._seen = max(self._seen, batch[-1].revision)
             return batch
         if self._ended:
             return None
@@ -238,9 +276,12 @@ class Subscription:
         if self._taker is None or self._waiter is None or self._waiter.done() or self._pending:
             return False
         try:
-            return not events or self._taker(events)
+            taken = not events or self._taker(events)
         except Exception:  # it will fail again for whoever waits, who is the one to say so
             return False
+        if taken and events:
+            self._seen = events[-1].revision
+        return taken
 
     def cut_off(self) -> None:
         """Hand out nothing more, and say so: events would be missing."""
