@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from certwright.apiserver.backend import Call
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.fairness import Level
 from certwright.kit.exchange import Response
 from certwright.store.contract import Store
 
@@ -92,10 +93,17 @@ class _CountsCommits(Protocol):
 
 
 class Metrics:
-    """The numbers of one server. `watches` says how many streams are open per resource."""
+    """The numbers of one server. `watches` says how many streams are open per resource, `levels`
+    where requests wait."""
 
-    def __init__(self, store: Store, watches: Callable[[], Mapping[ResourceDefinition, int]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        watches: Callable[[], Mapping[ResourceDefinition, int]],
+        levels: Sequence[Level] = (),
+    ) -> None:
         self._store = store
+        self._levels = levels
         self._watches = watches
         # By what tells requests apart; kinds by their prefix, which outlives a definition made anew.
         self._series: dict[tuple[object, ...], _Series] = {}
@@ -173,6 +181,7 @@ class Metrics:
         inflight.add_metric(["readOnly"], self._inflight[True])
         yield inflight
         yield _long_running(self._watches())
+        yield from _flow_control(self._levels)
         yield CounterMetricFamily(
             "certwright_generate_name_retries",
             "Names generated again because the one before was taken (KEP-4420).",
@@ -217,6 +226,32 @@ def _requests(series: list[_Series]) -> Iterator[Metric]:
         total.add_metric(list(labels), count)
     yield total
     yield duration
+
+
+def _flow_control(levels: Sequence[Level]) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
+
+    labels, prefix = ["flow_schema", "priority_level"], "apiserver_flowcontrol_"
+    dispatched = CounterMetricFamily(f"{prefix}dispatched_requests", "Requests let go.", labels=labels)
+    rejected = CounterMetricFamily(
+        f"{prefix}rejected_requests", "Requests answered with 429.", labels=[*labels, "reason"]
+    )
+    waiting = GaugeMetricFamily(f"{prefix}current_inqueue_requests", "Requests that wait.", labels=labels)
+    executing = GaugeMetricFamily(
+        f"{prefix}current_executing_requests", "Requests that have their seats.", labels=labels
+    )
+    seats = GaugeMetricFamily(f"{prefix}current_executing_seats", "Seats that are taken.", labels=labels)
+    nominal = GaugeMetricFamily(f"{prefix}nominal_limit_seats", "Seats there are.", labels=labels[1:])
+    for level in levels:
+        queues, about = level.queues, [level.name, level.name]
+        dispatched.add_metric(about, queues.dispatched)
+        for reason, count in list(queues.rejected.items()):
+            rejected.add_metric([*about, reason], count)
+        waiting.add_metric(about, queues.waiting)
+        executing.add_metric(about, queues.executing)
+        seats.add_metric(about, queues.in_use)
+        nominal.add_metric(about[1:], queues.bounds.seats)
+    yield from (dispatched, rejected, waiting, executing, seats, nominal)
 
 
 def _new_series(method: str, call: Call | None, code: int) -> _Series:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from certwright.apiserver import own_service, refusals
 from certwright.apiserver.admission.chain import AdmissionChain
@@ -29,6 +29,7 @@ from certwright.apiserver.crds.conversion import Conversions
 from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.elsewhere import Elsewhere
+from certwright.apiserver.fairness import Fairness, InFlight
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
 from certwright.apiserver.kinds.builtin import make_registry
@@ -57,6 +58,7 @@ from certwright.kit.exchange import Identity, Request, Response
 from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     ApiError,
+    BadRequest,
     InternalError,
     NotAcceptable,
     TooLarge,
@@ -78,6 +80,16 @@ _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
 Verb = Callable[[Backend, Call], Awaitable[Response]]
 
 
+class _Asked(NamedTuple):
+    """Who asks, and for what. `route` is None and `verb` empty where the path is no resource's."""
+
+    user: Identity
+    path: str
+    query: Mapping[str, str]
+    route: Route | None
+    verb: str
+
+
 class ApiServer:
     """Kubernetes' API over a store.
 
@@ -86,7 +98,8 @@ class ApiServer:
     `root_ca`: PEM of the CA to check this server by, for the ConfigMap in every namespace; empty: none.
     `event_ttl`: how long an Event lives after it was last written; zero: for ever.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
-    generated names. `gates`: behaviour that is switched off, or on.
+    generated names. `gates`: behaviour that is switched off, or on. `in_flight`: how many requests are
+    answered at a time, of those that do not come from this process.
     """
 
     def __init__(
@@ -102,6 +115,7 @@ class ApiServer:
         bookmark_every_s: float | None = 60.0,
         name_suffix: Callable[[], str] = ids.random_suffix,
         gates: FeatureGates | None = None,
+        in_flight: InFlight | None = None,
     ) -> None:
         registry = make_registry(clock)
         self._anonymous = anonymous
@@ -141,7 +155,9 @@ class ApiServer:
         self._backend.follow_store()
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
-        self._metrics = Metrics(store, self._watched)
+        self._fairness = Fairness(store, registry, in_flight or InFlight())
+        self._backend.observers.append(self._fairness.sizes)
+        self._metrics = Metrics(store, self._watched, self._fairness.levels)
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
             "list": reads.list_objects,
@@ -260,6 +276,8 @@ class ApiServer:
         except contract.StoreError as error:
             _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
             return forms.failure(Unavailable(f"the store does not work: {error}"))
+        except RecursionError:
+            return forms.failure(BadRequest("the request is nested too deeply"))
         except Exception:
             # Only the log says what it was: the cause may hold what the caller must not see.
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
@@ -271,9 +289,25 @@ class ApiServer:
         path, query = split_target(request.target)
         check_timeout(query)
         route = parse_path(path)
+        verb = verb_of(request.method, route, query) if route is not None else ""
+        asked = _Asked(user, path, query, route, verb)
+        if request.user is not None:
+            # Who calls from within this process has put its name on the request, and does not wait.
+            return await self._serve(request, track, asked)
+        seat = await self._fairness.seat(user, verb, path, route, query)
+        try:
+            response = await self._serve(request, track, asked)
+        except BaseException:
+            seat.leave()
+            raise
+        seat.leave_with(response)
+        return response
+
+    async def _serve(self, request: Request, track: Track, asked: _Asked) -> Response:
+        """What the user asks for, if that is allowed."""
+        user, path, query, route, verb = asked
         if route is None:
             return await self._answer_path(request, user, path)
-        verb = verb_of(request.method, route, query)
         if MASTERS not in user.groups:
             self._backend.authorizer.require(user, _action(verb, route, query))
         definition = self._backend.registry.find(route.group, route.version, route.plural)

@@ -1,0 +1,213 @@
+"""Seats, and the queues before them: no flow of requests waits for the whole of another one.
+
+A request takes one or more seats for as long as it is being answered. Flows (users) that have requests
+waiting take turns by what their requests cost: start-time fair queueing. Plain numbers and no clock: whoever
+calls says what time it is.
+
+One event loop answers all requests, and many of them in one go; in those a thousand never meet, so that a
+bound on how many are under way would bound nothing. So a turn of the loop gets a bounded number of seats as
+well: what else runs on the loop waits for one turn at most.
+
+Source: Kubernetes documentation, "API Priority and Fairness"; P. Goyal et al., "Start-time Fair Queueing".
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+QUEUE_FULL = "queue-full"
+TIME_OUT = "time-out"
+CONCURRENCY = "concurrency-limit"
+_FLOWS_KEPT = 1000
+
+Settle = Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much a level takes: `seats` in all, `per_flow` and `per_turn` of them; `waiting` requests of one
+    flow, `waiting_in_all`."""
+
+    seats: float
+    per_flow: float = math.inf
+    per_turn: float = math.inf
+    waiting: float = 0
+    waiting_in_all: float = math.inf
+
+
+class Refused(Exception):
+    """There is no room to wait. The text is the reason, as a label of metrics."""
+
+
+class Flow:
+    """The requests of one user."""
+
+    __slots__ = ("in_use", "is_ready", "next_tag", "waiting")
+
+    def __init__(self) -> None:
+        self.in_use = 0
+        self.waiting: deque[Waiter] = deque()
+        self.is_ready = False  # whether it stands in line: its first request may go as far as it goes
+        self.next_tag = 0
+
+
+class Waiter:
+    """A request that waits since a moment (in seconds). `settle` is called once, with whether it has got its
+    seats: it may have waited too long."""
+
+    __slots__ = ("flow", "granted", "seats", "settle", "since")
+
+    def __init__(self, flow: Flow, seats: int, since: float, settle: Settle) -> None:
+        self.flow = flow
+        self.seats = seats
+        self.since = since
+        self.settle = settle
+        self.granted = False
+
+
+class FairQueues:
+    """The seats of one priority level. `ask_for_turn` is called when `new_turn` must be called at the end of
+    the loop's turn."""
+
+    def __init__(self, bounds: Bounds, ask_for_turn: Callable[[], None]) -> None:
+        self.bounds = bounds
+        self._ask_for_turn = ask_for_turn
+        # To be told of each turn would cost more than the rest; of every one that matters is enough.
+        self._ask_at = max(1, bounds.per_turn / 4)
+        self.in_use = 0
+        self.executing = 0
+        self.dispatched = 0
+        self.rejected: dict[str, int] = {}
+        self.waiting = 0
+        self._this_turn = 0
+        self._virtual = 0
+        self._flows: dict[Hashable, Flow] = {}
+        # Flows that may go on, by what they have had; then by who came first.
+        self._line: list[tuple[int, int, Flow]] = []
+        self._arrivals = 0
+
+    def take(self, key: Hashable, seats: int) -> Flow | None:
+        """Seats for a request of the flow `key`, if it need not wait; they are to be given back."""
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._new_flow(key)
+        if self._line or flow.waiting or not self._flow_has_room(flow, seats) or not self._has_room(seats):
+            return None
+        self._start(flow, seats)
+        return flow
+
+    def wait(self, key: Hashable, seats: int, now: float, settle: Settle) -> Waiter:
+        """Put a request that could not be taken into the queue of its flow. Raises `Refused`."""
+        flow = self._flows.get(key) or self._new_flow(key)
+        bounds = self.bounds
+        if len(flow.waiting) >= bounds.waiting or self.waiting >= bounds.waiting_in_all:
+            reason = QUEUE_FULL if bounds.waiting else CONCURRENCY
+            self._count_rejected(reason)
+            raise Refused(reason)
+        waiter = Waiter(flow, seats, now, settle)
+        flow.waiting.append(waiter)
+        self.waiting += 1
+        self._line_up(flow)
+        self._dispatch()
+        return waiter
+
+    def give_back(self, flow: Flow, seats: int) -> None:
+        """A request has been answered."""
+        self.in_use -= seats
+        self.executing -= 1
+        flow.in_use -= seats
+        if self.waiting:
+            self._line_up(flow)
+            self._dispatch()
+
+    def new_turn(self) -> None:
+        """The loop has come round."""
+        self._this_turn = 0
+        self._dispatch()
+
+    def leave(self, waiter: Waiter) -> None:
+        """A request is not going to be answered; harmless when it has neither seats nor a place."""
+        if waiter.granted:
+            self.give_back(waiter.flow, waiter.seats)
+        elif waiter in waiter.flow.waiting:
+            waiter.flow.waiting.remove(waiter)
+            self.waiting -= 1
+            self._line_up(waiter.flow)
+            self._dispatch()
+
+    def send_away(self, before: float) -> None:
+        """Let nobody wait who has waited since `before` or longer."""
+        found: list[Waiter] = []
+        for flow in self._flows.values():
+            while flow.waiting and flow.waiting[0].since <= before:
+                found.append(flow.waiting.popleft())
+                self.waiting -= 1
+                self._count_rejected(TIME_OUT)
+            self._line_up(flow)
+        for waiter in found:
+            waiter.settle(False)
+        self._dispatch()
+
+    def _count_rejected(self, reason: str) -> None:
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def _new_flow(self, key: Hashable) -> Flow:
+        if len(self._flows) >= _FLOWS_KEPT:
+            self._flows = {key: flow for key, flow in self._flows.items() if flow.in_use or flow.waiting}
+        flow = self._flows[key] = Flow()
+        return flow
+
+    def _flow_has_room(self, flow: Flow, seats: int) -> bool:
+        # Whoever asks for more seats than there are gets all of them.
+        return not flow.in_use or flow.in_use + seats <= self.bounds.per_flow
+
+    def _has_room(self, seats: int) -> bool:
+        bounds = self.bounds
+        fits = not self.in_use or self.in_use + seats <= bounds.seats
+        return fits and self._this_turn < bounds.per_turn
+
+    def _start(self, flow: Flow, seats: int) -> None:
+        self.in_use += seats
+        self.executing += 1
+        self.dispatched += 1
+        flow.in_use += seats
+        before = self._this_turn
+        self._this_turn = before + seats
+        if before < self._ask_at <= self._this_turn:
+            self._ask_for_turn()
+
+    def _line_up(self, flow: Flow) -> None:
+        """Let a flow stand in line, if it has what to ask for and is not at its own bound."""
+        if flow.is_ready or not flow.waiting or not self._flow_has_room(flow, flow.waiting[0].seats):
+            return
+        flow.is_ready = True
+        flow.next_tag = max(flow.next_tag, self._virtual)
+        self._arrivals += 1
+        heapq.heappush(self._line, (flow.next_tag, self._arrivals, flow))
+
+    def _dispatch(self) -> None:
+        """Give seats to who is next, as far as there are any."""
+        while self._line:
+            tag, _, flow = self._line[0]
+            fits = bool(flow.waiting) and self._flow_has_room(flow, flow.waiting[0].seats)
+            # The first in line waits for as many seats as it needs: nobody slips past it again and again.
+            if fits and not self._has_room(flow.waiting[0].seats):
+                return
+            heapq.heappop(self._line)
+            flow.is_ready = False
+            if fits:
+                self._let_go(flow, tag)
+                self._line_up(flow)
+
+    def _let_go(self, flow: Flow, tag: int) -> None:
+        waiter = flow.waiting.popleft()
+        self.waiting -= 1
+        self._virtual = tag
+        flow.next_tag = tag + waiter.seats
+        self._start(flow, waiter.seats)
+        waiter.granted = True
+        waiter.settle(True)
