@@ -51,12 +51,13 @@ def sqlite_opener(folder: Path, *, sealed: bool = False) -> OpenStore:
 _prefixes = itertools.count()
 
 
-def etcd_opener(etcd: Etcd) -> OpenStore:
+def etcd_opener(etcd: Etcd, *, sealed: bool = False) -> OpenStore:
     """Opens a store below a new prefix each time."""
 
     async def open_it(*, window_bytes: int | None = None) -> Store:
         return await open_etcd(
             Access((etcd.member,)),
+            seal=new_seal(sealed=sealed),
             prefix=f"/conformance/{next(_prefixes)}",
             window_bytes=window_bytes or MAX_BYTES,
         )
@@ -94,6 +95,12 @@ class TestEtcd(StoreContract):
     @pytest.mark.skip(reason="etcd's answer to the writer and its event to the watcher race")
     async def test_writers_are_answered_before_watchers_are_told(self, open_store: OpenStore) -> None:
         """What another server's watchers hear cannot be held back anyway."""
+
+
+class TestSealedEtcd(TestEtcd):
+    @pytest.fixture
+    def open_store(self, etcd: Etcd) -> OpenStore:
+        return etcd_opener(etcd, sealed=True)
 
 
 def test_the_memory_store_does_as_dictionaries_do() -> None:

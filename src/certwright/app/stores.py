@@ -28,7 +28,7 @@ async def open_store(options: ServeOptions) -> Store:
         return MemoryStore()
     try:
         if where is not None and where.startswith(_SCHEMES):
-            return await _open_etcd(where, options.etcd)
+            return await _open_etcd(where, options.etcd, _seal(options))
         if options.etcd != EtcdOptions():
             raise StartError("--etcd-… options need --store etcd://HOST:PORT")
         return await open_sqlite(sqlite_path(options), seal=_seal(options))
@@ -45,7 +45,7 @@ def _seal(options: ServeOptions) -> Seal:
     return new_seal(options.data_dir, options.encryption_key_file, wanted=options.encrypt_secrets)
 
 
-async def _open_etcd(where: str, options: EtcdOptions) -> Store:
+async def _open_etcd(where: str, options: EtcdOptions, seal: Seal) -> Store:
     # We never go on with its channels in a child, and it need not tell of every program that is started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
@@ -70,6 +70,7 @@ async def _open_etcd(where: str, options: EtcdOptions) -> Store:
         raise StartError(f"--store {where}: certificates need TLS; begin it with etcds://")
     return await open_etcd(
         _with_user(access, options),
+        seal=seal,
         prefix=options.prefix,
         compact_every_s=options.compaction_interval.total_seconds(),
     )

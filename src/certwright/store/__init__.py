@@ -6,5 +6,6 @@ Modules:      contract, decide, overlay, log (the window of recent events), page
               (encoding before the revision is known), memory, keyring (data keys), seal (rows on a disk),
               sweeping (all rows sealed anew), sqlite, sqlite_file, sqlite_writer, sqlite_sealing,
               sqlite_sweeping; and, with grpcio: etcd, etcd_client, etcd_messages, etcd_rows (how rows lie
-              there), etcd_listing, etcd_feed (what others write), etcd_compaction
+              there), etcd_listing, etcd_feed (what others write), etcd_sealing,
+              etcd_compaction
 """

@@ -35,17 +35,18 @@ from certwright.store.etcd_messages import (
     RangeRequest,
     StatusRequest,
     TxnRequest,
-    at_revision,
     at_version,
-    delete_op,
     put_op,
     read_op,
 )
-from certwright.store.etcd_rows import LastWords, Layout, Meta, new_writer, pack
+from certwright.store.etcd_rows import LastWords, Layout, Meta, new_writer
+from certwright.store.etcd_sealing import EtcdSweeping, load_ring
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.pages import Wanted
+from certwright.store.seal import Seal
 from certwright.store.stand_ins import Content, encode_apart
+from certwright.store.sweeping import Rotation
 from certwright.store.turns import Turns
 
 DEFAULT_PREFIX = "/certwright"
@@ -57,20 +58,25 @@ _OLDEST = (3, 4)
 async def open_etcd(
     access: Access,
     *,
+    seal: Seal | None = None,
     prefix: str = DEFAULT_PREFIX,
     compact_every_s: float = DEFAULT_COMPACTION_S,
     window_bytes: int = MAX_BYTES,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or make it.
 
-    `compact_every_s` 0: somebody else compacts etcd. `window_bytes`: how much of what happens from now on
-    can be watched later. Raises `Unavailable`, after some patience, and `Damaged`.
+    `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
+    `window_bytes`: how much of what happens from now on can be watched later.
+
+    Raises `Unavailable`, after some patience, and `Damaged`.
     """
     client = EtcdClient(access)
-    layout = Layout(prefix)
+    layout = Layout(prefix, seal)
     try:
         await _check_version(client)
-        revision = await _check_format(client, layout)
+        await _check_format(client, layout)
+        await load_ring(client, layout)
+        revision = (await client.call(RANGE, RangeRequest(key=layout.format))).header.revision
     except BaseException:
         await client.close()
         raise
@@ -84,8 +90,7 @@ async def _check_version(client: EtcdClient) -> None:
         raise Unavailable(f"etcd at {client.member} is version {version}; certwright needs 3.4 or newer")
 
 
-async def _check_format(client: EtcdClient, layout: Layout) -> int:
-    """The revision of the moment."""
+async def _check_format(client: EtcdClient, layout: Layout) -> None:
     key = layout.format
     request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, _FORMAT)], failure=[read_op(key)])
     answer = await client.call(TXN, request)
@@ -96,8 +101,6 @@ async def _check_format(client: EtcdClient, layout: Layout) -> int:
                 f"what lies in etcd below {layout.root.begin.decode()} was written by a newer certwright"
                 f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
             )
-    revision: int = answer.header.revision
-    return revision
 
 
 class EtcdStore:
@@ -116,9 +119,11 @@ class EtcdStore:
         self._layout = layout
         self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
         self._feed = Feed(client, layout, self._fanout)
-        self._reader = Reader(client, layout)
+        self._reader = Reader(client, layout, self._catch_up)
         self._turns = Turns()
         self._closing = False
+        self.rotation = _rotation(client, layout, self._feed)
+        """The work on the seals, where rows are sealed."""
         self._compaction = Compaction(client, layout.compaction)
         self._tasks = (
             [asyncio.create_task(self._compaction.run(compact_every_s), name="etcd compaction")]
@@ -137,6 +142,11 @@ class EtcdStore:
             now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
             await self._feed.reach(min(revision, now))
         return self.revision
+
+    async def _catch_up(self) -> None:
+        """Hear of all that etcd has at this moment."""
+        now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
+        await self._feed.reach(now)
 
     def follow(self, follower: Follower) -> None:
         """See `contract.Shared.follow`."""
@@ -202,15 +212,14 @@ class EtcdStore:
 
     async def _put(self, key: Key, meta: Meta, body: bytes, expect: int | None) -> int:
         meta_key, body_key = self._layout.keys(key)
-        writes = [put_op(meta_key, pack(meta)), put_op(body_key, body)]
         expected = expect if expect is not None else _revision_of(await self._reader.row(key))
         while True:
             retries = self._client.retries
             answer = await self._client.call(
                 TXN,
                 TxnRequest(
-                    compare=[at_revision(meta_key, expected)],
-                    success=writes,
+                    compare=self._layout.conditions(key, expected),
+                    success=self._layout.put_ops(key, meta, body),
                     failure=[read_op(meta_key), read_op(body_key)],
                 ),
             )
@@ -218,7 +227,9 @@ class EtcdStore:
                 return int(answer.header.revision)
             if done := await self._done_before(meta.writer, answer, retries):
                 return done
-            current = self._reader.row_of(answer)
+            current = await self._reader.row_of(answer)
+            if _revision_of(current) == expected:
+                await self._catch_up()  # the data keys were turned
             if expect is not None:
                 await self._feed.reach(_revision_of(current))
                 check_put(current, expect)
@@ -235,7 +246,6 @@ class EtcdStore:
         return row
 
     async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
-        meta_key, body_key = self._layout.keys(key)
         while True:
             found = await self._reader.row(key)
             await self._feed.reach(_revision_of(found))
@@ -245,14 +255,15 @@ class EtcdStore:
             answer = await self._client.call(
                 TXN,
                 TxnRequest(
-                    compare=[at_revision(meta_key, current.revision)],
-                    success=[delete_op(meta_key), delete_op(body_key), put_op(self._layout.last, pack(last))],
-                    failure=[read_op(meta_key)],
+                    compare=self._layout.conditions(key, current.revision),
+                    success=self._layout.delete_ops(last),
+                    failure=[],
                 ),
             )
             revision = answer.header.revision
             if not answer.succeeded:
                 revision = await self._done_before(writer, answer, retries)
+                await self._catch_up()  # the data keys may have been turned
             if revision:
                 return last.row(revision, current.body)
 
@@ -282,12 +293,22 @@ class EtcdStore:
         if self._closing:
             return
         self._closing = True
+        if self.rotation is not None:
+            await self.rotation.close()
         await self._turns.all_over()
         for task in self._tasks:
             task.cancel()
         await self._feed.close()
         self._fanout.close()
         await self._client.close()
+
+
+def _rotation(client: EtcdClient, layout: Layout, feed: Feed) -> Rotation | None:
+    if layout.seal is None:
+        return None
+    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, feed.reach))
+    rotation.go_on()
+    return rotation
 
 
 def _revision_of(row: Row | None) -> int:

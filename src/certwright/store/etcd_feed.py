@@ -207,11 +207,13 @@ class Feed:
                 body = part
             elif key == layout.last:
                 last = part
+            elif key == layout.ring:
+                self._turn(part)
         if meta is None:
             return None, True
         previous = self._previous(meta, body, before)
         if meta.type == EVENT_DELETE:
-            return self._deletion(revision, last, previous), previous is not None
+            return self._deletion(meta, last, previous), previous is not None
         self._note(layout.read_meta(meta.kv).writer, revision)
         row = layout.row(meta.kv, body.kv.value if body is not None else b"")
         return Event(revision, row, previous), previous is not None or meta.kv.version == 1
@@ -227,11 +229,21 @@ class Feed:
             return last.row if last is not None and not last.deleted else None
         return self._layout.row(meta.prev_kv, body.prev_kv.value if body is not None else b"")
 
-    def _deletion(self, revision: int, last: Any, previous: Row | None) -> Event | None:
+    def _turn(self, ring: Any) -> None:
+        """Somebody, we perhaps, has changed the data keys."""
+        if self._layout.seal is None:
+            raise Damaged("another server seals the rows: start this one with the same key file")
+        if ring.type == EVENT_DELETE:
+            self._layout.seal.drop()
+        else:
+            self._layout.seal.adopt(ring.kv.value, version=ring.kv.mod_revision)
+
+    def _deletion(self, meta: Any, last: Any, previous: Row | None) -> Event | None:
+        revision = meta.kv.mod_revision
         if last is None:
             row = previous and previous._replace(revision=revision)
         else:
-            words = self._layout.read_last(last.kv)
+            words = self._layout.read_last(last.kv, meta.kv.key)
             self._note(words.writer, revision)
             row = words.row(revision, previous.body if previous is not None else b"")
         return None if row is None else Event(revision, row, previous, deleted=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from certwright.store.contract import Key, Page, Row
 from certwright.store.etcd_client import EtcdClient
@@ -11,6 +13,9 @@ from certwright.store.etcd_messages import RANGE, TXN, RangeRequest, TxnRequest,
 from certwright.store.etcd_rows import Layout, Span
 from certwright.store.log import Place
 from certwright.store.pages import Wanted
+from certwright.store.seal import UnknownDataKey
+
+T = TypeVar("T")
 
 # How many rows are asked for at once; and how many at first, while it is not known how large they are.
 _MOST_ROWS = 1_000
@@ -20,22 +25,34 @@ _ANSWER_BYTES = 4 << 20
 
 
 class Reader:
-    """Reads what lies below one prefix."""
+    """Reads what lies below one prefix. `catch_up` hears of all that is there at this moment."""
 
-    def __init__(self, client: EtcdClient, layout: Layout) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout, catch_up: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._layout = layout
+        self._catch_up = catch_up
         self._row_bytes: dict[tuple[str, bool], int] = {}
 
     async def row(self, key: Key) -> Row | None:
         """The committed row."""
         meta_key, body_key = self._layout.keys(key)
-        return self.row_of(
+        return await self.row_of(
             await self._client.call(TXN, TxnRequest(success=[read_op(meta_key), read_op(body_key)]))
         )
 
-    def row_of(self, answer: Any) -> Row | None:
+    async def row_of(self, answer: Any) -> Row | None:
         """The row that a transaction's two reads have found."""
+        return await self._opened(partial(self._row_of, answer))
+
+    async def _opened(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except UnknownDataKey:
+            # Another server has begun to seal with a new one, and we have not heard of it yet.
+            await self._catch_up()
+            return read()
+
+    def _row_of(self, answer: Any) -> Row | None:
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
@@ -72,7 +89,8 @@ class Reader:
             reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
         answer = await self._client.call(TXN, TxnRequest(success=reads))
         found = answer.responses[0].response_range
-        rows = self._rows(found.kvs, None if wanted.meta_only else answer.responses[1].response_range.kvs)
+        contents = None if wanted.meta_only else answer.responses[1].response_range.kvs
+        rows = await self._opened(partial(self._rows, found.kvs, contents))
         self._learn(wanted, rows)
         return rows, found.more, found.count - len(rows), revision or answer.header.revision
 

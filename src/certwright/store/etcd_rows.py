@@ -4,6 +4,7 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 
 - `m/<bucket>␀<namespace>␀<name>`: who wrote it, and `meta`;
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
+- `ring`: the data keys that rows are sealed with (`seal`), wrapped;
 - `last`: the last words of the row that the same transaction deletes.
 
 etcd says the revision of a write only when it is committed: `meta` is kept in pieces (`stand_ins`).
@@ -18,7 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from certwright.store.contract import Damaged, Key, Row
+from certwright.store.etcd_messages import at_revision, delete_op, put_op
 from certwright.store.log import Place
+from certwright.store.seal import BODY, LAST, META, Seal
 from certwright.store.stand_ins import join
 
 
@@ -68,13 +71,15 @@ class Span:
 class Layout:
     """Keys and values below one prefix (`/certwright`)."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, seal: Seal | None = None) -> None:
+        self.seal = seal
         root = prefix.rstrip("/").encode() + b"/"
         self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
         self.meta = root + b"m/"
         self.body = root + b"b/"
         self.last = root + b"last"
         self.format = root + b"format"
+        self.ring = root + b"ring"
         self.tick = root + b"tick"
         self.compaction = root + b"compaction"
 
@@ -103,21 +108,48 @@ class Layout:
     def read_meta(self, kv: Any) -> Meta:
         """The value of an `m/` key. Raises `Damaged`."""
         try:
-            return _unpack_meta(kv.value)
+            return _unpack_meta(self._open(self.key_of(kv.key), META, kv.value))
         except msgspec.MsgspecError:
             raise self.damaged(kv.key) from None
 
-    def read_last(self, kv: Any) -> LastWords:
-        """The value of `last`. Raises `Damaged`."""
+    def read_last(self, kv: Any, meta_key: bytes) -> LastWords:
+        """The value of `last`, of the row that had this `m/` key. Raises `Damaged`."""
         try:
-            return _unpack_last(kv.value)
+            return _unpack_last(self._open(self.key_of(meta_key), LAST, kv.value))
         except msgspec.MsgspecError:
             raise self.damaged(kv.key) from None
 
     def row(self, kv: Any, body: bytes) -> Row:
         """The row whose `m/` key and value `kv` is. Raises `Damaged`."""
-        revision = kv.mod_revision
-        return Row(self.key_of(kv.key), revision, self.read_meta(kv).at(revision), body)
+        key, revision = self.key_of(kv.key), kv.mod_revision
+        return Row(key, revision, self.read_meta(kv).at(revision), self._open(key, BODY, body))
+
+    def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
+        return kept if self.seal is None else self.seal.open(key, part, kept)
+
+    def _close(self, key: Key, part: bytes, plain: bytes) -> bytes:
+        return plain if self.seal is None else self.seal.close(key, part, plain)
+
+    def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
+        """The writes of a row."""
+        meta_key, body_key = self.keys(key)
+        return [
+            put_op(meta_key, self._close(key, META, pack(meta))),
+            put_op(body_key, self._close(key, BODY, body)),
+        ]
+
+    def delete_ops(self, last: LastWords) -> list[Any]:
+        """The deletion of a row, with its last words."""
+        meta_key, body_key = self.keys(last.key)
+        words = self._close(last.key, LAST, pack(last))
+        return [delete_op(meta_key), delete_op(body_key), put_op(self.last, words)]
+
+    def conditions(self, key: Key, revision: int) -> list[Any]:
+        """That the row is at a revision, and was sealed by now as it is to be."""
+        found = [at_revision(self.keys(key)[0], revision)]
+        if self.seal is not None and key.bucket in self.seal.buckets:
+            found.append(at_revision(self.ring, self.seal.version))
+        return found
 
     def damaged(self, key: bytes) -> Damaged:
         """Something lies there that no certwright wrote."""

@@ -64,12 +64,12 @@ class Seal:
 
     # --- the ring -----------------------------------------------------------------------------------------
 
-    def begin(self, blob: bytes | None) -> bytes | None:
+    def begin(self, blob: bytes | None, *, version: int = 0) -> bytes | None:
         """Take the ring that a store holds (None: it has none). Returns what it is to hold instead, if that
-        is another: `hold` it when the store does. Raises `WrongKey`, `Damaged`."""
+        is another: `adopt` it when the store does. Raises `WrongKey`, `Damaged`."""
         if blob is None:
             return self._first() if self._wanted else None
-        self.adopt(blob)
+        self.adopt(blob, version=version)
         if self._wanted != bool(self._ring.current):
             return self.wrapped(self.turned())
         first = self.wrapping.load()[0]
@@ -98,6 +98,10 @@ class Seal:
         current = self._ring.current
         self._head = _MAGIC + current.to_bytes(4) if current else b""
         self.version = version
+
+    def drop(self) -> None:
+        """The store has no ring any more: keep rows plain."""
+        self._ring, self._head, self.version = EMPTY, b"", 0
 
     # --- rows ---------------------------------------------------------------------------------------------
 

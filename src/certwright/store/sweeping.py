@@ -117,6 +117,7 @@ class Rotation:
             await asyncio.sleep(_RETRY_S)
 
     async def _sweep(self) -> None:
+        current = self._seal.ring.current
         self._done = self._unreadable = 0
         self._total = await self._store.count_sealed()
         place: Key | None = None
@@ -126,6 +127,8 @@ class Rotation:
             self._unreadable += page.unreadable
             if (place := page.place) is None:
                 break
+        if current != self._seal.ring.current:
+            raise Unavailable("another server has turned the data keys meanwhile")
         if not self._unreadable:
             await self._store.keep(self._seal.ring.done())
 

@@ -1,0 +1,134 @@
+"""Sealing in etcd: where the ring of data keys lies, and how rows are sealed anew.
+
+All servers seal with the same ring. Each write of a sealed row is on the condition that the ring is the one
+that it was sealed with, so once the ring has turned nothing is sealed with the old key any more. A server
+hears of a new ring by its feed, before it hears of any row that was sealed with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from certwright.store.contract import Damaged, Key, Unavailable
+from certwright.store.etcd_client import EtcdClient
+from certwright.store.etcd_messages import (
+    RANGE,
+    TXN,
+    RangeRequest,
+    TxnRequest,
+    at_revision,
+    delete_op,
+    put_op,
+    read_op,
+)
+from certwright.store.etcd_rows import Layout
+from certwright.store.keyring import Ring, unwrap
+from certwright.store.seal import BODY, META, Seal
+from certwright.store.sweeping import Swept
+
+_log = logging.getLogger(__name__)
+
+_ROWS = 32
+
+
+async def load_ring(client: EtcdClient, layout: Layout) -> None:
+    """Take the ring that lies there, or put one there. Raises `Damaged` (`WrongKey`), `Unavailable`."""
+    seal = layout.seal
+    while True:
+        found = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
+        blob, version = (found[0].value, found[0].mod_revision) if found else (None, 0)
+        if seal is None:
+            if blob is not None:
+                raise Damaged("rows in etcd are sealed, and nobody said with which key")
+            return
+        changed = seal.begin(blob, version=version)
+        if changed is None:
+            return
+        if blob is None and not await _count(client, layout, seal):
+            changed = seal.wrapped(unwrap(changed, seal.wrapping).done())
+        request = TxnRequest(
+            compare=[at_revision(layout.ring, version)], success=[put_op(layout.ring, changed)]
+        )
+        answer = await client.call(TXN, request)
+        if answer.succeeded:
+            seal.adopt(changed, version=answer.header.revision)
+            return
+
+
+async def _count(client: EtcdClient, layout: Layout, seal: Seal) -> int:
+    counted = 0
+    for bucket in seal.buckets:
+        metas, _ = layout.spans(bucket, None, None)
+        request = RangeRequest(key=metas.begin, range_end=metas.end, count_only=True)
+        counted += (await client.call(RANGE, request)).count
+    return counted
+
+
+class EtcdSweeping:
+    """A `sweeping.Sweepable`. `reach` returns when this server has heard of all up to a revision."""
+
+    def __init__(
+        self, client: EtcdClient, layout: Layout, seal: Seal, reach: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._seal = seal
+        self._reach = reach
+
+    async def count_sealed(self) -> int:
+        """See `Sweepable.count_sealed`."""
+        return await _count(self._client, self._layout, self._seal)
+
+    async def keep(self, ring: Ring) -> None:
+        """See `Sweepable.keep`."""
+        key = self._layout.ring
+        needed = ring.current or not ring.settled
+        writes = [put_op(key, self._seal.wrapped(ring)) if needed else delete_op(key)]
+        if ring.settled:
+            # What was said of the last row that was deleted may be sealed with a key that goes now.
+            writes.append(delete_op(self._layout.last))
+        request = TxnRequest(compare=[at_revision(key, self._seal.version)], success=writes)
+        answer = await self._client.call(TXN, request)
+        await self._reach(answer.header.revision)
+        if not answer.succeeded:
+            raise Unavailable("another server has changed the data keys at the same moment")
+
+    async def sweep(self, after: Key | None) -> Swept:
+        """See `Sweepable.sweep`."""
+        buckets = sorted(self._seal.buckets)
+        bucket, place = (after.bucket, after[1:]) if after is not None else (buckets[0], None)
+        metas, bodies = self._layout.spans(bucket, None, place)
+        reads = [read_op(span.begin, span.end, limit=_ROWS) for span in (metas, bodies)]
+        answer = await self._client.call(TXN, TxnRequest(success=reads))
+        found = answer.responses[0].response_range
+        pairs = list(zip(found.kvs, answer.responses[1].response_range.kvs, strict=True))
+        good = await asyncio.gather(*(self._rewrite(meta, body) for meta, body in pairs))
+        if found.more:
+            last: Key | None = self._layout.key_of(pairs[-1][0].key)
+        else:
+            last = next((Key(other, "", "") for other in buckets if other > bucket), None)
+        return Swept(last, len(pairs), good.count(False))
+
+    async def _rewrite(self, meta: Any, body: Any) -> bool:
+        seal, layout = self._seal, self._layout
+        if seal.is_current(meta.value, body.value):
+            return True
+        key = layout.key_of(meta.key)
+        try:
+            plain = seal.open(key, META, meta.value), seal.open(key, BODY, body.value)
+        except Damaged as error:
+            _log.error("%s", error)
+            return False
+        # On failure somebody else has written it, and sealed it as it is to be.
+        request = TxnRequest(
+            compare=[at_revision(meta.key, meta.mod_revision), at_revision(layout.ring, seal.version)],
+            success=[
+                put_op(meta.key, seal.close(key, META, plain[0])),
+                put_op(body.key, seal.close(key, BODY, plain[1])),
+            ],
+        )
+        await self._client.call(TXN, request)
+        return True
