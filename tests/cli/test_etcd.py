@@ -26,9 +26,13 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
         yield found
 
 
+KEY = ("--encryption-key-file", "shared.key")
+
+
 def served(start: Start, etcd: Etcd, name: str, *flags: str) -> Process:
     """A server that is ready, with a directory of its own."""
-    process = start("serve", "--data-dir", name, "--listen", "127.0.0.1:0", "--store", etcd.url, *flags)
+    common = ("--listen", "127.0.0.1:0", "--store", etcd.url, *KEY)
+    process = start("serve", "--data-dir", name, *common, *flags)
     line = process.line()
     assert line.startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
     return process
@@ -70,7 +74,11 @@ def test_a_directory_of_another_store_is_refused(start: Start, etcd: Etcd, tmp_p
     alone.kill(signal.SIGTERM)
     alone.rest()
     served(start, etcd, "one")
-    refused = start("serve", "--data-dir", "alone", "--listen", "127.0.0.1:0", "--store", etcd.url).rest()
+    flags = ("--listen", "127.0.0.1:0", "--store", etcd.url)
+    refused = start("serve", "--data-dir", "alone", *flags).rest()
+    assert refused.status == 1
+    assert "alone/encryption.key holds" in refused.err
+    refused = start("serve", "--data-dir", "alone", *flags, *KEY).rest()
     assert refused.status == 1
     assert "pki/ca.crt is not the one that the servers on this store share" in refused.err
 

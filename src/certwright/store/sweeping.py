@@ -102,6 +102,11 @@ class Rotation:
         if not self._running and not self._seal.ring.settled:
             self._task = asyncio.create_task(self._run(), name="sealing")
 
+    async def finished(self) -> None:
+        """Return when what was begun here is done, as far as that is possible."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
     @property
     def _running(self) -> bool:
         return self._task is not None and not self._task.done()
