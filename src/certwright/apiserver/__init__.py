@@ -4,8 +4,8 @@ May import:   store, resources, pki, kit
 Never holds:  outgoing calls (but for admission/webhook_client), signing of requests (it goes to issuers),
               scheduling (to engine)
 Modules:      server (the handler), routes, backend (what the verbs share), objects (rows and bytes),
-              registry, definitions, features, refusals (no such path, method, form) · asgi and wire (the
-              HTTP face), serving (its own TLS identity), own_service (where it is), elsewhere (groups that
-              other servers serve), health, metrics · and closets: verbs, ownership, schemas, crds, kinds,
-              users, admission, representations, background
+              registry, definitions, features, refusals (no such path, method, form), fairness and fair_queues
+              (who is answered now) · asgi, protocol and wire (the HTTP face), serving (its own TLS identity),
+              own_service (where it is), elsewhere (groups that other servers serve), health, metrics · and
+              closets: verbs, ownership, schemas, crds, kinds, users, admission, representations, background
 """

@@ -12,38 +12,38 @@ import asyncio
 import contextlib
 import gzip
 import logging
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from certwright.apiserver import wire
+from certwright.apiserver.protocol import (
+    CERTIFICATE,
+    CONNECTION,
+    HANDSHAKE_S,
+    KEEP_ALIVE_S,
+    WRITE_S,
+    HttpProtocol,
+)
 from certwright.apiserver.representations.negotiation import JSON
 from certwright.apiserver.routes import is_watch
 from certwright.apiserver.verbs.forms import failure
 from certwright.apiserver.wire import Message, Send
 from certwright.kit.exchange import Handler, PushStream, Request, Response, Write
-from certwright.resources.errors import TooLarge, Unavailable
+from certwright.resources.errors import Details, TooLarge, Unavailable
 
 _log = logging.getLogger(__name__)
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request body, as Kubernetes has it."""
-MAX_HEADERS = 64 * 1024
-"""Bytes of the request line and all header fields together."""
-HEADER_S = 30.0
-"""Seconds in which the request line and the header fields must have come."""
 GZIP_FROM = 128 * 1024
 """Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
-_KEEP_ALIVE_S = 120
-_CERTIFICATE = "client_cert"
-_CONNECTION = "connection"
+_RETRY_AFTER_S = 5
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -52,11 +52,11 @@ Receive = Callable[[], Awaitable[Message]]
 class AsgiApp:
     """A handler as an ASGI application."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, *, is_fair: bool = True) -> None:
         self._handler = handler
         self._streams: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._extra = wire.ExtraHeaders()
+        self._extra = wire.ExtraHeaders(is_fair=is_fair)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -64,9 +64,9 @@ class AsgiApp:
             raise ValueError(f"only HTTP is served here, not {scope['type']}")
         request, bare = _request(scope), send
         send = self._extra.added(request, send)
-        if self._closing:
-            # A watcher whose stream was ended asks again at once, on the connection that it still has.
-            await _send_whole(request, _stopping(), send)
+        if (refusal := self._refusal(scope)) is not None:
+            refusal.headers["connection"] = "close"
+            await _send_whole(request, refusal, send)
             return
         try:
             request.body = await _read_body(request, receive)
@@ -83,6 +83,21 @@ class AsgiApp:
             if isinstance(response.stream, PushStream) and (write := _writer(scope)) is not None:
                 response.stream.push_into(write)
             await self._send_stream(request, response, response.stream, receive, send, bare)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What everyone is told while nobody is served."""
+        if self._closing:
+            # A watcher whose stream was ended asks again at once, on the connection that it still has.
+            return failure(Unavailable("the server is stopping"))
+        connection = scope.get("state", {}).get(CONNECTION)
+        if connection is not None and connection.is_too_many:
+            return failure(
+                Unavailable(
+                    "the server has as many connections as it takes, please try again later",
+                    details=Details(retry_after_seconds=_RETRY_AFTER_S),
+                )
+            )
+        return None
 
     async def _send_stream(
         self,
@@ -134,17 +149,12 @@ class AsgiApp:
             pump.cancel()
 
 
-def make_asgi(handler: Handler) -> AsgiApp:
-    """The ASGI application of a handler."""
-    return AsgiApp(handler)
-
-
 def _writer(scope: Scope) -> Write | None:
     """Writes a chunk of the answer past ASGI, where that is served by our own protocol.
 
     A stream has no length, so that it is chunked (RFC 9112 §7.1).
     """
-    connection = scope.get("state", {}).get(_CONNECTION)
+    connection = scope.get("state", {}).get(CONNECTION)
     if connection is None:
         return None
     transport, flow = connection.transport, connection.flow
@@ -156,12 +166,6 @@ def _writer(scope: Scope) -> Write | None:
         return True
 
     return write
-
-
-def _stopping() -> Response:
-    response = failure(Unavailable("the server is stopping"))
-    response.headers["connection"] = "close"
-    return response
 
 
 class _Gone(Exception):
@@ -178,7 +182,7 @@ def _request(scope: Scope) -> Request:
     target = scope["raw_path"].decode("latin-1")
     if query := scope["query_string"]:
         target += "?" + query.decode("latin-1")
-    certificate = scope.get("state", {}).get(_CERTIFICATE)
+    certificate = scope.get("state", {}).get(CERTIFICATE)
     return Request(scope["method"], target, headers=headers, peer_certificate=certificate)
 
 
@@ -247,94 +251,6 @@ async def _close(stream: AsyncIterator[bytes]) -> None:
         await close()
 
 
-class _HeadersTooLarge(Exception):
-    """More than `MAX_HEADERS`. httptools turns it into a parser error, which is answered with 400."""
-
-
-_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
-_METHODS = frozenset(
-    (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
-)
-_STAND_IN = b"REPORT"
-"""A method that the parser knows, and that means nothing to it."""
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also hands over the client's certificate, limits the header, and takes any
-    method: that nobody has it is for the handler to say."""
-
-    _header_size = 0
-    _header_timer: asyncio.TimerHandle | None = None
-    _between = True
-    _foreign_method = ""
-
-    def data_received(self, data: bytes) -> None:
-        """Read on; a method that the parser does not know goes past it."""
-        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
-            self._foreign_method = found[0].decode()
-            data = _STAND_IN + data[found.end() :]
-        super().data_received(data)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read the certificate, once for the connection."""
-        super().connection_made(cast(asyncio.Transport, transport))
-        tls = transport.get_extra_info("ssl_object")
-        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-        # Every request of the connection gets a copy of this.
-        self.app_state = {**self.app_state, _CERTIFICATE: certificate, _CONNECTION: self}
-        self._expect_header()
-
-    def on_message_begin(self) -> None:
-        """Begin to count, and to wait."""
-        self._between = False
-        self._header_size = 0
-        self._expect_header()
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Count the request line."""
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a field."""
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The request is whole but for its body."""
-        self._stop_timer()
-        super().on_headers_complete()
-        if self._foreign_method:
-            # The request is going to be answered with this scope, but not before we return.
-            self.scope["method"], self._foreign_method = self._foreign_method, ""
-
-    def on_message_complete(self) -> None:
-        """What comes next begins another request."""
-        self._between = True
-        super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _expect_header(self) -> None:
-        """Who connects, or begins a request, must come to the point."""
-        self._stop_timer()
-        self._header_timer = self.loop.call_later(HEADER_S, self.transport.close)
-
-    def _stop_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-
-    def _count(self, size: int) -> None:
-        self._header_size += size
-        if self._header_size > MAX_HEADERS:
-            raise _HeadersTooLarge
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server, which leaves signals to whoever runs the program and says when it listens."""
 
@@ -348,9 +264,24 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        await super().startup(sockets)
+        """Start to listen. As uvicorn, but for the deadlines of TLS, which it has no words for."""
+        loop, config = asyncio.get_running_loop(), self.config
+        self.servers = [
+            await loop.create_server(
+                self._make_protocol,
+                sock=bound,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=WRITE_S,
+            )
+            for bound in sockets or ()
+        ]
+        self.started = True
         self.listening.set()
+
+    def _make_protocol(self) -> HttpProtocol:
+        return HttpProtocol(self.config, self.server_state, {})
 
 
 class HttpsFace:
@@ -396,23 +327,31 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def serve_https(
-    handler: Handler, *, host: str, port: int, certfile: Path, keyfile: Path, client_ca_file: Path | None
+    handler: Handler,
+    *,
+    host: str,
+    port: int,
+    certfile: Path,
+    keyfile: Path,
+    client_ca_file: Path | None,
+    is_fair: bool = True,
 ) -> HttpsFace:
-    """Serve `handler` over TLS; port 0 picks a free one.
+    """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: tell clients that they need not limit
+    themselves.
 
     Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
     `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
     """
-    app = make_asgi(handler)
+    app = AsgiApp(handler, is_fair=is_fair)
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=HttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         ssl_certfile=certfile,
         ssl_keyfile=str(keyfile),
         ssl_ca_certs=str(client_ca_file) if client_ca_file is not None else None,

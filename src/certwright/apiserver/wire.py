@@ -25,14 +25,12 @@ _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 
 class ExtraHeaders:
-    """The header fields that every answer carries."""
+    """The header fields that every answer carries; `is_fair`: the server has priority and fairness."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_fair: bool) -> None:
         # What client-go's controllers look for: a server with these needs no rate limit in its clients.
-        self._fixed = [
-            (b"x-kubernetes-pf-flowschema-uid", str(uuid.uuid4()).encode()),
-            (b"x-kubernetes-pf-prioritylevel-uid", str(uuid.uuid4()).encode()),
-        ]
+        names = (b"x-kubernetes-pf-flowschema-uid", b"x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
+        self._fixed = [(name, str(uuid.uuid4()).encode()) for name in names]
 
     def added(self, request: Request, send: Send) -> Send:
         """`send`, with the fields added to what it sends for `request`."""
