@@ -32,7 +32,7 @@ from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.readiness import Readiness
-from certwright.controllers.certificates.reconcile import CertificateReconciler, is_own_write
+from certwright.controllers.certificates.reconcile import CertificateReconciler
 from certwright.controllers.certificates.renewal_info import RenewalInformation
 from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
@@ -44,9 +44,18 @@ from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.ours import Mine, Ours, ours, share_of
+from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
-from certwright.controllers.wakings import add_owner, key_of, sharing, wake_with_issuer, wake_with_secrets
+from certwright.controllers.wakings import (
+    add_owner,
+    key_of,
+    sharing,
+    wake_orders,
+    wake_requests,
+    wake_with_issuer,
+    wake_with_secrets,
+)
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
@@ -61,11 +70,9 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer
-from certwright.resources.meta import Object, ObjectKey, controller_of
+from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
-from certwright.resources.order import Order
-from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 
 T = TypeVar("T", bound=Object)
 Rank = Callable[[ObjectKey], float]
@@ -317,7 +324,7 @@ class Controllers:
         caches = self._caches
 
         def add(key: ObjectKey) -> None:
-            if not is_own_write(key):
+            if not is_own_write(CERTIFICATES, key):
                 queue.add(key)
 
         def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
@@ -362,21 +369,7 @@ class Controllers:
             now=self._clock.now,
         )
         add = self._controller("certificaterequests", reconciler.reconcile).queue.add
-
-        def order_changed(old: Order | None, new: Order | None) -> None:
-            for order in (old, new):
-                owner = controller_of(order.metadata) if order is not None else None
-                if order is not None and owner is not None and owner.kind == CERTIFICATE_REQUESTS.kind:
-                    add(ObjectKey(order.metadata.namespace, owner.name))
-
-        caches.orders.add_handler(order_changed)
-
-        def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
-            # One that was finished when it was first seen needs nothing; there is one for each certificate.
-            if old is not None or new is None or not is_finished(new):
-                add(key_of(old, new))
-
-        caches.requests.add_handler(request_changed)
+        wake_requests(caches, add)
         wake_with_issuer(self._caches, add, caches.requests_for)
         wake_with_secrets(caches.secrets, add, reconciler.dependents)
 
@@ -457,18 +450,7 @@ class Controllers:
         first = OrderPrecedence(caches, self._acme.is_proven)
         add = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
         self._acme.ledgers.start(add)
-
-        def tell_order(challenge: Challenge) -> None:
-            if (owner := controller_of(challenge.metadata)) is not None:
-                add(ObjectKey(challenge.metadata.namespace, owner.name))
-
-        def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
-            for challenge in (old, new):
-                if challenge is not None:
-                    tell_order(challenge)
-
-        caches.orders.add_handler(lambda old, new: add(key_of(old, new)))
-        caches.challenges.add_handler(challenge_changed)
+        tell_order = wake_orders(caches, add)
         wake_with_issuer(caches, add, caches.orders_for)
         wake_with_secrets(caches.secrets, add, self._acme.dependents)
         return tell_order

@@ -6,15 +6,20 @@ a deleted one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
-from certwright.controllers.caches import Caches, issuer_value, owning_certificate, secret_value
+from certwright.controllers.caches import Caches, is_finished, issuer_value, owning_certificate, secret_value
 from certwright.controllers.dependents import Dependents
+from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.secrets import Secrets
+from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
-from certwright.resources.meta import Object, ObjectKey
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.meta import Object, ObjectKey, controller_of
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS, ORDERS
 
 Add = Callable[[ObjectKey], None]
 """Has a key looked at soon."""
@@ -66,3 +71,65 @@ def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequenc
     caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
     if caches.cluster_issuers is not None:
         caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+
+
+def wake_requests(caches: Caches, add: Add) -> None:
+    """Wake CertificateRequests by their own news, and by those of their Orders that they pass on."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        # Whoever makes an Order has it in hand; how far it is meanwhile, no request tells.
+        if new is not None and _heard_by_request(old) == _heard_by_request(new):
+            return
+        for order in (old, new):
+            owner = controller_of(order.metadata) if order is not None else None
+            if order is not None and owner is not None and owner.kind == CERTIFICATE_REQUESTS.kind:
+                add(ObjectKey(order.metadata.namespace, owner.name))
+
+    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+        # A finished one is nobody's work; there is one for each certificate.
+        if new is None or not is_finished(new):
+            add(key_of(old, new))
+
+    caches.orders.add_handler(order_changed)
+    caches.requests.add_handler(request_changed)
+
+
+def _heard_by_request(order: Order | None) -> Hashable:
+    if order is None:
+        return "", "", False
+    status = order.status
+    state = status.state if status.state in reasons.FINAL_STATES else ""
+    return state, status.reason, bool(status.certificate)
+
+
+def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
+    """Wake Orders by their own news, and by those of their Challenges. Returns what wakes the Order of a
+    Challenge."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        if not is_own_write(ORDERS, key := key_of(old, new)):
+            add(key)
+
+    def tell_order(challenge: Challenge) -> None:
+        if (owner := controller_of(challenge.metadata)) is None:
+            return
+        key = ObjectKey(challenge.metadata.namespace, owner.name)
+        order = caches.orders.cache.get(key)
+        is_over = order is not None and order.status.is_final
+        if not is_over and not is_own_write(ORDERS, key):
+            add(key)
+
+    def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
+        if old is None or new is None or _heard_by_order(old) != _heard_by_order(new):
+            for challenge in (old, new):
+                if challenge is not None:
+                    tell_order(challenge)
+
+    caches.orders.add_handler(order_changed)
+    caches.challenges.add_handler(challenge_changed)
+    return tell_order
+
+
+def _heard_by_order(challenge: Challenge) -> Hashable:
+    meta, status = challenge.metadata, challenge.status
+    return status.state, status.reason, meta.uid, meta.owner_references

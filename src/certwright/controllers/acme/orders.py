@@ -25,6 +25,7 @@ from certwright.client.rest import Client
 from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.own_writes import working_on
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
@@ -121,12 +122,16 @@ class OrderReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
+        # Whatever is written is gone on from here.
+        with working_on(ORDERS, key):
+            return await self._pass(key)
+
+    async def _pass(self, key: ObjectKey) -> Result:
         order = self._orders.cache.get(key)
         if order is None or order.metadata.deletion_timestamp is not None:
             self._memories.pop(key, None)
             return Result()
         if order.status.is_final:
-            self._memories.pop(key, None)
             return await self._tidy(order)
         way = await self._find_way(order)
         if isinstance(way, Wait):
@@ -136,6 +141,7 @@ class OrderReconciler:
     async def _tidy(self, order: Order) -> Result:
         """After success the Challenges have told all they had to; after a failure those that have come to an
         end stay to be read, and the others must not go on."""
+        self._memories.pop(order.metadata.key, None)
         for challenge in list(self._challenges_of(order)):
             tells = order.status.state != "valid" and challenge.status.is_final
             if not tells and challenge.metadata.deletion_timestamp is None:
@@ -280,7 +286,7 @@ class OrderReconciler:
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
-        return Result()
+        return await self._tidy(written)
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
         """The Challenges say why; the server whether it is the end of the order."""
@@ -349,7 +355,7 @@ class OrderReconciler:
         )
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Warning", "OrderFailed", reason)
-        return Result()
+        return await self._tidy(written)
 
     async def _write(self, order: Order, status: OrderStatus) -> Order:
         changed = msgspec.structs.replace(order, status=status)

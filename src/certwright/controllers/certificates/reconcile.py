@@ -9,7 +9,6 @@ something must be waited for. So a kill between any two writes leaves what an or
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -24,6 +23,7 @@ from certwright.controllers.certificates.keys import is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.dependents import Dependents
+from certwright.controllers.own_writes import working_on
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.pki.certificates import CertificateFacts
@@ -40,16 +40,6 @@ _MAX_ROUNDS = 30
 
 
 _NO_SECRETS: Mapping[str, Secret] = {}
-_worked_on: ContextVar[ObjectKey | None] = ContextVar("certificate that is worked on", default=None)
-
-
-def is_own_write(key: ObjectKey) -> bool:
-    """Whether what is being told now was written by the running pass over that very Certificate.
-
-    Such news need not wake it again: each write is followed by a round that sees it. News from the watch
-    come in another task, and always count.
-    """
-    return _worked_on.get() == key
 
 
 class Decides(Protocol):
@@ -120,11 +110,9 @@ class CertificateReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass. Raises what the writes raise; the queue tries again."""
-        token = _worked_on.set(key)
-        try:
+        # Each write is followed by a round that sees it.
+        with working_on(CERTIFICATES, key):
             return await self._pass(key)
-        finally:
-            _worked_on.reset(token)
 
     async def _pass(self, key: ObjectKey) -> Result:
         await self._delete_orphans(key, self._caches.certificates.cache.get(key))
