@@ -11,6 +11,7 @@ Modules:      options (what a process can be told), opening (directory, tokens, 
               (--feature-gates), closers (what is undone at the end), loop (the event loop)
 """
 
+from certwright.apiserver.fairness import InFlight
 from certwright.app.controllers import RunningControllers, revoke, start_controllers
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
@@ -28,6 +29,7 @@ __all__ = [
     "ClusterSettings",
     "ControllerOptions",
     "EtcdOptions",
+    "InFlight",
     "Revoked",
     "RunningControllers",
     "RunningServer",

@@ -91,6 +91,7 @@ async def listen(api: ApiServer, options: ServeOptions, identity: serving.Servin
             certfile=identity.cert_path,
             keyfile=identity.key_path,
             client_ca_file=options.client_ca_file or identity.ca_path,
+            is_fair=options.in_flight.priority_and_fairness,
         )
     except ssl.SSLError as error:
         if options.client_ca_file is None:

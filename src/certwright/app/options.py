@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from certwright.apiserver.background.expiry import DEFAULT_TTL
+from certwright.apiserver.fairness import InFlight
 from certwright.apiserver.users.tokens import DEFAULT_ISSUER
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
@@ -58,7 +59,7 @@ class ServeOptions:
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
-    (`A=true,B=false`) and `event_ttl` (zero: for ever).
+    (`A=true,B=false`), `event_ttl` (zero: for ever) and `in_flight`.
 
     `encrypt_secrets`: whether Secrets are sealed on the disk; `encryption_key_file` None: the key in
     $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, made where there is none.
@@ -76,5 +77,6 @@ class ServeOptions:
     client_ca_file: Path | None = None
     anonymous_auth: bool = False
     event_ttl: timedelta = DEFAULT_TTL
+    in_flight: InFlight = field(default_factory=InFlight)
     feature_gates: str = ""
     service_account_issuer: str = DEFAULT_ISSUER

@@ -120,6 +120,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         gates=gates,
         root_ca=identity.ca_pem.decode(),
         event_ttl=options.event_ttl,
+        in_flight=options.in_flight,
     )
     closers.add(api.close)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import acme_flags, daemon, etcd_flags
+from certwright.cli import acme_flags, daemon, etcd_flags, fairness_flags
 from certwright.cli.errors import Failed
 from certwright.kit import logs
 
@@ -70,6 +70,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     callback=daemon.parse_duration_option,
     help="How long an Event is kept after it was last seen; 0s: for ever.",
 )
+@fairness_flags.fairness_options
 @daemon.FEATURE_GATES
 @daemon.log_options(level="warning")
 def command(
@@ -87,6 +88,7 @@ def command(
     anonymous_auth: bool,
     service_account_issuer: str,
     event_ttl: timedelta,
+    fairness: fairness_flags.FairnessFlags,
     feature_gates: str,
     log_level: str,
     log_format: str,
@@ -126,6 +128,7 @@ def command(
         anonymous_auth=anonymous_auth,
         service_account_issuer=service_account_issuer,
         event_ttl=event_ttl,
+        in_flight=app.InFlight(**asdict(fairness)),
         feature_gates=feature_gates,
     )
 

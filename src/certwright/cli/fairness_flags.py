@@ -1,0 +1,68 @@
+"""The flags of `serve` that say how many requests it answers at a time; named as kube-apiserver's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairnessFlags:
+    """What the user wants: the members of `app.InFlight`."""
+
+    max_requests: int
+    max_mutating_requests: int
+    priority_and_fairness: bool
+
+
+def fairness_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags; the function gets them as `fairness: FairnessFlags`."""
+
+    @functools.wraps(command)
+    def gather(*args: Any, **given: Any) -> Any:
+        flags = FairnessFlags(**{field.name: given.pop(field.name) for field in fields(FairnessFlags)})
+        if flags.priority_and_fairness and not (flags.max_requests and flags.max_mutating_requests):
+            raise click.UsageError(
+                "--max-requests-inflight and --max-mutating-requests-inflight must be above 0, unless "
+                "--enable-priority-and-fairness=false is given"
+            )
+        return command(*args, fairness=flags, **given)
+
+    wrapped: Callable[..., Any] = gather
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _bound(flag: str, name: str, *, default: int, text: str) -> Callable[[Callable[..., Any]], Any]:
+    kind = click.IntRange(min=0)
+    return click.option(flag, name, metavar="N", type=kind, default=default, show_default=True, help=text)
+
+
+_OPTIONS = (
+    _bound(
+        "--max-requests-inflight",
+        "max_requests",
+        default=400,
+        text="How many requests that only read are answered at a time; more of them wait.",
+    ),
+    _bound(
+        "--max-mutating-requests-inflight",
+        "max_mutating_requests",
+        default=200,
+        text="How many requests that write are answered at a time; more of them wait.",
+    ),
+    click.option(
+        "--enable-priority-and-fairness",
+        "priority_and_fairness",
+        metavar="true|false",
+        type=bool,
+        default=True,
+        help="Let users take turns, and requests wait; false: only the two bounds above hold, 0 means none.  "
+        "[default: true]",
+    ),
+)
