@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.resources.errors import TooLarge
 from certwright.store.contract import Encode, Row
 
 Json = dict[str, Any]
@@ -18,6 +19,8 @@ Json = dict[str, Any]
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
+MAX_OBJECT = 6 * 1024 * 1024
+"""Bytes of an object but for its metadata: twice what one request may bring. Patches could let it grow."""
 MANAGED = "managedFields"
 """The member of metadata that is passed on as bytes, `msgspec.Raw`: it is longer than all the others."""
 # With it ends every row's metadata. A label may be called so too, but is no list; in a string the quotes
@@ -92,8 +95,13 @@ def body_of(obj: Json) -> bytes:
 
 
 def columns(obj: Json) -> Encode:
-    """Lays `obj` down at the revision that the store gives it; its resourceVersion is set by that."""
+    """Lays `obj` down at the revision that the store gives it; its resourceVersion is set by that.
+
+    Raises `TooLarge`.
+    """
     metadata, body = obj["metadata"], body_of(obj)
+    if len(body) > MAX_OBJECT:
+        raise TooLarge(f"Request entity too large: limit of an object is {MAX_OBJECT}")
 
     def encode(revision: int) -> tuple[bytes, bytes]:
         metadata["resourceVersion"] = str(revision)

@@ -317,12 +317,20 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
+MAX_CAUSES = 1_000
+"""How many of the reasons why one object is invalid are told."""
+
+
 def invalid_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Invalid:
-    """The 422 that carries all of `errors`, worded as Kubernetes' `errors.NewInvalid`."""
+    """The 422 that carries `errors`, worded as Kubernetes' `errors.NewInvalid`, which carries any number."""
+    more = len(errors) - MAX_CAUSES
+    errors = errors[:MAX_CAUSES]
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
     qualified = f"{kind}.{group}" if group else kind
     # Each cause is listed, and each sentence said once.
     texts = list(dict.fromkeys(map(str, errors)))
+    if more > 0:
+        texts.append(f"and {more} more")
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return Invalid(
         f'{qualified} "{name}" is invalid: {listed}',

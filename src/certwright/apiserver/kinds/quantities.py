@@ -21,6 +21,7 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LARGEST_BINARY = 2**63 - 1
 _NANO = -9
+_MOST_DIGITS = 4_000  # Python reads no longer numbers, since that takes time in the square of their length
 _FAST_DIGITS, _FAST_BINARY_DIGITS = 18, 15
 """Up to how many digits Kubernetes keeps a text that is in good form."""
 
@@ -37,6 +38,8 @@ def canonical(text: str) -> str | None:
     suffix, exponent = match["suffix"] or "", match["exponent"]
     whole, part = match["whole"] or "0", match["part"] or ""
     negative, digits = match["sign"] == "-", whole + part
+    if len(digits) > _MOST_DIGITS:
+        return None
     if suffix in _BINARY[1:]:
         power = _BINARY.index(suffix)
         if _is_kept_binary(whole, part, power):

@@ -2,6 +2,7 @@
 
 May import:   what apiserver may
 Never holds:  the socket (it is in asgi, wire); what goes on without a request (to background)
-Modules:      bodies, creates, deletes, forms, json_errors, matching, metadata, metadata_types, names,
-              options, paging, patch, reads, selectors, shaping, strategic, updates, watch
+Modules:      aside (long work in a thread), bodies, creates, deletes, forms, json_errors, matching, metadata,
+              metadata_types, names, options, paging, patch, reads, selectors, shaping, strategic, updates,
+              watch
 """

@@ -14,7 +14,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import managed
-from certwright.apiserver.verbs import bodies, forms, metadata, options
+from certwright.apiserver.verbs import aside, bodies, forms, metadata, options
 from certwright.apiserver.verbs.shaping import (
     check_type,
     drop_duplicate_owners,
@@ -37,10 +37,15 @@ async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
     bodies.check_media(call)
     options.check(call)
-    obj, repeats = bodies.read_object(call)
-    check_type(call, obj, repeats)
+    obj, repeats = await aside.run_if(aside.is_long(call), _read, call)
     row = await create_object(backend, call, obj, repeats)
     return forms.one(call, row, now=backend.clock.now(), code=201)
+
+
+def _read(call: Call) -> tuple[Json, list[str]]:
+    obj, repeats = bodies.read_object(call)
+    check_type(call, obj, repeats)
+    return obj, repeats
 
 
 async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[str]) -> Row:
@@ -48,7 +53,7 @@ async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[s
 
     `repeats`: what a strict client is told of fields that came twice.
     """
-    read_fields(call, obj, refuse_body, repeats)
+    await aside.run_if(aside.is_long(call), read_fields, call, obj, refuse_body, repeats)
     if call.verb != "patch":
         metadata.wipe(obj["metadata"])
     _place(call, obj["metadata"])
@@ -74,12 +79,25 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition, meta = call.definition, obj["metadata"]
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    is_long = aside.is_long(call)
     if definition.custom:
         # What admission adds is nobody's, as in Kubernetes.
-        managed.on_create(backend, call, obj)
+        await aside.run_if(is_long, managed.on_create, backend, call, obj)
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
+    generated = await aside.run_if(is_long, _shape, backend, call, obj)
+    try:
+        return await _store_new(backend, call, obj)
+    except Exists as error:
+        if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
+            raise _taken(definition, obj["metadata"], error.current) from None
+        return await _store_renamed(backend, call, obj, error.current)
+
+
+def _shape(backend: Backend, call: Call, obj: Json) -> bool:
+    """What follows admission, up to the store; whether the name was generated. Raises `Invalid`."""
+    definition, meta = call.definition, obj["metadata"]
     drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
         obj.pop("status", None)
@@ -96,12 +114,7 @@ async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     if not definition.custom:
         # The defaults of built-in kinds have come with their preparation.
         managed.on_create(backend, call, obj)
-    try:
-        return await _store_new(backend, call, obj)
-    except Exists as error:
-        if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
-            raise _taken(definition, obj["metadata"], error.current) from None
-        return await _store_renamed(backend, call, obj, error.current)
+    return generated
 
 
 def _generate_name(backend: Backend, meta: Json) -> None:

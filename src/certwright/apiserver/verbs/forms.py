@@ -24,9 +24,32 @@ def headers(call: Call) -> dict[str, str]:
     """The header fields of an answer with JSON in it."""
     found = {"content-type": JSON, "cache-control": "no-cache, private"}
     if call.warnings:
-        # One field with a comma-separated list means the same as one field each (RFC 9110 §5.3).
-        found["warning"] = ", ".join(f'299 - "{_quoted(text)}"' for text in call.warnings)
+        found["warning"] = _warning(call.warnings)
     return found
+
+
+_ALL_WARNINGS, _ONE_WARNING = 4 * 1024, 256
+"""Characters of all warnings, and of each where all are too long (apiserver `filters/warning.go`)."""
+
+
+def _warning(texts: Iterable[str]) -> str:
+    """The value of the header field: a list with commas, which means the same as one field for each (RFC 9110
+    §5.3)."""
+    told = list(dict.fromkeys(texts))
+    if sum(map(len, told)) > _ALL_WARNINGS:
+        told = _shortened(told)
+    return ", ".join(f'299 - "{_quoted(text)}"' for text in told)
+
+
+def _shortened(texts: Iterable[str]) -> list[str]:
+    """The beginnings of the first of them, until they are as long as they may be."""
+    kept, written = list[str](), 0
+    for text in texts:
+        if written >= _ALL_WARNINGS:
+            break
+        kept.append(text[:_ONE_WARNING])
+        written += len(kept[-1])
+    return kept
 
 
 def _quoted(text: str) -> str:
@@ -91,5 +114,5 @@ def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
     if error.http_status == 401:
         found["www-authenticate"] = 'Bearer realm="certwright"'
     if texts := list(warnings):
-        found["warning"] = ", ".join(f'299 - "{_quoted(text)}"' for text in texts)
+        found["warning"] = _warning(texts)
     return Response(error.http_status, found, encode_json(error.status()))

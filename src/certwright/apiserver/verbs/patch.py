@@ -5,10 +5,10 @@ Source: RFC 7386 §2; RFC 6902 §4, with RFC 6901 for its pointers.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from certwright.apiserver.objects import same
+from certwright.apiserver.objects import decode_json, encode_json, same
+from certwright.apiserver.verbs.bodies import MAX_DEPTH, is_too_deep
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -16,6 +16,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that all `copy` operations of one patch may add, as Kubernetes has it."""
 _END = "-"  # the place after the last item (RFC 6901 §4)
 
 
@@ -67,9 +69,28 @@ def json_patch(document: Any, operations: Any) -> Any:
     for operation in operations or ():
         if type(operation) is not dict:
             raise PatchMalformed(f"{_cannot_unmarshal(operation)} handlers.jsonPatchOp")
+    copies = _Copies()
     for index, operation in enumerate(operations or ()):
-        document = _apply(document, operation, index)
+        document = _apply(document, operation, index, copies)
+    if is_too_deep(document):
+        raise PatchFailed(f"the result is nested deeper than {MAX_DEPTH} levels")
     return document
+
+
+class _Copies:
+    """Makes copies for one patch, of limited size all together: a few that copy their own results would fill
+    any memory."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def make(self, value: Any) -> Any:
+        """A copy. Raises `PatchFailed`."""
+        text = encode_json(value)
+        self._bytes += len(text)
+        if self._bytes > MAX_COPIED:
+            raise PatchFailed(f"the copies of the patch exceed {MAX_COPIED} bytes")
+        return decode_json(text)
 
 
 _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
@@ -80,7 +101,7 @@ def _cannot_unmarshal(value: Any) -> str:
     return f"json: cannot unmarshal {_JSON_TYPES.get(type(value), 'null')} into Go value of type"
 
 
-def _apply(document: Any, operation: dict[str, Any], index: int) -> Any:
+def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies) -> Any:
     name = operation.get("op")
     path, value = _pointer(operation, "path", index), operation.get("value")
     match name:
@@ -93,7 +114,7 @@ def _apply(document: Any, operation: dict[str, Any], index: int) -> Any:
         case "move":
             return _move(document, _pointer(operation, "from", index), path)
         case "copy":
-            return _add(document, path, copy.deepcopy(_find(document, _pointer(operation, "from", index))))
+            return _add(document, path, copies.make(_find(document, _pointer(operation, "from", index))))
         case "test":
             return _test(document, path, value)
         case _:

@@ -18,7 +18,7 @@ from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import apply, managed
 from certwright.apiserver.representations.negotiation import content_type, unsupported
 from certwright.apiserver.users.auth import Action
-from certwright.apiserver.verbs import bodies, forms, options
+from certwright.apiserver.verbs import aside, bodies, forms, options
 from certwright.apiserver.verbs.creates import create_object, unstored
 from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
 from certwright.apiserver.verbs.patch import (
@@ -88,7 +88,7 @@ class Wish:
 async def update(backend: Backend, call: Call) -> Response:
     """PUT of an object or of its status: 200 with the object."""
     options.check(call)
-    sent = _sent_object(call)
+    sent = await aside.run_if(aside.is_long(call), _sent_object, call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
     # Each attempt shapes an object of its own, so the body is read again for every one but the first.
     ready = [sent]
@@ -110,7 +110,8 @@ def _sent_object(call: Call) -> Json:
 
 async def patch(backend: Backend, call: Call) -> Response:
     """PATCH of an object or of its status: 200 with the object."""
-    return await modify(backend, call, patch_wish(backend, call))
+    wish = await aside.run_if(aside.is_long(call), patch_wish, backend, call)
+    return await modify(backend, call, wish)
 
 
 def check_media(call: Call) -> str:
@@ -257,8 +258,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
                 return await _create_absent(backend, call, wish)
             except AlreadyExists:
                 continue
-        old = objects.to_object(definition, row)
-        new = _changed(backend, call, wish, old, row)
+        old, new = await aside.run_if(aside.is_long(call, row), _changed, backend, call, wish, row)
         if await backend.admission.mutate(call, new, old, operation="UPDATE"):
             new = shape_update(call, new, old, wish.refuse, admitted=True)
         await backend.admission.validate(call, new, old, operation="UPDATE")
@@ -274,22 +274,23 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
     raise conflict(definition, key.name)
 
 
-def _changed(backend: Backend, call: Call, wish: Wish, old: Json, row: Row) -> Json:
-    """The stored object as it is wished for, in shape."""
+def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:
+    """The stored object, and as it is wished for, in shape."""
+    old = objects.to_object(call.definition, row)
     new = wish.change(objects.to_object(call.definition, row))
     check_preconditions(call, new, old, row)
     if wish.applied is not None or wish.owned:
-        return shape_update(call, new, old, wish.refuse)
+        return old, shape_update(call, new, old, wish.refuse)
     track = partial(managed.on_update, backend, call)
     if call.verb != "patch":
-        return shape_update(call, new, old, wish.refuse, track, is_read=wish.is_read)
+        return old, shape_update(call, new, old, wish.refuse, track, is_read=wish.is_read)
 
     def refuse(_: Call, text: str) -> ApiError:
         # Shaping changes what the patch made, which is to be shown: it is made once more.
         return refuse_patched(wish.change(objects.to_object(call.definition, row)), text)
 
     read_fields(call, new, refuse, strict=wish.strict)
-    return shape_update(call, new, old, refuse, track, is_read=True)
+    return old, shape_update(call, new, old, refuse, track, is_read=True)
 
 
 async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
