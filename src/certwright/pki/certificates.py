@@ -89,7 +89,13 @@ def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
         found = x509.load_pem_x509_certificates(pem)
         if len(found) > MAX_CHAIN:
             raise BadCertificate(f"{len(found)} certificates in one PEM are too many (limit {MAX_CHAIN})")
-        return tuple(facts_of(certificate) for certificate in found)
+        # Those above the leaf are the same for all that one CA issues.
+        return tuple(_facts_above(one) if number else facts_of(one) for number, one in enumerate(found))
+
+
+@lru_cache(maxsize=REMEMBERED // 16)
+def _facts_above(parsed: x509.Certificate) -> CertificateFacts:
+    return facts_of(parsed)
 
 
 def facts_of(parsed: x509.Certificate) -> CertificateFacts:
