@@ -10,6 +10,7 @@ import pytest
 
 from apiserver.callers import ADMIN, Api, StartApi
 from certwright.apiserver.background.expiry import DEFAULT_TTL
+from certwright.apiserver.fairness import InFlight
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.server import ApiServer
 from certwright.kit import ids
@@ -35,6 +36,7 @@ async def start_api() -> AsyncIterator[StartApi]:
         gates: FeatureGates | None = None,
         root_ca: str = "",
         event_ttl: timedelta = DEFAULT_TTL,
+        in_flight: InFlight | None = None,
     ) -> Api:
         store, clock = store or MemoryStore(), TestClock()
         server = ApiServer(
@@ -47,6 +49,7 @@ async def start_api() -> AsyncIterator[StartApi]:
             gates=gates,
             root_ca=root_ca,
             event_ttl=event_ttl,
+            in_flight=in_flight,
         )
         await server.start(custom_resource_definitions())
         started.append(Api(server, clock, store, user))

@@ -64,7 +64,7 @@ class Level:
         self.queues = FairQueues(bounds, self._ask_for_turn)
         self.take = self.queues.take
         self.give_back = self.queues.give_back
-        self._longest_wait_s = longest_wait_s
+        self.longest_wait_s = longest_wait_s
         self._looking: asyncio.TimerHandle | None = None
 
     def _ask_for_turn(self) -> None:
@@ -89,12 +89,12 @@ class Level:
         return waiter.flow
 
     def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._looking is None and math.isfinite(self._longest_wait_s):
+        if self._looking is None and math.isfinite(self.longest_wait_s):
             self._looking = loop.call_later(_LOOK_EVERY_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looking = None
-        self.queues.send_away(loop.time() - self._longest_wait_s)
+        self.queues.send_away(loop.time() - self.longest_wait_s)
         if self.queues.waiting:
             self._look_soon(loop)
 
