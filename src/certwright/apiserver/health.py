@@ -10,7 +10,7 @@ Source: Kubernetes documentation, "Kubernetes API health endpoints"; words of ap
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from urllib.parse import parse_qs
 
 from certwright.kit.exchange import Response
@@ -73,8 +73,11 @@ class Health:
     async def _problem(self, check: str) -> str:
         """What is wrong; empty when all is well."""
         match check:
-            case "etcd" | "etcd-readiness":
-                return await self._store_problem()
+            case "etcd":
+                return await _problem_of(self._store.get(_NOBODY))
+            case "etcd-readiness":
+                # Only here: to start anew, as a server does that is not alive, helps no full disk.
+                return await _problem_of(self._store.check())
             case "informer-sync":
                 return "" if self.started else "the server is still loading what it serves"
             case "shutdown":
@@ -82,12 +85,14 @@ class Health:
             case _:
                 return ""
 
-    async def _store_problem(self) -> str:
-        try:
-            await self._store.get(_NOBODY)
-        except StoreError as error:
-            return str(error)
-        return ""
+
+async def _problem_of(work: Awaitable[object]) -> str:
+    """Why the store cannot do it; empty when it can."""
+    try:
+        await work
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def _text(status: int, text: str) -> Response:

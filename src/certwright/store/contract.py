@@ -203,6 +203,10 @@ class Store(Protocol):
         """Remove a row and return what watchers see of it last: `encode`'s bytes at the deletion's revision,
         or the row's own. Raises `Missing`, `Changed`, `Unavailable`."""
 
+    async def check(self) -> None:
+        """Return if the store takes writes, as far as is known; a failure before is looked into. Raises
+        `Unavailable`."""
+
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
         """Every event of the bucket with a revision over `after`. Raises `Compacted`, `FutureRevision`."""
 

@@ -39,7 +39,7 @@ from certwright.store.etcd_messages import (
     put_op,
     read_op,
 )
-from certwright.store.etcd_rows import LastWords, Layout, Meta, new_writer
+from certwright.store.etcd_rows import FORMAT, UNFINISHED, LastWords, Layout, Meta, new_writer
 from certwright.store.etcd_sealing import EtcdSweeping, load_ring
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
@@ -51,7 +51,6 @@ from certwright.store.turns import Turns
 
 DEFAULT_PREFIX = "/certwright"
 DEFAULT_COMPACTION_S = 300.0
-_FORMAT = b"1"
 _OLDEST = (3, 4)
 
 
@@ -62,11 +61,13 @@ async def open_etcd(
     prefix: str = DEFAULT_PREFIX,
     compact_every_s: float = DEFAULT_COMPACTION_S,
     window_bytes: int = MAX_BYTES,
+    unfinished: bool = False,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or make it.
 
     `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
     `window_bytes`: how much of what happens from now on can be watched later.
+    `unfinished`: it is being filled from a backup.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
@@ -74,7 +75,7 @@ async def open_etcd(
     layout = Layout(prefix, seal)
     try:
         await _check_version(client)
-        await _check_format(client, layout)
+        await _check_format(client, layout, UNFINISHED if unfinished else FORMAT)
         await load_ring(client, layout)
         revision = (await client.call(RANGE, RangeRequest(key=layout.format))).header.revision
     except BaseException:
@@ -90,13 +91,18 @@ async def _check_version(client: EtcdClient) -> None:
         raise Unavailable(f"etcd at {client.member} is version {version}; certwright needs 3.4 or newer")
 
 
-async def _check_format(client: EtcdClient, layout: Layout) -> None:
+async def _check_format(client: EtcdClient, layout: Layout, wanted: bytes) -> None:
     key = layout.format
-    request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, _FORMAT)], failure=[read_op(key)])
+    request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, wanted)], failure=[read_op(key)])
     answer = await client.call(TXN, request)
     if not answer.succeeded:
         found = answer.responses[0].response_range.kvs[0].value
-        if found != _FORMAT:
+        if found == UNFINISHED != wanted:
+            raise Damaged(
+                f"a backup was not restored to the end into etcd below {layout.root.begin.decode()}: restore"
+                " it again, with --force"
+            )
+        if found != wanted:
             raise Damaged(
                 f"what lies in etcd below {layout.root.begin.decode()} was written by a newer certwright"
                 f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
@@ -157,6 +163,10 @@ class EtcdStore:
         return await asyncio.shield(self._feed.lost)
 
     # -- reading
+
+    async def check(self) -> None:
+        """Whether etcd answers: a read asks a majority of the members, as a write does."""
+        await self._reader.row(Key("", "", ""))
 
     async def get(self, key: Key) -> Row | None:
         """The committed row, whoever wrote it."""

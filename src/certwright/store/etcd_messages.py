@@ -35,7 +35,7 @@ _MESSAGES = {
     "RangeResponse": "header Header 1, kvs *KeyValue 2, more bool 3, count int64 4",
     "PutRequest": "key bytes 1, value bytes 2",
     "PutResponse": "header Header 1",
-    "DeleteRequest": "key bytes 1",
+    "DeleteRequest": "key bytes 1, range_end bytes 2",
     "DeleteResponse": "header Header 1, deleted int64 2",
     "RequestOp": "request_range RangeRequest 1, request_put PutRequest 2, "
     "request_delete_range DeleteRequest 3",
@@ -131,9 +131,9 @@ def put_op(key: bytes, value: bytes) -> Any:
     return RequestOp(request_put=PutRequest(key=key, value=value))
 
 
-def delete_op(key: bytes) -> Any:
+def delete_op(key: bytes, range_end: bytes = b"") -> Any:
     """A deletion as part of a transaction."""
-    return RequestOp(request_delete_range=DeleteRequest(key=key))
+    return RequestOp(request_delete_range=DeleteRequest(key=key, range_end=range_end))
 
 
 def at_revision(key: bytes, revision: int) -> Any:

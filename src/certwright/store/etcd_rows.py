@@ -24,6 +24,9 @@ from certwright.store.log import Place
 from certwright.store.seal import BODY, LAST, META, Seal
 from certwright.store.stand_ins import join
 
+FORMAT, UNFINISHED = b"1", b"unfinished"
+"""What lies under `format`: which form the rows have; or that a backup was not restored to the end."""
+
 
 class Meta(NamedTuple):
     """The value of an `m/` key. `writer` names one write; `pieces` lie around the revision."""

@@ -63,6 +63,9 @@ class MemoryStore:
         """The last committed revision, without waiting."""
         return self.revision
 
+    async def check(self) -> None:
+        """Nothing can fail here."""
+
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
         return self._find(key)

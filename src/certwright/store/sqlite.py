@@ -19,7 +19,7 @@ from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.overlay import Batch, Entry, Overlay
 from certwright.store.pages import Wanted, count_undone, cut
 from certwright.store.seal import Seal
-from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files
+from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_nothing
 from certwright.store.sqlite_sweeping import SqliteSweeping
 from certwright.store.sqlite_writer import Writer
 from certwright.store.sweeping import Rotation
@@ -32,14 +32,17 @@ _COUNTED = 10_000
 _UNDONE = 200
 
 
-async def open_sqlite(path: Path, *, seal: Seal | None = None, window_bytes: int = MAX_BYTES) -> SqliteStore:
+async def open_sqlite(
+    path: Path, *, seal: Seal | None = None, begin_at: int = 0, window_bytes: int = MAX_BYTES
+) -> SqliteStore:
     """Open the store in a file, or make it; its folder must exist.
 
-    `seal`: how rows lie in the file; None: as they are. What is not as it says yet is rewritten first.
+    `begin_at`: the revision that a new store is to have. `seal`: how rows lie in the file; None: as they
+    are. What is not as it says yet is rewritten first.
     `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
     it are readable by their owner only. Raises `Unavailable` and `Damaged`.
     """
-    files = await asyncio.to_thread(open_files, path, seal)
+    files = await asyncio.to_thread(open_files, path, seal, begin_at)
     return SqliteStore(files, seal=seal, window_bytes=window_bytes)
 
 
@@ -63,6 +66,7 @@ class SqliteStore:
         self._flush_soon = False
         self._closing = False
         self._commits = 0
+        self._is_failing = False
         self._seal = seal
         self._writer = Writer(files.writer, files.path, self._done, seal)
         self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
@@ -200,6 +204,17 @@ class SqliteStore:
         await self._write(Event(revision, row, previous, deleted=True))
         return row
 
+    async def check(self) -> None:
+        """Where the last commit failed, whether another would succeed."""
+        self._check_open()
+        if not self._is_failing:
+            return
+        try:
+            await self._writer.do(partial(write_nothing, path=self._path))
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        self._is_failing = False
+
     def _check_open(self) -> None:
         if self._closing:
             raise Unavailable("the store is closed")
@@ -238,6 +253,7 @@ class SqliteStore:
             self._fail(batch, error)
             return
         self._commits += 1
+        self._is_failing = False
         self._overlay.committed(batch)
         self._flush()
         for waiter in batch.waiters:
@@ -247,6 +263,7 @@ class SqliteStore:
         self._fanout.publish(batch.events)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
+        self._is_failing = True
         # What has gathered meanwhile was decided as if the batch had been committed, so it fails as well.
         waiters = batch.waiters + self._gathering.waiters
         self._gathering = Batch()

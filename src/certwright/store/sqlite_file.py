@@ -71,12 +71,27 @@ def explain(error: Exception, path: Path) -> StoreError:
     return Unavailable(f"{path} could not be read or written ({error})")
 
 
-def _has_no_room(path: Path) -> bool:
+def _has_no_room(path: Path, *, wanted: int = PAGE_SIZE) -> bool:
     try:
         disk = os.statvfs(path.parent)
     except OSError:
         return False
-    return disk.f_bavail * disk.f_frsize < PAGE_SIZE
+    return disk.f_bavail * disk.f_frsize < wanted
+
+
+_SPARE = 1 << 20  # bytes: a commit as small as the one that follows finds room where others do not
+
+
+def write_nothing(connection: sqlite3.Connection, *, path: Path) -> None:
+    """A commit that changes nothing.
+
+    Raises `sqlite3.Error` where one cannot be made, `Unavailable` where there is hardly room for another.
+    """
+    connection.execute(
+        "UPDATE rows SET revision = revision WHERE bucket = '' AND namespace = '' AND name = ''"
+    )
+    if _has_no_room(path, wanted=_SPARE):
+        raise Unavailable(f"the disk that holds {path} is full")
 
 
 def damaged(path: Path, what: str) -> Damaged:
@@ -87,7 +102,7 @@ def damaged(path: Path, what: str) -> Damaged:
     )
 
 
-def open_files(path: Path, seal: Seal | None = None) -> Files:
+def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files:
     """Open a store, or make one where there is no file or an empty one. Does file I/O.
 
     Rows are as `seal` wants them when this returns.
@@ -102,22 +117,24 @@ def open_files(path: Path, seal: Seal | None = None) -> Files:
     except OSError as error:
         raise _cannot_open(path, error) from error
     try:
-        return _open_locked(path, lock, seal)
+        return _open_locked(path, lock, seal, begin_at)
     except BaseException:
         lock.release()
         raise
 
 
-def _open_locked(path: Path, lock: FileLock, seal: Seal | None) -> Files:
+def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -> Files:
     try:
         _make_private(path)
         _check_header(path)
         # Opened and closed once first: this recovers what a crash has left and removes the log,
         # which can be made anew only while nobody has it open.
         with closing(connect(path)) as setup:
-            _check_identity(setup, path)
+            check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
             (revision,) = _check_readable(setup, path)
+            if revision == 0 and begin_at:
+                setup.execute("UPDATE rows SET revision = ? WHERE bucket = '' AND name = ''", (begin_at,))
             sqlite_sealing.begin(setup, seal, path, is_new=revision == 0)
         _grow_wal(path)
         return _connect_both(path, lock)
@@ -191,7 +208,8 @@ def _has_log(path: Path) -> bool:
         return False
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Make an empty database a store. Raises `Damaged` for another program's, or a newer one's."""
     (identity,) = connection.execute("PRAGMA application_id").fetchone()
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
