@@ -29,6 +29,7 @@ from certwright.apiserver.crds.conversion import Conversions
 from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.elsewhere import Elsewhere
+from certwright.apiserver.encryption import Encryption
 from certwright.apiserver.fairness import Fairness, InFlight
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
@@ -155,6 +156,7 @@ class ApiServer:
         self._backend.follow_store()
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
+        self._encryption = Encryption(store)
         self._fairness = Fairness(store, registry, in_flight or InFlight())
         self._backend.observers.append(self._fairness.sizes)
         self._metrics = Metrics(store, self._watched, self._fairness.levels)
@@ -410,6 +412,8 @@ class ApiServer:
             return health
         if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
             return self._openid(path)
+        if (sealing := await self._encryption.respond(request.method, path)) is not None:
+            return sealing
         return refusals.nowhere()
 
     def _openid(self, path: str) -> Response:

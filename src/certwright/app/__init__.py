@@ -7,11 +7,12 @@ May import:   every room but cli
 Never holds:  any `if` about the domain
 Modules:      options (what a process can be told), opening (directory, tokens, port), stores (what --store
               names), encryption (where the key of the Secrets is), shared_files (what servers on one store
-              have in common), server (the daemon), controllers (the controllers in any process), gates
-              (--feature-gates), closers (what is undone at the end), loop (the event loop)
+              have in common), backup, server (the daemon), controllers (the controllers in any process),
+              gates (--feature-gates), closers (what is undone at the end), loop (the event loop)
 """
 
 from certwright.apiserver.fairness import InFlight
+from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, revoke, start_controllers
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
@@ -36,7 +37,9 @@ __all__ = [
     "ServeOptions",
     "StartError",
     "Terms",
+    "back_up",
     "keep_what_is_there",
+    "restore",
     "revoke",
     "run",
     "start_controllers",

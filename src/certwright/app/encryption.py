@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from certwright.app import shared_files
+from certwright.app.options import ServeOptions
 from certwright.kit.files import write_atomically
 from certwright.store.keyring import KEY_BYTES, WrappingKeys, WrongKey
 from certwright.store.seal import Seal
@@ -25,16 +26,17 @@ _HEAD = """\
 """
 
 
-def new_seal(data_dir: Path, key_file: Path | None, *, wanted: bool) -> Seal:
-    """How rows are sealed: with the key in the environment, else in `key_file`, else in the directory."""
-    return Seal(BUCKETS, wrapping_keys(data_dir, key_file, os.environ), wanted=wanted)
+def new_seal(options: ServeOptions) -> Seal:
+    """How rows are sealed."""
+    return Seal(BUCKETS, wrapping_keys(options, os.environ), wanted=options.encrypt_secrets)
 
 
-def wrapping_keys(data_dir: Path, key_file: Path | None, environment: Mapping[str, str]) -> WrappingKeys:
-    """Where the wrapping keys come from."""
-    if key_file is None and (text := environment.get(VARIABLE)):
+def wrapping_keys(options: ServeOptions, environment: Mapping[str, str]) -> WrappingKeys:
+    """Where the wrapping keys come from: the file that the options name, else the environment, else a file in
+    the data directory."""
+    if options.encryption_key_file is None and (text := environment.get(VARIABLE)):
         return KeyVariable(text)
-    return KeyFile(key_file or data_dir / FILE_NAME)
+    return KeyFile(options.encryption_key_file or options.data_dir / FILE_NAME)
 
 
 class KeyFile:

@@ -33,9 +33,9 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
     if row is None:
         own = any((data_dir / name).exists() for name in _FILES)
         make()
-        contents = {name: (data_dir / name).read_bytes() for name in _FILES}
+        contents = pack(data_dir) or b""
         try:
-            await store.put(KEY, lambda _: (b"", msgspec.json.encode(contents)), expect=0)
+            await store.put(KEY, lambda _: (b"", contents), expect=0)
         except Exists as error:
             # Another server has begun at the same moment.
             row = error.current
@@ -45,12 +45,31 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
         _take(row, data_dir)
 
 
+def pack(data_dir: Path) -> bytes | None:
+    """The files of a directory in one; None where one is missing. Raises `OSError`."""
+    if not all((data_dir / name).exists() for name in _FILES):
+        return None
+    return msgspec.json.encode({name: (data_dir / name).read_bytes() for name in _FILES})
+
+
+def unpack(contents: bytes, data_dir: Path) -> None:
+    """Lay the files into a directory that has none of them. Raises `OSError`."""
+    if any((data_dir / name).exists() for name in _FILES):
+        return
+    for name, content in _decode(contents).items():
+        _put(data_dir / name, content, mode=PUBLIC if name == _CA else PRIVATE)
+
+
+def _put(path: Path, content: bytes, *, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomically(path, content, mode=mode)
+
+
 def _take(row: Row, data_dir: Path) -> None:
     for name, content in _decode(row.body).items():
         path = data_dir / name
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(path, content, mode=PUBLIC if name == _CA else PRIVATE)
+            _put(path, content, mode=PUBLIC if name == _CA else PRIVATE)
         elif path.read_bytes() != content:
             raise StartError(
                 f"{path} is not the one that the servers on this store share: choose another --data-dir, or"

@@ -11,7 +11,6 @@ from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.store.contract import Store, StoreError
 from certwright.store.memory import MemoryStore
-from certwright.store.seal import Seal
 from certwright.store.sqlite import open_sqlite
 
 if TYPE_CHECKING:
@@ -23,17 +22,23 @@ _PORT = 2379
 
 async def open_store(options: ServeOptions) -> Store:
     """Open the store that the options name. Raises `StartError`."""
-    where = options.store
-    if where == "memory":
+    if options.store == "memory":
         return MemoryStore()
     try:
-        if where is not None and where.startswith(_SCHEMES):
-            return await _open_etcd(where, options.etcd, _seal(options))
-        if options.etcd != EtcdOptions():
-            raise StartError("--etcd-… options need --store etcd://HOST:PORT")
-        return await open_sqlite(sqlite_path(options), seal=_seal(options))
+        if is_etcd(options):
+            return await _open_etcd(options)
+        return await open_sqlite(sqlite_path(options), seal=new_seal(options))
     except StoreError as error:
         raise StartError(str(error)) from error
+
+
+def is_etcd(options: ServeOptions) -> bool:
+    """Whether they name an etcd. Raises `StartError` for options of etcd's without one."""
+    if options.store is not None and options.store.startswith(_SCHEMES):
+        return True
+    if options.etcd != EtcdOptions():
+        raise StartError("--etcd-… options need --store etcd://HOST:PORT")
+    return False
 
 
 def sqlite_path(options: ServeOptions) -> Path:
@@ -41,16 +46,25 @@ def sqlite_path(options: ServeOptions) -> Path:
     return Path(options.store) if options.store else options.data_dir / "store.sqlite"
 
 
-def _seal(options: ServeOptions) -> Seal:
-    return new_seal(options.data_dir, options.encryption_key_file, wanted=options.encrypt_secrets)
+async def _open_etcd(options: ServeOptions) -> Store:
+    access = etcd_access(options)
+    from certwright.store.etcd import open_etcd  # see `etcd_access`
+
+    return await open_etcd(
+        access,
+        seal=new_seal(options),
+        prefix=options.etcd.prefix,
+        compact_every_s=options.etcd.compaction_interval.total_seconds(),
+    )
 
 
-async def _open_etcd(where: str, options: EtcdOptions, seal: Seal) -> Store:
+def etcd_access(serve_options: ServeOptions) -> Access:
+    """How the etcd that the options name is spoken to. Raises `StartError`."""
+    where, options = serve_options.store or "", serve_options.etcd
     # We never go on with its channels in a child, and it need not tell of every program that is started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
     try:
-        from certwright.store.etcd import open_etcd
         from certwright.store.etcd_client import Access
     except ImportError as error:
         raise StartError(
@@ -68,12 +82,7 @@ async def _open_etcd(where: str, options: EtcdOptions, seal: Seal) -> Store:
         raise StartError("--etcd-certfile and --etcd-keyfile go together")
     if not access.tls and (options.ca_file or options.cert_file):
         raise StartError(f"--store {where}: certificates need TLS; begin it with etcds://")
-    return await open_etcd(
-        _with_user(access, options),
-        seal=seal,
-        prefix=options.prefix,
-        compact_every_s=options.compaction_interval.total_seconds(),
-    )
+    return _with_user(access, options)
 
 
 def _member(text: str) -> str:

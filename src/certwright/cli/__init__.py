@@ -14,6 +14,6 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               daemon (the signals that end a long-running command, and the end itself),
               acme_flags, cluster_flags, etcd_flags, fairness_flags (what some commands can be told),
               tables, words, sections, insides (how things are printed),
-              and one module per command: apply, approve, controllers, crds, delete, deny, describe, get,
-              inspect, limits, renew, revoke, run, serve, status, version, wait
+              and one module per command: apply, approve, backup, controllers, crds, delete, deny, describe,
+              encryption, get, inspect, limits, renew, restore, revoke, run, serve, status, version, wait
 """

@@ -39,6 +39,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "inspect": "Show what is inside a certificate's Secret.",
         "limits": "Show what ACME servers allow, and what of it has been used.",
     },
+    "Store": {
+        "backup": "Save all objects of a server's store in a file.",
+        "restore": "Fill an empty store from a file that `certwright backup` wrote.",
+        "encryption": "Show how Secrets are encrypted in the store; change the keys.",
+    },
     "More": {
         "crds": "Print the CustomResourceDefinitions for a real Kubernetes cluster.",
         "version": "Print the version.",

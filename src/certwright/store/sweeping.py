@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from certwright.store.contract import Key, StoreError, Unavailable
 from certwright.store.keyring import Ring, fingerprint
@@ -100,6 +100,7 @@ class Rotation:
     def go_on(self) -> None:
         """Finish what was begun, unless that is being done."""
         if not self._running and not self._seal.ring.settled:
+            self._done = self._unreadable = 0
             self._task = asyncio.create_task(self._run(), name="sealing")
 
     async def finished(self) -> None:
@@ -142,3 +143,12 @@ class Rotation:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+@runtime_checkable
+class Sealed(Protocol):
+    """A store that can seal rows."""
+
+    @property
+    def rotation(self) -> Rotation | None:
+        """The work on the seals; None where no row is sealed."""

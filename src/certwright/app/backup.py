@@ -1,0 +1,162 @@
+"""Backup and restore: all objects of a store in one file, and back into an empty store of any form."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import certwright
+from certwright.apiserver.objects import at_revision
+from certwright.app import opening, shared_files
+from certwright.app.closers import Closers
+from certwright.app.encryption import new_seal
+from certwright.app.options import ServeOptions, StartError
+from certwright.app.stores import etcd_access, is_etcd, sqlite_path
+from certwright.store.backup_file import BackupReader, BackupWriter, Header
+from certwright.store.contract import Encode, Row, Store, StoreError
+from certwright.store.dump import Dump
+from certwright.store.keyring import wrapped_by
+from certwright.store.seal import Seal
+from certwright.store.sqlite_dump import dump_sqlite
+from certwright.store.sqlite_restore import replacing
+
+_TOGETHER = 256
+
+REVISIONS_PER_S = 100_000
+"""A restored SQLite file goes on at this many revisions for each second since 1970: beyond all that were given
+out after the backup, so that nobody who saw those takes a new object for one that he knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was saved or restored. `wrapped_by`: the fingerprint of the key that its Secrets need, None: they
+    are not sealed; `source`: where that key is. `made`: seconds since 1970."""
+
+    objects: int
+    revision: int
+    made: int
+    wrapped_by: str | None
+    source: str
+
+
+async def back_up(options: ServeOptions, file: Path) -> Summary:
+    """Write a backup of the store that the options name, whether or not a server runs on it.
+
+    Raises `StartError` in words for whoever asked.
+    """
+    try:
+        return await _back_up(options, file)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+async def _back_up(options: ServeOptions, file: Path) -> Summary:
+    seal = new_seal(options)
+    async with _dump(options, seal) as dump:
+        made = int(time.time())
+        form = "etcd" if is_etcd(options) else "sqlite"
+        header = Header(certwright.__version__, made, form, dump.revision, dump.ring)
+        objects = 0
+        with BackupWriter(file, header) as out:
+            async for row in _with_identity(dump, options.data_dir):
+                out.add(seal.close_row(row))
+                objects += row.key.bucket != shared_files.KEY.bucket
+    return _summary(header, objects, seal)
+
+
+def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump]:
+    if not is_etcd(options):
+        return dump_sqlite(sqlite_path(options), seal)
+    access = etcd_access(options)
+    from certwright.store.etcd_dump import dump_etcd  # needs grpcio, see `stores`
+
+    return dump_etcd(access, options.etcd.prefix, seal)
+
+
+async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:
+    """The rows, and the files that make a server who it is where they are not among those."""
+    found = False
+    async for page in dump.rows:
+        for row in page:
+            found = found or row.key == shared_files.KEY
+            yield row
+    if not found and (content := shared_files.pack(data_dir)) is not None:
+        yield Row(shared_files.KEY, dump.revision, b"", content)
+
+
+async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> Summary:
+    """Fill an empty store from a backup; with `force` another store's place is taken.
+
+    Raises `StartError` in words for whoever asked.
+    """
+    closers = Closers()
+    try:
+        backup = BackupReader(file)
+        seal = _seal_of(backup, options)
+        opening.lock_data_dir(options.data_dir, closers)
+        return await _restore(options, backup, seal, force=force)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        where = error.filename or file
+        raise StartError(f"{where}: {error.strerror or error}") from error
+    finally:
+        await closers.close()
+
+
+def _seal_of(backup: BackupReader, options: ServeOptions) -> Seal:
+    seal = new_seal(options)
+    if backup.header.ring is not None:
+        seal.adopt(backup.header.ring)
+    return seal
+
+
+async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, force: bool) -> Summary:
+    objects = 0
+    async with _target(options, backup, force=force) as store:
+        for rows in _batches(backup, seal):
+            keep = [row for row in rows if row.key != shared_files.KEY]
+            await asyncio.gather(*(store.put(row.key, _encode(row), expect=0) for row in keep))
+            objects += len(keep)
+            for row in rows:
+                if row.key == shared_files.KEY:
+                    shared_files.unpack(row.body, options.data_dir)
+    return _summary(backup.header, objects, seal)
+
+
+def _batches(backup: BackupReader, seal: Seal) -> Iterator[list[Row]]:
+    rows = map(seal.open_row, backup.rows())
+    while batch := list(itertools.islice(rows, _TOGETHER)):
+        yield batch
+
+
+def _encode(row: Row) -> Encode:
+    """The row as it was, at the revision that it gets now."""
+    return lambda revision: (at_revision(row.meta, revision), row.body)
+
+
+@asynccontextmanager
+async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -> AsyncIterator[Store]:
+    seal = new_seal(options)
+    if not is_etcd(options):
+        begin_at = max(backup.header.revision, int(time.time()) * REVISIONS_PER_S)
+        async with replacing(sqlite_path(options), seal, begin_at=begin_at, force=force) as store:
+            yield store
+        return
+    access = etcd_access(options)
+    from certwright.store.etcd_dump import refilling  # needs grpcio, see `stores`
+
+    async with refilling(access, options.etcd.prefix, seal, force=force) as shared:
+        yield shared
+
+
+def _summary(header: Header, objects: int, seal: Seal) -> Summary:
+    fingerprint = None if header.ring is None else wrapped_by(header.ring)
+    return Summary(objects, header.revision, header.made, fingerprint, seal.wrapping.source)

@@ -1,0 +1,52 @@
+"""All rows of an SQLite file at one revision, while another process may write to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from certwright.store import sqlite_sealing
+from certwright.store.contract import Key, Row, Unavailable
+from certwright.store.dump import Dump
+from certwright.store.seal import Seal
+from certwright.store.sqlite_file import SELECT_REVISION, check_identity, connect, explain
+
+_ROWS = 256
+_SELECT = (
+    "SELECT bucket, namespace, name, revision, meta, body FROM rows WHERE bucket <> ''"
+    " ORDER BY bucket, namespace, name"
+)
+
+
+@asynccontextmanager
+async def dump_sqlite(path: Path, seal: Seal) -> AsyncIterator[Dump]:
+    """Read the file in one transaction: writers go on meanwhile, and are not seen.
+
+    Raises `Unavailable` and `Damaged` (`WrongKey`).
+    """
+    if not _is_there(path):
+        raise Unavailable(f"there is no store at {path}")
+    try:
+        with closing(connect(path)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            check_identity(connection, path)
+            connection.execute("BEGIN")
+            (revision,) = connection.execute(SELECT_REVISION).fetchone()
+            ring = sqlite_sealing.read_ring(connection)
+            if ring is not None:
+                seal.adopt(ring)
+            yield Dump(revision, ring, _rows(connection, seal))
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+async def _rows(connection: sqlite3.Connection, seal: Seal) -> AsyncIterator[list[Row]]:
+    with closing(connection.execute(_SELECT)) as cursor:
+        while found := cursor.fetchmany(_ROWS):
+            yield [seal.open_row(Row(Key(*row[:3]), *row[3:])) for row in found]
