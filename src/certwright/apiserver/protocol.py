@@ -90,7 +90,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin to count, and to wait."""
-        self._between = self._in_body = False
+        self._between = False
         self._header_size = 0
         self._expect_request()
         super().on_message_begin()
@@ -115,7 +115,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """What comes next begins another request."""
-        self._between = True
+        self._between, self._in_body = True, False
         self._stop_waiting()
         super().on_message_complete()
 

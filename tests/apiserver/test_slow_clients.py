@@ -1,0 +1,301 @@
+"""Clients that dawdle, hoard or crowd, over TLS: each costs little, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import aiohttp
+import pytest
+
+from apiserver import greedy
+from apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
+from certwright.apiserver import asgi, protocol, serving
+from certwright.apiserver.asgi import HttpsFace, serve_https
+from certwright.apiserver.protocol import HttpProtocol
+from certwright.apiserver.users.auth import StaticTokens
+from certwright.kit.exchange import Handler, Identity, Request, Response
+
+USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
+FOR_EVER = 60.0
+
+
+@dataclass(slots=True)
+class Served:
+    """A server behind TLS, and whom to trust."""
+
+    api: Api
+    face: HttpsFace
+    ca: bytes
+    ca_file: Path
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"https://127.0.0.1:{self.face.port}"
+
+    @property
+    def connections(self) -> list[HttpProtocol]:
+        """The connections as the server sees them."""
+        return cast(list[HttpProtocol], list(self.face._server.server_state.connections))
+
+    def tls(self) -> ssl.SSLContext:
+        """How to connect."""
+        return ssl.create_default_context(cadata=self.ca.decode())
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that takes in little before it is read."""
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.face.port))
+        return await asyncio.open_connection(
+            sock=raw, ssl=self.tls(), server_hostname="127.0.0.1", limit=4096
+        )
+
+
+@asynccontextmanager
+async def served(
+    start_api: StartApi, folder: Path, around: Callable[[Handler], Handler] = lambda handler: handler
+) -> AsyncIterator[Served]:
+    api = await start_api(authenticator=USERS)
+    identity = serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    face = await serve_https(
+        around(api.server.handle),
+        host="127.0.0.1",
+        port=0,
+        certfile=identity.cert_path,
+        keyfile=identity.key_path,
+        client_ca_file=None,
+    )
+    try:
+        yield Served(api, face, identity.ca_pem, identity.ca_path)
+    finally:
+        await face.close()
+
+
+def head(method: str, target: str, **headers: str) -> bytes:
+    """The beginning of a request."""
+    fields = {"host": "x", "authorization": "Bearer admin"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the server ends the connection, in good order or not."""
+    async with asyncio.timeout(FOR_EVER):
+        try:
+            while await reader.read(65536):
+                continue
+        except (ConnectionError, ssl.SSLError):
+            pass
+    return True
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(FOR_EVER):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /livez HT", head("POST", SECRETS, content_length="10") + b"{"],
+    ids=["nothing", "half a header", "half a body"],
+)
+async def test_who_does_not_send_on_is_disconnected(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+    monkeypatch.setattr(protocol, "BODY_S", 0.3)
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(sent)
+        assert await is_closed(reader)
+        writer.close()
+        await until(lambda: not it.connections)
+
+
+async def test_empty_lines_do_not_keep_a_connection_open(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(head("GET", "/livez"))
+        await reader.readuntil(b"\r\n\r\nok")
+        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+        writer.write(b"\r\n")
+        assert await is_closed(reader)
+        writer.close()
+
+
+async def test_a_body_has_more_time_than_the_header(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        body = b'{"metadata":{"name":"slow"}}'
+        fields = {"content_type": "application/json", "content_length": str(len(body))}
+        writer.write(head("POST", SECRETS, **fields))
+        await until(lambda: any(connection._in_body for connection in it.connections))
+        await until(lambda: not any(connection._in_body for connection in it.connections))  # 0.1 s are over
+        writer.write(body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+
+
+async def test_a_handshake_that_does_not_come_is_not_waited_for(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "HANDSHAKE_S", 0.1)
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await asyncio.open_connection("127.0.0.1", it.face.port)
+        assert await is_closed(reader)
+        writer.close()
+
+
+async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "WRITE_S", 1.0)
+    async with served(start_api, tmp_path) as it:
+        _, writer = await it.connect()
+        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+        await until(lambda: it.api.server.open_watches == 1)
+        (connection,) = it.connections
+        most = 0
+        for number in range(200):  # 20 MB
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+            await asyncio.sleep(0)
+            most = max(most, connection.transport.get_write_buffer_size())
+        assert most < 2 << 20
+        await until(lambda: it.api.server.open_watches == 0)
+        await until(lambda: not it.connections)
+        writer.close()
+
+
+async def test_a_list_that_is_not_read_gives_back_its_seats(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "WRITE_S", 0.5)
+    async with served(start_api, tmp_path) as it:
+        for number in range(1200):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+        _, writer = await it.connect()
+        writer.write(head("GET", CONFIG_MAPS))
+        taken = [level.queues for level in it.api.server._fairness.levels]
+        await until(lambda: sum(queues.in_use for queues in taken) == 10)
+        await until(lambda: sum(queues.in_use for queues in taken) == 0)
+        await until(lambda: not it.connections)
+        writer.close()
+
+
+async def test_one_connection_too_many_is_told_so(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
+    async with served(start_api, tmp_path) as it:
+        there = [await it.connect() for _ in range(2)]
+        await until(lambda: len(it.connections) == 2)
+        reader, writer = await it.connect()
+        writer.write(head("GET", SECRETS))
+        async with asyncio.timeout(FOR_EVER):
+            answer = await reader.read(-1)
+        header, _, body = answer.partition(b"\r\n\r\n")
+        assert header.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 5" in header
+        assert json.loads(body)["message"] == (
+            "the server has as many connections as it takes, please try again later"
+        )
+        writer.close()
+        for kept, sending in there:
+            sending.write(head("GET", "/livez"))
+            assert (await kept.readline()).startswith(b"HTTP/1.1 200 ")
+            sending.close()
+        await until(lambda: not it.connections)
+        again, writer = await it.connect()
+        writer.write(head("GET", "/livez"))
+        assert (await again.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        bomb = gzip.compress(b" " * (64 << 20))
+        fields = {"content_type": "application/json", "content_encoding": "gzip"}
+        writer.write(head("POST", SECRETS, content_length=str(len(bomb)), **fields) + bomb)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+class Counting:
+    """Around a handler: how many requests of `greedy` have been answered with a list."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    def around(self, handler: Handler) -> Handler:
+        """The handler, counted."""
+
+        async def counted(request: Request) -> Response:
+            response = await handler(request)
+            self.lists += response.status == 200 and request.headers.get("authorization") == "Bearer greedy"
+            return response
+
+        return counted
+
+
+async def test_two_hundred_greedy_connections_do_not_starve_others(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    counting = Counting()
+    async with served(start_api, tmp_path, counting.around) as it:
+        rule = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        group = rule | {"kind": "User"}
+        subjects = [group | {"name": "greedy"}, group | {"name": "polite"}]
+        binding = {"metadata": {"name": "everything"}, "roleRef": rule, "subjects": subjects}
+        await it.api.ok("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        for number in range(400):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, greedy.__file__, it.url + CONFIG_MAPS, str(it.ca_file), "greedy", "200"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            await until(lambda: len(it.connections) == 200 and counting.lists > 200)
+            passed = [await _passed_by(it, counting, "polite") for _ in range(10)]
+        finally:
+            program.kill()
+            await program.wait()
+    # Without fairness each of them would be passed by every one of the two hundred.
+    assert max(passed) < 200, passed
+
+
+async def _passed_by(it: Served, counting: Counting, user: str) -> int:
+    """How many greedy lists are answered while `user` asks for one."""
+    connector = aiohttp.TCPConnector(ssl=it.tls())
+    headers = {"authorization": f"Bearer {user}"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        async with session.get(it.url + "/livez") as ready:
+            assert ready.status == 200
+        before = counting.lists
+        async with session.get(f"{it.url}{CONFIG_MAPS}") as answer:
+            assert answer.status == 200
+            return counting.lists - before
