@@ -15,7 +15,7 @@ from certwright.client.press import Press
 from certwright.resources.core import ConfigMap
 from certwright.resources.meta import ObjectKey, ObjectMeta
 
-TEXT: Packing[str] = Packing(str.encode, bytes.decode)
+TEXT: Packing[str] = Packing(str.encode, bytes.decode, note=len)
 NAMES = ("a", "b", "c", "d", "e")
 
 
@@ -53,6 +53,7 @@ def test_packed_objects_are_those_of_a_dict(steps: list[tuple[str, str | None, i
         for one in map(key, NAMES):
             assert (packed.get(one), packed.revision(one)) == plain.get(one, (None, None))
             assert (one in packed) == (one in plain)
+            assert packed.note(one) == len(plain.get(one, ("", 0))[0])
         assert sorted(packed.freeze()()) == sorted(text for text, _ in plain.values())
 
 

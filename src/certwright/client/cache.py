@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from certwright.client.packed import PackedObjects, Packing
@@ -74,6 +74,9 @@ class _PlainObjects(Generic[T]):
         found = self._objects.get(key)
         return None if found is None else revision_of(found)
 
+    def note(self, _key: ObjectKey) -> int:
+        return 0
+
     def put(self, key: ObjectKey, obj: T, _revision: int) -> None:
         self._objects[key] = obj
 
@@ -109,6 +112,10 @@ class Cache(Generic[T]):
         """The resourceVersion of the object as a number (0: none); None where it is not there."""
         return self._objects.revision(key)
 
+    def note(self, key: ObjectKey) -> int:
+        """What the packing notes of the object; 0 where there is no object, or no packing."""
+        return self._objects.note(key)
+
     def buried_at(self, key: ObjectKey) -> int:
         """The revision at which an object of that name was deleted lately; 0 where that is not known."""
         return self._tombstones.get(key, 0)
@@ -127,8 +134,12 @@ class Cache(Generic[T]):
 
     def by_index(self, index: str, value: str) -> list[T]:
         """The objects that the indexer gave this value for. Raises `KeyError` for an unknown index."""
-        found = (self._objects.get(key) for key in _keys(self._indexes[index].get(value)))
+        found = map(self._objects.get, self.keys_by_index(index, value))
         return [obj for obj in found if obj is not None]
+
+    def keys_by_index(self, index: str, value: str) -> Sequence[ObjectKey]:
+        """The keys of what `by_index` returns."""
+        return _keys(self._indexes[index].get(value))
 
     def has(self, index: str, value: str) -> bool:
         """Whether there is any such object. Raises `KeyError` for an unknown index."""
@@ -219,7 +230,7 @@ class Cache(Generic[T]):
             return ()
 
 
-def _keys(bucket: _Bucket | None) -> Iterable[ObjectKey]:
+def _keys(bucket: _Bucket | None) -> Sequence[ObjectKey]:
     if bucket is None:
         return ()
     return (bucket,) if isinstance(bucket, ObjectKey) else list(bucket)

@@ -23,15 +23,18 @@ FRESH = 512
 READ = 128
 # Stands where a fresh object's bytes would be, so that all keys are in one mapping.
 _NOT_PACKED = b""
+_NOTE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Packing(Generic[T]):
     """How an object becomes bytes and an equal object again; the bytes of different ones should have as much
-    as possible in common."""
+    as possible in common. `note` gives a number (0 to 2**64 - 1) that is asked for more often than the
+    object, and is held beside it."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
+    note: Callable[[T], int] | None = None
 
 
 class PackedObjects(Generic[T]):
@@ -43,6 +46,8 @@ class PackedObjects(Generic[T]):
     def __init__(self, packing: Packing[T], *, fresh: int | None = None, read: int | None = None) -> None:
         self._packing = packing
         self._press = Press()
+        # Where the revision begins: after one byte that says where it ends, and the note.
+        self._numbers = 1 if packing.note is None else 1 + _NOTE
         self._packed: dict[ObjectKey, bytes] = {}
         self._fresh: OrderedDict[ObjectKey, tuple[T, int]] = OrderedDict()
         self._read: OrderedDict[ObjectKey, T] = OrderedDict()
@@ -79,7 +84,17 @@ class PackedObjects(Generic[T]):
         if fresh is not None:
             return fresh[1]
         packed = self._packed.get(key)
-        return int.from_bytes(packed[1 : packed[0]], "big") if packed is not None else None
+        return int.from_bytes(packed[self._numbers : packed[0]], "big") if packed is not None else None
+
+    def note(self, key: ObjectKey) -> int:
+        """What the packing notes of the object; 0 where there is none."""
+        if self._packing.note is None:
+            return 0
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return self._packing.note(fresh[0])
+        packed = self._packed.get(key)
+        return int.from_bytes(packed[1 : self._numbers], "big") if packed is not None else 0
 
     def put(self, key: ObjectKey, obj: T, revision: int) -> None:
         """Hold the object instead of the one there was."""
@@ -111,9 +126,12 @@ class PackedObjects(Generic[T]):
         if self._press.wants_samples:
             self._press.learn([self._packing.encode(obj) for obj, _ in self._samples()])
         key, (obj, revision) = self._fresh.popitem(last=False)
-        number = revision.to_bytes((revision.bit_length() + 7) // 8, "big")
-        head = bytes((1 + len(number),)) + number
-        self._packed[key] = head + self._press.press(self._packing.encode(obj))
+        self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
+
+    def _head(self, obj: T, revision: int) -> bytes:
+        length = (revision.bit_length() + 7) // 8
+        note = b"" if self._packing.note is None else self._packing.note(obj).to_bytes(_NOTE, "big")
+        return b"%c%b%b" % (self._numbers + length, note, revision.to_bytes(length, "big"))
 
     def _samples(self) -> Iterator[tuple[T, int]]:
         step = max(len(self._fresh) // 64, 1)

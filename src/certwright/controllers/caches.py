@@ -6,7 +6,8 @@ An index value is `namespace/name` of the object that is looked from.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from certwright.client.informer import Informer
@@ -41,6 +42,7 @@ _BY_TARGET = "target"
 _BY_ISSUER = "issuer"
 _BY_FAILURE = "failure"
 _FAILING = "failing"
+_BY_CONDITION = "condition"
 _BY_CA = "ca"
 _BY_REFERENCE = "reference"
 _BY_NEXT_KEY = "next key"
@@ -77,8 +79,9 @@ class Caches:
                 _BY_NEXT_KEY: _next_key,
                 _BY_ISSUER: _own_issuer,
                 _BY_FAILURE: _failing,
+                _BY_CONDITION: _conditions_but_ready,
             },
-            packing=packings.plain(Certificate),
+            packing=replace(packings.plain(Certificate), note=_ends_at),
         )
         self.requests: Informer[CertificateRequest] = Informer(
             client,
@@ -182,6 +185,14 @@ class Caches:
         """The Certificates whose target is that Secret."""
         return self.certificates.cache.by_index(_BY_TARGET, secret)
 
+    def certificate_keys_for(self, secret: str) -> Sequence[ObjectKey]:
+        """The keys of the Certificates whose target is that Secret."""
+        return self.certificates.cache.keys_by_index(_BY_TARGET, secret)
+
+    def ends_at(self, certificate: ObjectKey) -> int:
+        """When the certificate of a Certificate ends, in seconds since 1970; 0 where there is none."""
+        return self.certificates.cache.note(certificate)
+
     def certificates_from(self, issuer: str) -> list[Certificate]:
         """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
         return self.certificates.cache.by_index(_BY_ISSUER, issuer)
@@ -189,6 +200,10 @@ class Caches:
     def failing_certificates(self) -> list[Certificate]:
         """The Certificates whose last attempt has failed."""
         return self.certificates.cache.by_index(_BY_FAILURE, _FAILING)
+
+    def certificates_issuing(self) -> list[Certificate]:
+        """The Certificates with a condition `Issuing`, whatever it says."""
+        return self.certificates.cache.by_index(_BY_CONDITION, reasons.ISSUING)
 
     def issuers_with(self, ca_secret: str) -> list[Issuer]:
         """The CA Issuers, of all namespaces, whose pair is in a Secret of that name."""
@@ -281,6 +296,15 @@ def _secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
 
 def _failing(certificate: Certificate) -> Iterable[str]:
     return (_FAILING,) if certificate.status.last_failure_time is not None else ()
+
+
+def _conditions_but_ready(certificate: Certificate) -> Iterable[str]:
+    return {one.type for one in certificate.status.conditions if one.type != reasons.READY}
+
+
+def _ends_at(certificate: Certificate) -> int:
+    moment = certificate.status.not_after
+    return max(int(moment.timestamp()), 1) if moment is not None else 0
 
 
 def _own_issuer(certificate: Certificate) -> Iterable[str]:

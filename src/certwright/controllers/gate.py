@@ -200,7 +200,7 @@ class IssuerGate:
             if found is not None:
                 self._replay(found, history)
                 self._release(found.resume(history.waited, now))
-        for certificate in self._caches.certificates.cache.values():
+        for certificate in self._caches.certificates_issuing():
             if causes.is_marked(certificate):
                 self._marked.add(certificate.metadata.key)
 

@@ -316,9 +316,7 @@ class Controllers:
     def _expiry(self, key: ObjectKey) -> float:
         """When so many are due at once that they have to wait for each other, those whose certificate ends
         first go first. One that has none yet is as urgent as one that ends tomorrow."""
-        certificate = self._caches.certificates.cache.get(key)
-        not_after = certificate.status.not_after if certificate is not None else None
-        return (not_after or self._clock.now() + _A_DAY).timestamp()
+        return self._caches.ends_at(key) or (self._clock.now() + _A_DAY).timestamp()
 
     def _wire_certificates(self, queue: WorkQueue[ObjectKey], forget: Callable[[str], None]) -> None:
         caches = self._caches
@@ -335,11 +333,11 @@ class Controllers:
                 # Others with the same secretName may win or lose their right to it.
                 for one in (old, new):
                     for rival in sharing(caches, one):
-                        add(rival.metadata.key)
+                        add(rival)
 
         def secret_changed(secret: ObjectKey, states: Sequence[Secret]) -> None:
-            for certificate in caches.certificates_for(secret_value(*secret)):
-                add(certificate.metadata.key)
+            for key in caches.certificate_keys_for(secret_value(*secret)):
+                add(key)
             add_owner(add, *states)
 
         caches.certificates.add_handler(self._gate.certificate_changed)

@@ -1,11 +1,11 @@
 """What the objects tell of every issuer after a start: who has asked it, who failed, who was waiting for it.
 
-Everything is looked at once, however many issuers there are.
+Everything is looked at once, however many issuers there are; nothing where all are in good order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -87,7 +87,7 @@ def histories(caches: Caches, now: datetime) -> list[History]:
     def of(reference: IssuerReference, namespace: str) -> History:
         return found.setdefault(name_of(reference, namespace), History(reference, namespace))
 
-    for certificate in caches.certificates.cache.values():
+    for certificate in _troubled(caches):
         _add_certificate(
             of(certificate.spec.issuer_ref, certificate.metadata.namespace), certificate, caches, now
         )
@@ -97,11 +97,19 @@ def histories(caches: Caches, now: datetime) -> list[History]:
                 of(order.spec.issuer_ref, order.metadata.namespace), order, caches.requests.cache.get, now
             )
     some = {name: history for name, history in found.items() if not history.is_empty}
+    if not some:
+        return []
     for certificate in caches.certificates.cache.values():
         history = some.get(name_of(certificate.spec.issuer_ref, certificate.metadata.namespace))
         if history is not None and (moment := _issued_at(certificate, caches)) is not None:
             history.issued_at = max(moment, history.issued_at or moment)
     return list(some.values())
+
+
+def _troubled(caches: Caches) -> Iterable[Certificate]:
+    """Those that have failed, or are being issued: of all others nothing is told here."""
+    either = (*caches.failing_certificates(), *caches.certificates_issuing())
+    return {certificate.metadata.key: certificate for certificate in either}.values()
 
 
 def _add_certificate(history: History, certificate: Certificate, caches: Caches, now: datetime) -> None:

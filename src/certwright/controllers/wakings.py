@@ -39,11 +39,12 @@ def add_owner(add: Add, *states: Object | None) -> None:
             add(ObjectKey(obj.metadata.namespace, name))
 
 
-def sharing(caches: Caches, certificate: Certificate | None) -> list[Certificate]:
-    """The Certificates that have the same target Secret, with itself."""
+def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectKey]:
+    """The Certificates that have the same target Secret, with itself while it is there."""
     if certificate is None:
-        return []
-    return caches.certificates_for(secret_value(certificate.metadata.namespace, certificate.spec.secret_name))
+        return ()
+    target = secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
+    return caches.certificate_keys_for(target)
 
 
 def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
