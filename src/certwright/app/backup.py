@@ -28,8 +28,8 @@ from certwright.store.sqlite_restore import replacing
 _TOGETHER = 256
 
 REVISIONS_PER_S = 100_000
-"""A restored SQLite file goes on at this many revisions for each second since 1970: beyond all that were given
-out after the backup, so that nobody who saw those takes a new object for one that he knows."""
+"""A restored SQLite file goes on at this many revisions for each second since 1970: beyond all that were
+given out after the backup, so that nobody who saw those takes a new object for one that he knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """FACE: words typed, client calls, words printed.
 
-May import:   client, resources, pki, kit, and app (serve, controllers and run start what it wires)
+May import:   client, resources, pki, kit, and app (serve, controllers and run start what it wires;
+              backup and restore work where no server runs)
 Never holds:  decisions about certificates (they go to controllers); private ways into the server (what
               is shown here, any client can fetch)
 Modules:      main (the program, its commands loaded when they are asked for), errors, options,
@@ -13,6 +14,7 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               overview and progress (how certificates come on), running (the life of run),
               daemon (the signals that end a long-running command, and the end itself),
               acme_flags, cluster_flags, etcd_flags, fairness_flags (what some commands can be told),
+              backing (what backup and restore share),
               tables, words, sections, insides (how things are printed),
               and one module per command: apply, approve, backup, controllers, crds, delete, deny, describe,
               encryption, get, inspect, limits, renew, restore, revoke, run, serve, status, version, wait

@@ -25,6 +25,11 @@ def command() -> None:
     A server encrypts Secrets before they reach its disk (AES-256-GCM), with a data key that lies in the
     store; that is encrypted with the key in DIR/encryption.key, $CERTWRIGHT_ENCRYPTION_KEY or the file that
     --encryption-key-file of `certwright serve` names.
+
+    \b
+    Examples:
+      certwright encryption status
+      certwright encryption rotate
     """
 
 
@@ -33,7 +38,13 @@ def command() -> None:
 @server_options
 @asynchronous
 async def status(*, server: ServerOptions, output: str | None) -> None:
-    """Show whether Secrets are encrypted, with which keys, and how far a rotation is."""
+    """Show whether Secrets are encrypted, with which keys, and how far a rotation is.
+
+    \b
+    Examples:
+      certwright encryption status
+      certwright encryption status -o json
+    """
     async with session(server) as here:
         found = await _ask(here, "GET", _PATH)
     if output == "json":
@@ -55,7 +66,12 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
     with, and need the key file only.
 
     With --key-file the key in the server's key file is replaced, and the data key encrypted with the new one;
-    Secrets are not touched. Older backups need the old key file: keep it with them.
+    Secrets are not touched. Older backups need the old key: keep that.
+
+    \b
+    Examples:
+      certwright encryption rotate
+      certwright encryption rotate --key-file
     """
     async with session(server) as here:
         if wrapping:

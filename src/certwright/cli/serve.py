@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from certwright.cli import acme_flags, daemon, etcd_flags, fairness_flags
 from certwright.cli.errors import Failed
 from certwright.kit import logs
+
+if TYPE_CHECKING:
+    from certwright.app import ServeOptions
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_LISTEN = ("127.0.0.1", 8443)
@@ -132,18 +136,21 @@ def command(
         feature_gates=feature_gates,
     )
 
-    async def serve() -> None:
-        stop = daemon.Stop()
-        try:
-            server = await app.start_server(options)
-        except app.StartError as error:
-            raise Failed(str(error)) from error
-        app.keep_what_is_there()
-        try:
-            click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
-            await stop.wait_or(server.wait_failed())
-        finally:
-            await daemon.close(server.close)
-
-    app.run(serve())
+    app.run(_serve(options))
     daemon.leave()
+
+
+async def _serve(options: ServeOptions) -> None:
+    from certwright import app  # see `command`
+
+    stop = daemon.Stop()
+    try:
+        server = await app.start_server(options)
+    except app.StartError as error:
+        raise Failed(str(error)) from error
+    app.keep_what_is_there()
+    try:
+        click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
+        await stop.wait_or(server.wait_failed())
+    finally:
+        await daemon.close(server.close)

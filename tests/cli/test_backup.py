@@ -1,0 +1,206 @@
+"""`backup`, `restore` and `encryption`, with real servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.calls import EXAMPLES, Process
+from support.etcd import Etcd, running_etcd
+
+Start = Callable[..., Process]
+
+HERE = ("--kubeconfig", "one/kubeconfig")
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An empty etcd."""
+    with running_etcd(tmp_path) as found:
+        yield found
+
+
+def served(start: Start, data_dir: str, *flags: str) -> Process:
+    """A server that is ready."""
+    process = start("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", *flags)
+    assert process.line().startswith("certwright is ready"), process.rest().err
+    return process
+
+
+def stopped(process: Process) -> None:
+    """End a server."""
+    process.kill(signal.SIGTERM)
+    assert process.rest().status == 0
+
+
+def issued(start: Start) -> None:
+    """The certificates of an example, issued by the server in `one`."""
+    done = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), *HERE).rest()
+    assert done.status == 0, done.err
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *HERE).rest(timeout_s=60)
+    assert done.status == 0, done.err
+
+
+def secrets_of(start: Start, data_dir: str) -> dict[str, dict[str, str]]:
+    """What the Secrets hold, by their names."""
+    found = start("get", "secrets", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig").rest()
+    assert found.status == 0, found.err
+    return {item["metadata"]["name"]: item["data"] for item in json.loads(found.out)["items"]}
+
+
+def serials(start: Start, data_dir: str) -> dict[str, int]:
+    """How often each certificate was issued."""
+    found = start("get", "certificates", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig").rest()
+    return {item["metadata"]["name"]: item["status"]["revision"] for item in json.loads(found.out)["items"]}
+
+
+def saved(start: Start, *words: str) -> str:
+    """What a command says that succeeds."""
+    done = start(*words).rest()
+    assert done.status == 0, done.err
+    return done.out
+
+
+def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(start: Start, tmp_path: Path) -> None:
+    one = served(start, "one")
+    issued(start)
+    before, revisions = secrets_of(start, "one"), serials(start, "one")
+    assert "saved in all.backup" in saved(start, "backup", "--data-dir", "one", "all.backup")
+    assert stat.S_IMODE((tmp_path / "all.backup").stat().st_mode) == 0o600
+    stopped(one)
+    (tmp_path / "two").mkdir()
+    shutil.copy(tmp_path / "one" / "encryption.key", tmp_path / "two")
+    assert "restored" in saved(start, "restore", "--data-dir", "two", "all.backup")
+    two = served(start, "two")
+    assert secrets_of(start, "two") == before
+    assert serials(start, "two") == revisions
+    # The old administrator's token holds at the restored server.
+    tokens = [(tmp_path / name / "pki" / "admin.token").read_text() for name in ("one", "two")]
+    assert tokens[0] == tokens[1]
+    assert start("renew", "web", "-n", "default", "--kubeconfig", "two/kubeconfig").rest().status == 0
+    stopped(two)
+
+
+def test_a_backup_needs_its_key(start: Start, tmp_path: Path) -> None:
+    stopped(served(start, "one"))
+    saved(start, "backup", "--data-dir", "one", "all.backup")
+    refused = start("restore", "--data-dir", "two", "all.backup").rest()
+    assert refused.status == 1
+    assert "two/encryption.key holds no key" in refused.err
+    assert not (tmp_path / "two" / "store.sqlite").exists()
+
+
+def test_a_store_that_is_there_is_replaced_only_by_force(start: Start) -> None:
+    one = served(start, "one")
+    saved(start, "backup", "--data-dir", "one", "all.backup")
+    issued(start)
+    refused = start("restore", "--data-dir", "one", "--force", "all.backup").rest()
+    assert "in use by another certwright" in refused.err
+    stopped(one)
+    refused = start("restore", "--data-dir", "one", "all.backup").rest()
+    assert (refused.status, "--force replaces it" in refused.err) == (1, True)
+    saved(start, "restore", "--data-dir", "one", "--force", "all.backup")
+    one = served(start, "one")
+    assert serials(start, "one") == {}
+    stopped(one)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content[: len(content) // 2], "damaged or cut short"),
+        (lambda content: content[:10], "is not a backup"),
+        (lambda content: b"", "is not a backup"),
+        (lambda content: content[:300] + bytes([content[300] ^ 1]) + content[301:], "damaged or cut short"),
+        (lambda content: b"PK\x03\x04" + content, "is not a backup"),
+    ],
+    ids=["half", "head", "empty", "one bit", "another file"],
+)
+def test_a_wrong_file_is_told(
+    start: Start, tmp_path: Path, change: Callable[[bytes], bytes], words: str
+) -> None:
+    stopped(served(start, "one", "--controllers", ""))
+    saved(start, "backup", "--data-dir", "one", "all.backup")
+    path = tmp_path / "all.backup"
+    path.write_bytes(change(path.read_bytes()))
+    refused = start("restore", "--data-dir", "one", "--force", "all.backup").rest()
+    assert refused.status == 1
+    assert words in refused.err
+
+
+def test_a_backup_moves_from_sqlite_to_etcd_and_back(start: Start, etcd: Etcd, tmp_path: Path) -> None:
+    key = ("--encryption-key-file", "one/encryption.key")
+    one = served(start, "one")
+    issued(start)
+    before, revisions = secrets_of(start, "one"), serials(start, "one")
+    saved(start, "backup", "--data-dir", "one", "one.backup")
+    stopped(one)
+    store = ("--store", etcd.url)
+    saved(start, "restore", "--data-dir", "two", *store, *key, "one.backup")
+    two = served(start, "two", *store, *key)
+    assert (secrets_of(start, "two"), serials(start, "two")) == (before, revisions)
+    saved(start, "backup", "--data-dir", "two", *store, *key, "two.backup")
+    stopped(two)
+    refused = start("restore", "--data-dir", "two", *store, *key, "one.backup").rest()
+    assert "--force replaces it" in refused.err
+    saved(start, "restore", "--data-dir", "two", *store, *key, "--force", "two.backup")
+    saved(start, "restore", "--data-dir", "three", *key, "two.backup")
+    three = served(start, "three", *key)
+    assert (secrets_of(start, "three"), serials(start, "three")) == (before, revisions)
+    stopped(three)
+
+
+def test_no_private_key_is_in_any_file_of_the_store(start: Start, tmp_path: Path) -> None:
+    one = served(start, "one")
+    issued(start)
+    data = [value for fields in secrets_of(start, "one").values() for value in fields.values()]
+    saved(start, "backup", "--data-dir", "one", "all.backup")
+    assert len(data) > 3
+    files = [*(tmp_path / "one").glob("store.sqlite*"), tmp_path / "all.backup"]
+    content = b"".join(path.read_bytes() for path in files)
+    assert not [value for value in data if value.encode()[:60] in content]
+    stopped(one)
+
+
+def test_keys_are_rotated_in_a_running_server_and_it_starts_again(start: Start, tmp_path: Path) -> None:
+    one = served(start, "one")
+    issued(start)
+    before = secrets_of(start, "one")
+    first = json.loads(saved(start, "encryption", "status", "-o", "json", *HERE))
+    assert first["settled"]
+    assert "the old one is gone" in saved(start, "encryption", "rotate", *HERE)
+    assert "is new" in saved(start, "encryption", "rotate", "--key-file", *HERE)
+    second = json.loads(saved(start, "encryption", "status", "-o", "json", *HERE))
+    assert second["wrapped_by"] != first["wrapped_by"]
+    stopped(one)
+    one = served(start, "one")
+    assert secrets_of(start, "one") == before
+    stopped(one)
+    (tmp_path / "one" / "encryption.key").unlink()
+    refused = start("serve", "--data-dir", "one", "--listen", "127.0.0.1:0").rest()
+    assert refused.status == 1
+    assert second["wrapped_by"] in refused.err
+
+
+def test_only_the_administrator_may_see_and_turn_the_keys(start: Start, tmp_path: Path) -> None:
+    one = served(start, "one", "--anonymous-auth", "true")
+    found = re.search(r"server: (\S+)", (tmp_path / "one" / "kubeconfig").read_text())
+    assert found is not None
+    for method, path in (("GET", ""), ("POST", "/rotate"), ("POST", "/rewrap")):
+        url = f"{found[1]}/certwright/encryption{path}"
+        asked = subprocess.run(
+            ["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "-X", method, url],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert asked.stdout == "403"
+    stopped(one)
