@@ -22,7 +22,6 @@ from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
 
 NUMBER = 500
-SHARDED = 1_000
 PACES = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "unlimited": ("--kube-api-qps", "-1")}
 CASES = [
     (is_on, has_label, pace)
@@ -114,8 +113,8 @@ def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) 
     return Issued(is_on, has_label, pace, seconds, cpu_ms, Counter(theirs))
 
 
-def sharded(folder: Path, shards: int) -> Sharded:
-    """Issue `SHARDED` certificates with so many replicas, each of which has a part of the Certificates."""
+def sharded(folder: Path, shards: int, number: int) -> Sharded:
+    """Issue so many certificates with so many replicas, each of which has a part of the Certificates."""
     flags = ["--kube-api-qps", "-1"]
     # Soon shared out.
     flags += ["--leader-election-retry-period", "1s"]
@@ -130,10 +129,10 @@ def sharded(folder: Path, shards: int) -> Sharded:
         for pid in pids:
             rest(server, pid, since=begun, seconds=2)
         before, served = [daemon_cpu_s(pid) for pid in pids], daemon_cpu_s(server.pid)
-        seconds = asyncio.run(_issue(server, SHARDED))
+        seconds = asyncio.run(_issue(server, number))
         spent = sum(daemon_cpu_s(pid) for pid in pids) - sum(before)
         served = daemon_cpu_s(server.pid) - served
-    return Sharded(shards, SHARDED / seconds, 1_000 * spent / SHARDED, 1_000 * served / SHARDED)
+    return Sharded(shards, number / seconds, 1_000 * spent / number, 1_000 * served / number)
 
 
 async def _make_issuers(server: Daemon, *, has_label: bool) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from bench.certificates import CA_ISSUERS, make_certificate, make_issuers, ready, running
@@ -32,6 +32,10 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRE
 from certwright.store.sqlite_file import SELECT_REVISION
 
 ALGORITHM = "ECDSA"
+# The rows are written past the server, so that it must not expect them sealed.
+IN_CLEAR = ("--encrypt-secrets", "false")
+# RSA keys take long to make, so that copies share them: so many that hardly any two are looked at together.
+_RSA_KEYS = 256
 LIFETIME = timedelta(days=90)
 # In the last third of their lifetime.
 AGE_OF_THE_DUE = timedelta(days=61)
@@ -64,16 +68,17 @@ class Seed:
         return read_certificate(self.chain)
 
 
-def stock(folder: Path, certificates: int, *, due: float = 0.0) -> None:
+def stock(folder: Path, certificates: int, *, due: float = 0.0, algorithm: str = ALGORITHM) -> None:
     """Fill `folder` with what a daemon had that issued so many certificates; that part of them is `due` for
-    renewal. Without any there are the issuers, and a certificate from each."""
-    with daemon(data_dir=folder):
+    renewal. The keys are of that algorithm (of `spec.privateKey.algorithm`). Without any there are the
+    issuers, and a certificate from each."""
+    with daemon(*IN_CLEAR, data_dir=folder):
         pass  # It makes its own authority, and what every store holds.
-    seeds = app.run(_seeds(folder))
+    seeds = app.run(_seeds(folder, algorithm))
     copies = [(n, due > 0 and n % round(1 / due) == 0) for n in range(certificates)]
     pieces = [copies[at : at + _AT_ONCE] for at in range(0, certificates, _AT_ONCE)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        insert(folder, (row for rows in pool.map(partial(_copies, seeds), pieces) for row in rows))
+        insert(folder, (row for rows in pool.map(partial(_copies, seeds, algorithm), pieces) for row in rows))
 
 
 def insert(folder: Path, rows: Iterable[tuple[str, str, bytes, bytes]]) -> None:
@@ -102,14 +107,14 @@ def unrelated_secrets(number: int, size: int) -> Iterator[tuple[str, str, bytes,
         yield "secrets", name, meta % (name.encode(), _uid(), REVISION, n), body
 
 
-async def _seeds(folder: Path) -> list[Seed]:
+async def _seeds(folder: Path, algorithm: str) -> list[Seed]:
     names = [f"template-{n}" for n in range(CA_ISSUERS)]
     async with running(folder) as bench:
         await make_issuers(bench)
 
         async def create() -> None:
             await asyncio.gather(
-                *(make_certificate(bench, name, n, ALGORITHM) for n, name in enumerate(names))
+                *(make_certificate(bench, name, n, algorithm) for n, name in enumerate(names))
             )
 
         await ready(bench, lambda name: name in names, len(names), create)
@@ -155,16 +160,21 @@ def _seed(
     )
 
 
-def _copies(seeds: list[Seed], numbers: list[tuple[int, bool]]) -> Rows:
+def _copies(seeds: list[Seed], algorithm: str, numbers: list[tuple[int, bool]]) -> Rows:
     """The rows of those copies; each says whether it is due for renewal."""
     made: Rows = []
     for n, is_due in numbers:
-        made += _copy(seeds[n % len(seeds)], f"web-{n:06}", is_due=is_due)
+        key = _key(algorithm, n % _RSA_KEYS if algorithm == keys.KeyAlgorithm.RSA else n)
+        made += _copy(seeds[n % len(seeds)], f"web-{n:06}", key, is_due=is_due)
     return made
 
 
-def _copy(seed: Seed, name: str, *, is_due: bool) -> Rows:
-    key = keys.generate(keys.KeyPlan.of(ALGORITHM))
+@lru_cache(maxsize=_RSA_KEYS)
+def _key(algorithm: str, _number: int) -> keys.PrivateKey:
+    return keys.generate(keys.KeyPlan.of(algorithm))
+
+
+def _copy(seed: Seed, name: str, key: keys.PrivateKey, *, is_due: bool) -> Rows:
     request = csr.build_csr(csr.CsrPlan(dns_names=(f"{name}.example.com",)), key)
     leaf, begin = seed.leaf, seed.leaf.not_before
     if is_due:

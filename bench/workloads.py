@@ -34,6 +34,7 @@ MANY, MANY_BYTES = 30_000, 2_000
 FEW = 4
 CERTIFICATES = 100_000
 DUE = 0.01
+ISSUED = 1_000
 QUIET_S = 30.0
 
 
@@ -42,6 +43,8 @@ class Options:
     """What the command line says."""
 
     size: int = CERTIFICATES
+    algorithm: str = stock.ALGORITHM
+    issued: int = ISSUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,12 @@ def many_certificates(options: Options) -> list[Bar]:
     """100,000 certificates, 1 % of them due: at most 3 KB each, 2 % of a core, a start within 60 s."""
     with _store(0) as folder:
         empty = _seen(folder, ())
-    with _store(options.size, due=DUE) as folder:
+    with _store(options.size, due=DUE, algorithm=options.algorithm) as folder:
         full = _seen(folder, ())
     each = 1_000 * (full.end_mb - empty.end_mb) / options.size
     started = full.started
     table(
-        ["figure", f"{options.size:,} certificates"],
+        ["figure", f"{options.size:,} certificates, {options.algorithm}"],
         [
             ["memory of the controllers without any", f"{empty.end_mb:.0f} MB"],
             ["memory at rest / highest", f"{full.end_mb:.0f} / {full.peak_mb:.0f} MB"],
@@ -100,12 +103,13 @@ def many_certificates(options: Options) -> list[Bar]:
     ]
 
 
-def shards(_: Options) -> list[Bar]:
-    """1,000 certificates with 1, 2 and 4 replicas that share the work."""
+def shards(options: Options) -> list[Bar]:
+    """Certificates issued with 1, 2 and 4 replicas that share the work."""
     rows = []
     for number in (1, 2, 4):
         with _store(0) as folder:
-            rows.append(issuance.sharded(folder, number))
+            rows.append(issuance.sharded(folder, number, options.issued))
+            print(".", rows[-1].cells(), flush=True)
     table(issuance.SHARD_HEADINGS, [row.cells() for row in rows])
     return [Bar(f"{row.shards} shards, certificates a second", row.rate, "/s") for row in rows]
 
@@ -165,7 +169,7 @@ def _unrelated(title: str, number: int, size: int, *, goal_mb: float) -> list[Ba
 
 def _seen(folder: Path, flags: Sequence[str], *, relabelled: int = 0) -> Seen:
     """Start a server and controllers over that store, wait, relabel the Secrets if asked to, wait."""
-    with daemon("--controllers", "", data_dir=folder) as server:
+    with daemon("--controllers", "", *stock.IN_CLEAR, data_dir=folder) as server:
         begun = time.perf_counter()
         with controllers(server, *CALM, *flags) as pid:
             started = rest(server, pid, since=begun)
@@ -190,12 +194,16 @@ def _gate(*, is_on: bool) -> tuple[str, ...]:
 
 @contextmanager
 def _store(
-    certificates: int, more: Iterable[tuple[str, str, bytes, bytes]] = (), *, due: float = 0.0
+    certificates: int,
+    more: Iterable[tuple[str, str, bytes, bytes]] = (),
+    *,
+    due: float = 0.0,
+    algorithm: str = stock.ALGORITHM,
 ) -> Iterator[Path]:
     """A folder with a store that holds so many certificates, and what else is given."""
     with tempfile.TemporaryDirectory(prefix="certwright-workload-") as name:
         folder = Path(name)
-        stock.stock(folder, certificates, due=due)
+        stock.stock(folder, certificates, due=due, algorithm=algorithm)
         stock.insert(folder, more)
         yield folder
 
@@ -205,11 +213,13 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="workloads", description=__doc__)
     parser.add_argument("--only", choices=tuple(WORKLOADS), action="append", help="this one; may be repeated")
     parser.add_argument("--size", type=int, default=CERTIFICATES, help="of many-certificates")
+    parser.add_argument("--algorithm", default=stock.ALGORITHM, help="of the keys of many-certificates")
+    parser.add_argument("--issued", type=int, default=ISSUED, help="certificates of shards")
     given = parser.parse_args(arguments)
     bars: list[Bar] = []
     for name in given.only or WORKLOADS:
         print(f"\n### {name}: {WORKLOADS[name].__doc__}\n", flush=True)
-        bars += WORKLOADS[name](Options(size=given.size))
+        bars += WORKLOADS[name](Options(given.size, given.algorithm, given.issued))
     if not given.only:
         draw(PICTURE, bars)
 

@@ -86,7 +86,7 @@ class Authorities:
             self._caches.cluster_issuers.add_handler(lambda old, new: self._issuer_changed(kind, old, new))
 
     async def _read(self, key: ObjectKey) -> tuple[CertificateFacts, ...]:
-        secret = await self._caches.secrets.get(key)
+        secret = await self._caches.secrets.look(key)
         known = self._known.get(key)
         if secret is None:
             # A CA that is gone for the moment (its Secret is being replaced) changes nothing yet.

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from certwright.client.cache import revision_of
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers import packings
 from certwright.controllers.secrets import Secrets
+from certwright.controllers.withheld import is_whole, without_answer
 from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
+from certwright.resources.errors import NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import Object, ObjectKey, ObjectMeta, controller_of
@@ -68,6 +71,7 @@ class Caches:
         signing_requests: bool = False,
         filtered_secrets: bool = True,
     ) -> None:
+        self._client = client
         self._cluster_resource_namespace = cluster_resource_namespace
         self.certificates: Informer[Certificate] = Informer(
             client,
@@ -89,7 +93,7 @@ class Caches:
             clock,
             namespace=namespace,
             indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
-            packing=packings.requests(),
+            packing=packings.requests(self._is_settled),
         )
         by_secret = {_BY_CA: _ca_secret, _BY_REFERENCE: _secrets_of_issuer}
         self.issuers: Informer[Issuer] = Informer(
@@ -103,7 +107,7 @@ class Caches:
             clock,
             namespace=namespace,
             owner_of=_owner_of_next_key,
-            packing=packings.secrets(),
+            packing=packings.secrets(self._is_only_served),
             is_filtered=filtered_secrets,
         )
         self.secrets.add_use(self._refers_to)
@@ -214,6 +218,56 @@ class Caches:
         found = self.cluster_issuers
         return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
 
+    def let_rest(self, secret: Secret) -> bool:
+        """Hold the Secret without its private key from now on, unless an issuer needs that; whether it is."""
+        return self._is_only_served(secret) and self.secrets.let_rest(secret)
+
+    def let_request_rest(self, request: CertificateRequest) -> None:
+        """Hold a request that was answered, if it is still the one that is held, without the answer."""
+        cache, key = self.requests.cache, request.metadata.key
+        if cache.revision(key) == revision_of(request) and (bare := without_answer(request)) is not request:
+            cache.overwrite(bare)
+
+    async def complete_requests(self, certificate: Certificate) -> None:
+        """Have the requests of the next revision whole, for whoever issues. Raises what a GET raises."""
+        number = (certificate.status.revision or 0) + 1
+        for request in self.requests_of(owner_value(*certificate.metadata.key)):
+            if not is_whole(request) and revision_number(request.metadata) == number:
+                await self._complete(request)
+
+    async def _complete(self, request: CertificateRequest) -> None:
+        meta = request.metadata
+        try:
+            found = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
+        except NotFound:
+            self.requests.forget(request)
+            return
+        if self.requests.cache.revision(meta.key) == revision_of(found):
+            self.requests.cache.overwrite(found)
+        else:
+            self.requests.put(found)
+
+    def _is_only_served(self, secret: Secret) -> bool:
+        """Whether no issuer takes anything from that Secret."""
+        meta = secret.metadata
+        value = secret_value(meta.namespace, meta.name)
+        if self.issuers.cache.has(_BY_REFERENCE, value):
+            return False
+        if self.cluster_issuers is None or meta.namespace != self._cluster_resource_namespace:
+            return True
+        return not self.cluster_issuers.cache.has(_BY_REFERENCE, secret_value("", meta.name))
+
+    def _is_settled(self, request: CertificateRequest) -> bool:
+        """Whether its Certificate has what it was answered with. Before all Certificates are there, those
+        that were answered before this process began are taken for settled: most are."""
+        owner = owning_certificate(request)
+        if owner is None or not is_finished(request):
+            return False
+        found = self.certificates.cache.get(ObjectKey(request.metadata.namespace, owner))
+        if found is None:
+            return not self.certificates.synced.is_set()
+        return revision_number(request.metadata) <= (found.status.revision or 0)
+
     def _refers_to(self, secret: ObjectKey) -> bool:
         """Whether a Certificate or an issuer names that Secret."""
         value, certificates = secret_value(*secret), self.certificates.cache
@@ -260,6 +314,13 @@ def is_finished(request: CertificateRequest) -> bool:
     """Whether nothing will happen to the request any more."""
     ready = conditions.find(request.status.conditions, reasons.READY)
     return ready is not None and ready.reason in (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
+
+
+def revision_number(meta: ObjectMeta) -> int:
+    """The revision of its Certificate that a request was made for; 0 where its annotation is missing or no
+    number."""
+    text = meta.annotations.get(names.CERTIFICATE_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def owning_certificate(obj: Object) -> str | None:

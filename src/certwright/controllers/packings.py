@@ -1,4 +1,5 @@
-"""How the objects of which there are many are packed in the local copies: nothing is lost.
+"""How the objects of which there are many are packed in the local copies: nothing is lost but what
+`withheld.py` leaves out.
 
 PEM is base64, which hides from deflate what texts have in common; so it is packed as what it stands for.
 """
@@ -14,6 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from certwright.client.packed import Packing
+from certwright.controllers import withheld
+from certwright.controllers.withheld import UnsignedRequest, WithheldCertificate, WithheldKey
+from certwright.resources import names
 from certwright.resources.core import Secret
 from certwright.resources.meta import Struct
 from certwright.resources.request import CertificateRequest
@@ -23,6 +27,8 @@ S = TypeVar("S", bound=Struct)
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n([A-Za-z0-9+/=\n]+)-----END \1-----\n")
 _LINE = re.compile(rb".{1,64}")
 _PLAIN, _BLOCKS = b"\x00", b"\x01"
+# What stands for bytes that are not held.
+_KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
 
 _Blocks = list[tuple[bytes, bytes]]
 _blocks: msgspec.msgpack.Decoder[_Blocks] = msgspec.msgpack.Decoder(_Blocks)
@@ -30,8 +36,23 @@ _Parts = tuple[bytes, dict[str, bytes]]
 _parts: msgspec.msgpack.Decoder[_Parts] = msgspec.msgpack.Decoder(_Parts)
 
 
+def never(_: object) -> bool:
+    """Nothing is at rest, so that nothing is left out."""
+    return False
+
+
 def short(text: bytes) -> bytes:
-    """PEM as the bytes that it stands for, if `long` can make the very same of them; else as it is."""
+    """PEM as the bytes that it stands for, if `long` can make the very same of them; else as it is.
+
+    Of what is withheld it keeps that it is.
+    """
+    match text:
+        case WithheldKey():
+            return _KEY
+        case WithheldCertificate():
+            return _DIGEST + text
+        case UnsignedRequest():
+            return _UNSIGNED + short(bytes(text))
     if text.startswith(b"-----BEGIN "):
         try:
             found = [(label, a2b_base64(body)) for label, body in _BLOCK.findall(text)]
@@ -43,9 +64,14 @@ def short(text: bytes) -> bytes:
 
 
 def long(packed: bytes) -> bytes:
-    """What `short` was given."""
-    if packed.startswith(_PLAIN):
-        return packed[1:]
+    """What `short` was given. Whose key is withheld, says the certificate beside it: see `secrets`."""
+    match packed[:1]:
+        case b"\x00":
+            return packed[1:]
+        case b"\x03":
+            return WithheldCertificate(packed[1:])
+        case b"\x04":
+            return UnsignedRequest(long(packed[1:]))
     return b"".join(_pem(*block) for block in _blocks.decode(memoryview(packed)[1:]))
 
 
@@ -54,12 +80,14 @@ def plain(type_: type[S]) -> Packing[S]:
     return Packing(msgspec.msgpack.encode, msgspec.msgpack.Decoder(type_).decode)
 
 
-def requests() -> Packing[CertificateRequest]:
-    """The packing of CertificateRequests: signing request, certificate and CA are PEM."""
+def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packing[CertificateRequest]:
+    """The packing of CertificateRequests: signing request, certificate and CA are PEM. Those that are at rest
+    lose what `withheld.without_answer` leaves out."""
     decode = msgspec.msgpack.Decoder(CertificateRequest).decode
 
     def pack(request: CertificateRequest) -> bytes:
-        return msgspec.msgpack.encode(_with(request, short))
+        held = withheld.without_answer(request) if is_at_rest(request) else request
+        return msgspec.msgpack.encode(_with(held, short))
 
     def unpack(packed: bytes) -> CertificateRequest:
         return _with(decode(packed), long)
@@ -67,19 +95,29 @@ def requests() -> Packing[CertificateRequest]:
     return Packing(pack, unpack)
 
 
-def secrets() -> Packing[Secret]:
-    """The packing of Secrets. All but the data is packed as JSON, because the managed fields are."""
+def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
+    """The packing of Secrets. All but the data is packed as JSON, because the managed fields are. Those that
+    are at rest lose their private key (see `withheld.without_key`)."""
     decode = msgspec.json.Decoder(Secret).decode
 
     def pack(secret: Secret) -> bytes:
-        about = msgspec.json.encode(replace(secret, data={}))
-        return msgspec.msgpack.encode((about, _each(secret.data, short)))
+        held = withheld.without_key(secret) if is_at_rest(secret) else secret
+        about = msgspec.json.encode(replace(held, data={}))
+        return msgspec.msgpack.encode((about, _each(held.data, short)))
 
     def unpack(packed: bytes) -> Secret:
         about, data = _parts.decode(packed)
-        return replace(decode(about), data=_each(data, long))
+        return replace(decode(about), data=_data(data))
 
     return Packing(pack, unpack)
+
+
+def _data(packed: Mapping[str, bytes]) -> dict[str, bytes]:
+    if packed.get(names.TLS_PRIVATE_KEY_KEY) != _KEY:
+        return _each(packed, long)
+    chain_pem = long(packed[names.TLS_CERT_KEY])
+    held = {names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem), names.TLS_CERT_KEY: chain_pem}
+    return {name: held[name] if name in held else long(value) for name, value in packed.items()}
 
 
 def _with(request: CertificateRequest, change: Callable[[bytes], bytes]) -> CertificateRequest:

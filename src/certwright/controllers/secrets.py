@@ -2,7 +2,8 @@
 
 Those with the label `controller.cert-manager.io/fao` are held whole. Of the others only those are held that
 something here refers to, and of these only what was read of them: one live GET for each change, shared by
-all who ask. Of the rest there is a hash of the name.
+all who ask. Of the rest there is a hash of the name. Those that rest may be held without
+their private key (`withheld.py`).
 
 A Secret that gains or loses the label is shown as deleted by the one watch and as new by the other, in any
 order. What neither copy can vouch for is asked of the API server: so a Secret that exists is never taken for
@@ -24,6 +25,7 @@ from certwright.client.informer import Informer
 from certwright.client.packed import Packing
 from certwright.client.rest import Client
 from certwright.client.selective import Identified, SelectiveInformer, identities
+from certwright.controllers.withheld import is_whole, without_key
 from certwright.kit.clock import Clock
 from certwright.resources import names
 from certwright.resources.core import Secret
@@ -164,8 +166,31 @@ class Secrets:
         self.put(written)
         return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
 
+    def let_rest(self, secret: Secret) -> bool:
+        """Hold this Secret, if it is still the one that is held, without its private key from now on; whether
+        that is so."""
+        cache = self._whole.cache
+        if cache.revision(secret.metadata.key) != revision_of(secret):
+            return False
+        bare = without_key(secret)
+        if bare is not secret:
+            cache.overwrite(bare)
+        return bare is not secret
+
     async def get(self, key: ObjectKey) -> Secret | None:
-        """The Secret, None where there is none.
+        """The whole Secret, None where there is none. Asked live where its private key is not held. Raises
+        what a GET raises."""
+        secret = await self.look(key)
+        if secret is None or is_whole(secret):
+            return secret
+        answer = await self._ask(key, self._known(key))
+        if answer is None:
+            # It was deleted; the news of that is on its way.
+            self._whole.forget(secret)
+        return answer
+
+    async def look(self, key: ObjectKey) -> Secret | None:
+        """The Secret, maybe without its private key; None where there is none.
 
         In both copies: asked live, since one of them is behind. Only without the label: asked live, once for
         each change. Only with it: from the copy. In neither: there is none, unless it has just left one of
@@ -176,7 +201,7 @@ class Secrets:
             whole = self._whole.cache.get(key)
             if self._bare is None:
                 return whole
-            known = self._known(key, self._bare)
+            known = self._known(key)
             if whole is not None and _is_only_whole(known):
                 return whole
             if known == _NOTHING:
@@ -184,18 +209,21 @@ class Secrets:
             if whole is None and known.bare is not None and (read := self._read.get(key)) is not None:
                 return read
             answer = await self._ask(key, known)
-            if self._is_fresh(answer, key, known, self._bare):
+            if self._is_fresh(answer, key, known):
                 break
         return answer
 
-    def _known(self, key: ObjectKey, bare: SelectiveInformer[Identified]) -> _Known:
-        return _Known(self._whole.cache.revision(key), bare.cache.revision(key), bare.others.left_at(key))
+    def _known(self, key: ObjectKey) -> _Known:
+        whole, bare = self._whole.cache.revision(key), self._bare
+        return _Known(
+            whole,
+            bare.cache.revision(key) if bare is not None else None,
+            bare.others.left_at(key) if bare is not None else None,
+        )
 
-    def _is_fresh(
-        self, answer: Secret | None, key: ObjectKey, known: _Known, bare: SelectiveInformer[Identified]
-    ) -> bool:
+    def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
         """Whether the copies have come to know nothing newer than the answer meanwhile."""
-        now = self._known(key, bare)
+        now = self._known(key)
         if answer is not None:
             return max(now.whole or 0, now.bare or 0) <= revision_of(answer)
         return now in (known, _NOTHING)
@@ -243,7 +271,11 @@ class Secrets:
             if bare is not None:
                 self._read.pop(key, None)
                 bare.moved_out(key, revision)
-            self._whole.put(secret)
+            if self._whole.cache.revision(key) == revision:
+                # The same state: what was withheld of it is there again.
+                self._whole.cache.overwrite(secret)
+            else:
+                self._whole.put(secret)
             return False
         # First here, then away from there: whoever is told of that looks for it here.
         if is_news := bare.cache.accepts(who):
@@ -262,7 +294,7 @@ class Secrets:
         bare = self._bare
         if bare is None or known.whole is not None or known.bare is not None:
             return
-        if self._known(key, bare) == known:
+        if self._known(key) == known:
             bare.others.discard(key)
 
     def _is_used(self, key: ObjectKey) -> bool:

@@ -168,6 +168,15 @@ def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
     return key
 
 
+def load_public_key(der: bytes) -> PublicKey:
+    """The key in a DER SubjectPublicKeyInfo. Raises `BadKey`."""
+    with border(BadKey, "the public key cannot be read"):
+        key = serialization.load_der_public_key(der)
+    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey):
+        raise BadKey("the public key is of another algorithm than RSA, ECDSA and Ed25519")
+    return key
+
+
 def public_key_der(key: PrivateKey | PublicKey) -> bytes:
     """The public key as DER SubjectPublicKeyInfo (RFC 5280 §4.1.2.7): equal bytes, equal keys.
 

@@ -135,7 +135,7 @@ class Acme:
         self._refill = Refill(
             orders_with=caches.orders_with,
             get_certificate=caches.certificates.cache.get,
-            get_secret=caches.secrets.get,
+            get_secret=caches.secrets.look,
             now=clock.now,
         )
         self._challenges: ChallengeReconciler | None = None

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from certwright.controllers.withheld import NeedsWhole, WithheldKey
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
@@ -27,9 +28,10 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys."""
+    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys. `held` is None where the
+    key itself is withheld."""
 
-    key: keys.PrivateKey = field(repr=False)
+    held: keys.PrivateKey | None = field(repr=False)
     public: bytes
     plan: keys.KeyPlan | None
     """The kind of key; None for one that no spec can ask for."""
@@ -38,6 +40,13 @@ class KeyFacts:
     def of(cls, key: keys.PrivateKey) -> KeyFacts:
         """The facts of that key."""
         return cls(key, keys.public_key_der(key), keys.plan_of(key))
+
+    @property
+    def key(self) -> keys.PrivateKey:
+        """The key itself. Raises `NeedsWhole` where it is withheld."""
+        if self.held is None:
+            raise NeedsWhole
+        return self.held
 
     @property
     def is_slow(self) -> bool:
@@ -57,6 +66,9 @@ class Facts:
 
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
+        if isinstance(pem, WithheldKey):
+            public = read_certificate(pem.chain_pem).public_key_der
+            return KeyFacts(None, public, keys.plan_of(keys.load_public_key(public)))
         found = self._keys.get(pem)
         return self._keys.put(pem, _read_key(pem)) if found is None else found
 
@@ -71,6 +83,10 @@ class Facts:
             return read_csr(pem)
         except PkiError:
             return None
+
+    def forget_key(self, pem: bytes) -> None:
+        """Do not remember the private key in `pem` any more."""
+        self._keys.drop(pem)
 
     def encode(self, key: KeyFacts, encoding: str) -> bytes:
         """The key as PEM (`PKCS1` or `PKCS8`); it need not be parsed when it is read back."""
@@ -109,6 +125,10 @@ class Lru(Generic[K, V]):
         if value is not None:
             self._values.move_to_end(key)
         return value
+
+    def drop(self, key: K) -> None:
+        """Forget the value, if there is one."""
+        self._values.pop(key, None)
 
     def put(self, key: K, value: V) -> V:
         """Keep the value, and give it back."""

@@ -17,6 +17,7 @@ from certwright.controllers.certificates.draft import EventType
 from certwright.controllers.certificates.facts import Facts, KeyFacts
 from certwright.controllers.certificates.keystores import Store, Verdicts
 from certwright.controllers.certificates.target import Content, Pair, configuration
+from certwright.controllers.withheld import NeedsWhole, WithheldKey
 from certwright.engine.recorder import Recorder
 from certwright.kit.workshop import Workshop
 from certwright.pki import csr, keys
@@ -63,8 +64,10 @@ class Hands:
         """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
 
         Where none was seen, nobody's fields are taken: a Secret that has come meanwhile is a `Conflict`, and
-        judged first.
+        judged first. Raises `NeedsWhole` where the content is made from a Secret without its private key.
         """
+        if isinstance(content.data[names.TLS_PRIVATE_KEY_KEY], WithheldKey):
+            raise NeedsWhole
         config = configuration(certificate, seen, content)
         made = await self._client.apply(
             SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=seen is not None
@@ -109,6 +112,7 @@ class Hands:
         except NotFound:
             pass
         self._caches.secrets.forget(secret)
+        self._facts.forget_key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
 
     def has_request(self, namespace: str, name: str) -> bool:
         """Whether a CertificateRequest of that name is known, whoever's it is."""

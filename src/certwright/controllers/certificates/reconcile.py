@@ -24,10 +24,11 @@ from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.own_writes import working_on
+from certwright.controllers.withheld import NeedsWhole, is_whole
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, reasons
+from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret
 from certwright.resources.errors import Forbidden, Invalid, NotFound
@@ -116,17 +117,24 @@ class CertificateReconciler:
 
     async def _pass(self, key: ObjectKey) -> Result:
         await self._delete_orphans(key, self._caches.certificates.cache.get(key))
+        whole: Secret | None = None
         for _ in range(_MAX_ROUNDS):
             certificate = self._caches.certificates.cache.get(key)
             if certificate is None or certificate.metadata.deletion_timestamp is not None:
                 self.dependents.keep_only(key, ())
                 return Result()
-            around = await self._look_around(certificate)
+            await self._caches.complete_requests(certificate)
+            around = _with_key(await self._look_around(certificate), whole)
             if self._caches.certificates.cache.revision(key) != revision_of(certificate):
                 # It has changed while a Secret was fetched.
                 continue
-            snapshot = await self._round(self._snapshot(certificate, around))
+            try:
+                snapshot = await self._round(self._snapshot(certificate, around))
+            except NeedsWhole:
+                whole = await self._caches.secrets.get(_target_of(certificate))
+                continue
             if snapshot is not None:
+                self._let_rest(snapshot)
                 return Result(wake_at=self._wake_at(snapshot))
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
@@ -175,6 +183,19 @@ class CertificateReconciler:
         written = await self._status.commit(CERTIFICATES, certificate, draft.certificate)
         self._hands.tell(written, "Warning", blocked.reason, blocked.message)
 
+    def _let_rest(self, snapshot: Snapshot) -> None:
+        """Do not keep in memory what is not needed before the next issuance."""
+        if snapshot.is_issuing or not conditions.is_true(
+            snapshot.certificate.status.conditions, reasons.READY
+        ):
+            return
+        secret = snapshot.secret
+        if secret is not None and is_whole(secret) and self._caches.let_rest(secret):
+            self._facts.forget_key(secret.data[names.TLS_PRIVATE_KEY_KEY])
+        for request in snapshot.requests:
+            if is_whole(request):
+                self._caches.let_request_rest(request)
+
     def _wake_at(self, snapshot: Snapshot) -> datetime | None:
         moments = (step.wake_at(snapshot) for step in self._wakers)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -183,8 +204,8 @@ class CertificateReconciler:
         meta, secrets = certificate.metadata, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
         return _Around(
-            target=await secrets.get(ObjectKey(meta.namespace, certificate.spec.secret_name)),
-            named_key=await secrets.get(ObjectKey(meta.namespace, named)) if named else None,
+            target=await secrets.look(_target_of(certificate)),
+            named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
             passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
             authority=await self._authority_of(certificate),
         )
@@ -250,3 +271,17 @@ class CertificateReconciler:
             return ""
         self._caches.certificates.put(found)
         return found.metadata.uid
+
+
+def _with_key(around: _Around, whole: Secret | None) -> _Around:
+    """With the private key too, if `whole` is the very Secret that was looked at."""
+    seen = around.target
+    if seen is None or whole is None:
+        return around
+    if (seen.metadata.uid, revision_of(seen)) != (whole.metadata.uid, revision_of(whole)):
+        return around
+    return around._replace(target=whole)
+
+
+def _target_of(certificate: Certificate) -> ObjectKey:
+    return ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)

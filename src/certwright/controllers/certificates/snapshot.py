@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
+from certwright.controllers.caches import revision_number
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Facts, KeyFacts
 from certwright.pki.certificates import CertificateFacts
@@ -143,5 +144,4 @@ Rule = Callable[[Snapshot], Verdict | None]
 
 def revision_of(request: CertificateRequest) -> int:
     """The revision that a request was made for; 0 where its annotation is missing or no number."""
-    text = request.metadata.annotations.get(names.CERTIFICATE_REVISION, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return revision_number(request.metadata)

@@ -18,6 +18,7 @@ from typing import Any
 
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.withheld import same_certificate
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
@@ -54,7 +55,7 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
     return (
         isinstance(held, KeyFacts)
         and held.public == key.public
-        and secret.data.get(names.TLS_CERT_KEY) == request.status.certificate
+        and same_certificate(request, secret.data.get(names.TLS_CERT_KEY))
         and (not request.status.ca or bool(secret.data.get(names.CA_CERT_KEY)))
         and secret.metadata.annotations.get(names.CERTIFICATE_NAME) == snapshot.certificate.metadata.name
     )

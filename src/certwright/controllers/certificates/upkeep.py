@@ -27,6 +27,7 @@ from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
+from certwright.controllers.withheld import NeedsWhole, is_whole, same_certificate
 from certwright.kit.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
@@ -170,6 +171,9 @@ class Upkeep:
 
     async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
         certificate, held = snapshot.certificate, target.held_pair(secret)
+        spec = certificate.spec
+        if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
+            raise NeedsWhole
         pair = Pair(held.key_pem, held.chain_pem, ca_pem)
         found = snapshot.facts.certificate(pair.chain_pem)
         return target.wanted_content(
@@ -244,7 +248,8 @@ def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
     request = snapshot.current_request
     if len(held) == len(_ISSUER_NOTES) or request is None:
         return held
-    if request.status.certificate != secret.data.get(names.TLS_CERT_KEY) or snapshot.differences(request):
+    held_pem = secret.data.get(names.TLS_CERT_KEY)
+    if not same_certificate(request, held_pem) or snapshot.differences(request):
         return held
     return target.issuer_annotations(snapshot.certificate) | held
 

@@ -1,0 +1,120 @@
+"""What need not lie in memory while an object rests: private keys, and what a finished request repeats.
+
+A Secret whose certificate nobody works on is looked at for what its certificate says, and for nothing else
+of its private key than whose it is; that is the public key in the certificate. A finished request is held
+against the spec, and its certificate against the one in the Secret. What stands for the rest is of types of
+their own, which no encoder takes: they can be read by those who know them, and written by nobody. Whoever
+needs the bytes asks the API server for the whole object.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
+
+from certwright.pki import keys
+from certwright.pki.certificates import read_certificate
+from certwright.pki.csr import read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources import conditions, names, reasons
+from certwright.resources.core import Secret
+from certwright.resources.request import CertificateRequest
+
+_PAIR = frozenset({names.TLS_PRIVATE_KEY_KEY, names.TLS_CERT_KEY, names.CA_CERT_KEY})
+
+
+class NeedsWhole(Exception):
+    """The private key of a Secret is needed, which is not held: get the whole Secret, and do it again."""
+
+
+class WithheldKey(bytes):
+    """Stands for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
+    `chain_pem`. Its own bytes mean nothing."""
+
+    chain_pem: bytes
+
+    @classmethod
+    def of(cls, chain_pem: bytes) -> WithheldKey:
+        """For the key of that certificate."""
+        made = cls(b"withheld")
+        made.chain_pem = chain_pem
+        return made
+
+
+class WithheldCertificate(bytes):
+    """The SHA-256 of a PEM text, which stands for it."""
+
+    @classmethod
+    def of(cls, pem: bytes) -> WithheldCertificate:
+        """For that text."""
+        return cls(sha256(pem).digest())
+
+
+class UnsignedRequest(bytes):
+    """A PEM signing request with zeros for a signature: it says what the signed one said."""
+
+
+def is_whole(obj: Secret | CertificateRequest) -> bool:
+    """Whether nothing of the object is withheld."""
+    if isinstance(obj, Secret):
+        return not isinstance(obj.data.get(names.TLS_PRIVATE_KEY_KEY), WithheldKey)
+    return not isinstance(obj.status.certificate, WithheldCertificate)
+
+
+def same_certificate(asked: CertificateRequest, pem: bytes | None) -> bool:
+    """Whether the certificate that a request was answered with is that PEM text, byte for byte."""
+    held = asked.status.certificate
+    if isinstance(held, WithheldCertificate):
+        return pem is not None and held == WithheldCertificate.of(pem)
+    return held == pem
+
+
+def without_key(secret: Secret) -> Secret:
+    """The Secret without its private key, if it is one of a Certificate, and is a pair that fits and no more
+    than that; else as it is. Takes some 100 µs."""
+    data = secret.data
+    key_pem, chain_pem = data.get(names.TLS_PRIVATE_KEY_KEY), data.get(names.TLS_CERT_KEY)
+    if not key_pem or not chain_pem or isinstance(key_pem, WithheldKey) or not data.keys() <= _PAIR:
+        return secret
+    if names.CERTIFICATE_NAME not in secret.metadata.annotations or not _is_pair(key_pem, chain_pem):
+        return secret
+    return replace(secret, data={**data, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem)})
+
+
+def without_answer(request: CertificateRequest) -> CertificateRequest:
+    """The request without its certificate and without the signature of what it asks, if it was answered with
+    a certificate; else as it is."""
+    status = request.status
+    ready = conditions.find(status.conditions, reasons.READY)
+    if not status.certificate or ready is None or (ready.status, ready.reason) != ("True", reasons.ISSUED):
+        return request
+    if not is_whole(request) or (unsigned := _unsigned(request.spec.request)) is None:
+        return request
+    return replace(
+        request,
+        spec=replace(request.spec, request=unsigned),
+        status=replace(status, certificate=WithheldCertificate.of(status.certificate)),
+    )
+
+
+def _is_pair(key_pem: bytes, chain_pem: bytes) -> bool:
+    try:
+        key = keys.load_private_key(key_pem)
+        return keys.public_key_der(key) == read_certificate(chain_pem).public_key_der
+    except PkiError:
+        return False
+
+
+def _unsigned(pem: bytes) -> UnsignedRequest | None:
+    """None for a text that cannot be read."""
+    try:
+        asked = read_csr(pem)
+    except PkiError:
+        return None
+    # RFC 2986 §4.2: the signature is the last of the three parts.
+    signature = asked.parsed.signature
+    bare = asked.der.removesuffix(signature) + bytes(len(signature))
+    return UnsignedRequest(x509.load_der_x509_csr(bare).public_bytes(Encoding.PEM))

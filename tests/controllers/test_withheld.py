@@ -1,0 +1,234 @@
+"""Private keys of Secrets at rest are not held, nor what finished requests repeat; and nothing is decided
+otherwise for that."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from certwright.controllers import packings
+from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.controllers.withheld import (
+    NeedsWhole,
+    UnsignedRequest,
+    WithheldCertificate,
+    WithheldKey,
+    is_whole,
+    same_certificate,
+    without_answer,
+    without_key,
+)
+from certwright.kit.exchange import Request, Response
+from certwright.pki.csr import read_csr
+from certwright.resources import names
+from certwright.resources.certificate import (
+    AdditionalOutputFormat,
+    PrivateKeySpec,
+)
+from certwright.resources.core import Secret
+from certwright.resources.meta import ObjectKey
+from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
+from controllers.scene import Scene
+
+KEYS = [
+    PrivateKeySpec(algorithm="RSA", size=2048),
+    PrivateKeySpec(algorithm="ECDSA", size=384),
+    PrivateKeySpec(algorithm="Ed25519"),
+]
+A_WHILE = timedelta(days=70)
+
+
+class Asked:
+    """Counts the live reads of single objects."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.paths: list[str] = []
+        self._handler = scene.world.recording.handler
+        scene.world.recording.handler = self._handle
+
+    async def _handle(self, request: Request) -> Response:
+        path = request.target.partition("?")[0]
+        user = request.user.name if request.user else ""
+        if request.method == "GET" and user.startswith("system:") and path.count("/") > 5:
+            self.paths.append(path)
+        return await self._handler(request)
+
+
+async def stored(scene: Scene, name: str = "web") -> Secret:
+    return await scene.world.get(SECRETS, name)
+
+
+async def held(scene: Scene, name: str = "web") -> Secret:
+    assert scene.world.controllers is not None
+    found = await scene.world.controllers._caches.secrets.look(ObjectKey("default", name))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_what_stands_for_a_key_says_the_same_of_it(scene: Scene, key: PrivateKeySpec) -> None:
+    await scene.issue(private_key=key)
+    secret = await stored(scene)
+    bare = without_key(secret)
+    assert not is_whole(bare)
+    facts = Facts()
+    whole = facts.key(secret.data[names.TLS_PRIVATE_KEY_KEY])
+    found = facts.key(bare.data[names.TLS_PRIVATE_KEY_KEY])
+    assert isinstance(whole, KeyFacts)
+    assert isinstance(found, KeyFacts)
+    assert (found.public, found.plan) == (whole.public, whole.plan)
+    with pytest.raises(NeedsWhole):
+        _ = found.key
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_request_without_its_answer_says_the_same(scene: Scene, key: PrivateKeySpec) -> None:
+    await scene.issue(private_key=key)
+    (request,) = await scene.requests()
+    bare = without_answer(request)
+    assert not is_whole(bare)
+    before, after = read_csr(request.spec.request), read_csr(bare.spec.request)
+    for field in before.__dataclass_fields__:
+        if field != "der":
+            assert getattr(after, field) == getattr(before, field), field
+    assert after.subject_text == before.subject_text
+    assert after.parsed.signature_algorithm_oid == before.parsed.signature_algorithm_oid
+    assert not after.signature_valid
+    assert same_certificate(bare, request.status.certificate)
+    assert not same_certificate(bare, request.status.certificate + b"\n")
+    assert not same_certificate(bare, None)
+
+
+async def test_what_is_withheld_is_still_so_after_packing(scene: Scene) -> None:
+    await scene.issue()
+    secret, (request,) = await stored(scene), await scene.requests()
+    pack, requests = packings.secrets(lambda _: True), packings.requests(lambda _: True)
+    found, asked = pack.decode(pack.encode(secret)), requests.decode(requests.encode(request))
+    key = found.data[names.TLS_PRIVATE_KEY_KEY]
+    assert isinstance(key, WithheldKey)
+    assert key.chain_pem == secret.data[names.TLS_CERT_KEY]
+    assert found.data[names.TLS_CERT_KEY] == secret.data[names.TLS_CERT_KEY]
+    assert list(found.data) == list(secret.data)
+    assert isinstance(asked.status.certificate, WithheldCertificate)
+    assert isinstance(asked.spec.request, UnsignedRequest)
+    assert asked == without_answer(request)
+    assert pack.decode(pack.encode(found)) == found
+    assert requests.decode(requests.encode(asked)) == asked
+
+
+@pytest.mark.parametrize("type_", [WithheldKey, WithheldCertificate, UnsignedRequest])
+def test_what_stands_for_something_cannot_be_written(type_: type[bytes]) -> None:
+    with pytest.raises(TypeError):
+        msgspec.json.encode({"data": type_(b"x")})
+
+
+async def test_a_pair_that_does_not_fit_stays_whole(scene: Scene) -> None:
+    await scene.issue()
+    await scene.issue("other")
+    secret, other = await stored(scene), await stored(scene, "other")
+    key = other.data[names.TLS_PRIVATE_KEY_KEY]
+    mixed = msgspec.structs.replace(secret, data={**secret.data, names.TLS_PRIVATE_KEY_KEY: key})
+    assert without_key(mixed) is mixed
+    more = msgspec.structs.replace(secret, data={**secret.data, "keystore.p12": b"x"})
+    assert without_key(more) is more
+
+
+async def test_a_request_that_has_no_answer_stays_whole(scene: Scene) -> None:
+    await scene.issue(issuer="nobody")
+    (request,) = await scene.requests()
+    assert without_answer(request) is request
+
+
+async def test_the_key_of_a_certificate_at_rest_is_not_held_and_the_api_server_has_it(scene: Scene) -> None:
+    await scene.issue()
+    assert not is_whole(await held(scene))
+    assert is_whole(await stored(scene))
+
+
+async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
+    await scene.issue()
+    asked = Asked(scene)
+    assert scene.world.controllers is not None
+    secrets = scene.world.controllers._caches.secrets
+    found = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
+    assert found == [await stored(scene)] * 3
+    assert len(asked.paths) == 1
+
+
+async def test_nothing_is_asked_for_at_a_renewal_nor_after_it(scene: Scene) -> None:
+    before = await scene.issue()
+    asked = Asked(scene)
+    await scene.world.advance(A_WHILE)
+    after = await scene.world.certificate("web")
+    assert after.status.revision == (before.status.revision or 0) + 1
+    assert asked.paths == []
+    assert not is_whole(await held(scene))
+
+
+async def test_a_key_that_is_to_be_kept_is_asked_for(scene: Scene) -> None:
+    key = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
+    await scene.issue(private_key=key)
+    before = await stored(scene)
+    asked = Asked(scene)
+    await scene.world.advance(A_WHILE)
+    after = await stored(scene)
+    assert after.data[names.TLS_PRIVATE_KEY_KEY] == before.data[names.TLS_PRIVATE_KEY_KEY]
+    assert after.data[names.TLS_CERT_KEY] != before.data[names.TLS_CERT_KEY]
+    assert sum("/secrets/" in path for path in asked.paths) == 1
+
+
+async def test_a_label_is_added_to_a_secret_whose_key_is_not_held(scene: Scene) -> None:
+    await scene.issue()
+    before = await stored(scene)
+    await scene.change_spec("web", secretTemplate={"labels": {"app": "web"}})
+    after = await stored(scene)
+    assert after.metadata.labels["app"] == "web"
+    assert after.data == before.data
+    assert not is_whole(await held(scene))
+
+
+async def test_a_form_that_is_wanted_later_is_made_from_the_key(scene: Scene) -> None:
+    await scene.issue()
+    await scene.change_spec("web", additionalOutputFormats=[{"type": "CombinedPEM"}])
+    data = (await stored(scene)).data
+    assert data["tls-combined.pem"] == data["tls.key"] + b"\n" + data["tls.crt"]
+
+
+async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene: Scene) -> None:
+    asked = Asked(scene)
+    await scene.issue(additional_output_formats=(AdditionalOutputFormat(type="DER"),))
+    await scene.world.advance(A_WHILE)
+    assert asked.paths == []
+
+
+async def test_the_pair_of_a_ca_issuer_is_held_whole(scene: Scene) -> None:
+    await scene.issue()
+    assert is_whole(await held(scene, "ca"))
+    asked = Asked(scene)
+    await scene.issue("other")
+    assert asked.paths == []
+
+
+async def test_a_secret_that_was_deleted_unseen_is_made_again(scene: Scene) -> None:
+    await scene.issue()
+    await scene.world.client.delete(SECRETS, "web", "default")
+    await scene.world.settle()
+    assert is_whole(await stored(scene))
+    assert not is_whole(await held(scene))
+
+
+async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene: Scene) -> None:
+    """Somebody has put back the status: the request that was answered is that of the next revision again."""
+    await scene.issue()
+    (request,) = await scene.requests()
+    assert scene.world.controllers is not None
+    caches = scene.world.controllers._caches
+    asked = Asked(scene)
+    certificate = await scene.world.certificate("web")
+    status = msgspec.structs.replace(certificate.status, revision=0)
+    await caches.complete_requests(msgspec.structs.replace(certificate, status=status))
+    assert caches.requests.cache.get(request.metadata.key) == request
+    assert len(asked.paths) == 1
+    await scene.world.client.delete(CERTIFICATE_REQUESTS, request.metadata.name, "default")
