@@ -42,7 +42,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(start_api: StartApi, folder: Path) -> AsyncIterator[Served]:
+async def served(start_api: StartApi, folder: Path, *, is_fair: bool = True) -> AsyncIterator[Served]:
     api = await start_api(authenticator=FirstOf(ClientCertificates(), TOKENS), user=None)
     identity = serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
     face = await serve_https(
@@ -52,6 +52,7 @@ async def served(start_api: StartApi, folder: Path) -> AsyncIterator[Served]:
         certfile=identity.cert_path,
         keyfile=identity.key_path,
         client_ca_file=None,
+        is_fair=is_fair,
     )
     context = ssl.create_default_context(cadata=identity.ca_pem.decode())
     connector = aiohttp.TCPConnector(ssl=context)
@@ -394,6 +395,15 @@ async def test_every_answer_carries_what_clients_look_for(start_api: StartApi, t
         assert len({audit for _, audit in seen}) == len(seen)
         async with it.session.get(it.url + SECRETS, headers={"audit-id": "from-a-proxy"}) as answer:
             assert answer.headers["audit-id"] == "from-a-proxy"
+
+
+async def test_a_server_without_fairness_does_not_speak_of_it(start_api: StartApi, tmp_path: Path) -> None:
+    async with (
+        served(start_api, tmp_path, is_fair=False) as it,
+        it.session.get(it.url + "/livez/ping") as got,
+    ):
+        assert got.status == 200
+        assert not [name for name in got.headers if name.lower().startswith("x-kubernetes-pf-")]
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,30 @@ async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
         writer.close()
 
 
+async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        it.api.store._fanout.max_pending_events = 20
+        reader, writer = await it.connect()
+        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+        await until(lambda: it.api.server.open_watches == 1)
+        for number in range(100):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+            await asyncio.sleep(0)
+        read = b""
+        async with asyncio.timeout(FOR_EVER):
+            while not read.endswith(b"\r\n0\r\n\r\n"):
+                read += await reader.read(65536)
+        lines = read.splitlines()
+        last = next(json.loads(line) for line in reversed(lines) if line.startswith(b"{"))
+        assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
+        assert sum(line.startswith(b'{"type":"ADDED"') for line in lines) < 100
+        assert it.api.server.open_watches == 0
+        writer.close()
+
+
 async def test_a_list_that_is_not_read_gives_back_its_seats(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
