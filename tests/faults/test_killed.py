@@ -232,7 +232,7 @@ async def compare(load: Load, watchers: list[Watcher]) -> None:
     wanted = {name: _seen(item) for name, item in there.items()}
     async with asyncio.timeout(60):
         for watcher in watchers:
-            while watcher.known != wanted:
+            while watcher.known != wanted:  # noqa: ASYNC110 - a bound is set around it
                 await asyncio.sleep(0.02)
 
 

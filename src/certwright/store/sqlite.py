@@ -19,7 +19,7 @@ from certwright.store.log import MAX_BYTES, EventLog, Place
 from certwright.store.overlay import Batch, Entry, Overlay
 from certwright.store.pages import Wanted, count_undone, cut
 from certwright.store.seal import Seal
-from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_nothing
+from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_probe
 from certwright.store.sqlite_sweeping import SqliteSweeping
 from certwright.store.sqlite_writer import Writer
 from certwright.store.sweeping import Rotation
@@ -210,7 +210,7 @@ class SqliteStore:
         if not self._is_failing:
             return
         try:
-            await self._writer.do(partial(write_nothing, path=self._path))
+            await self._writer.do(write_probe)
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
         self._is_failing = False

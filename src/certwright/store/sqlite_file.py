@@ -26,6 +26,7 @@ APPLICATION_ID = 0x43574B31  # "CWK1"
 FORMAT, NEWEST = 1, sqlite_sealing.SEALED_FORMAT
 PAGE_SIZE = 8192  # rows of 2-3 KB: a third more rows per second than with 4096
 WAL_BYTES = 8 << 20
+_BUSY_MS = 5_000  # how long a write waits for another program that has the file locked
 
 _SCHEMA = (
     "CREATE TABLE rows (bucket TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,"
@@ -71,27 +72,27 @@ def explain(error: Exception, path: Path) -> StoreError:
     return Unavailable(f"{path} could not be read or written ({error})")
 
 
-def _has_no_room(path: Path, *, wanted: int = PAGE_SIZE) -> bool:
+def _has_no_room(path: Path) -> bool:
     try:
         disk = os.statvfs(path.parent)
     except OSError:
         return False
-    return disk.f_bavail * disk.f_frsize < wanted
+    return disk.f_bavail * disk.f_frsize < PAGE_SIZE
 
 
-_SPARE = 1 << 20  # bytes: a commit as small as the one that follows finds room where others do not
+_PROBE_BYTES = 500_000  # a commit of one page finds room where others do not
 
 
-def write_nothing(connection: sqlite3.Connection, *, path: Path) -> None:
-    """A commit that changes nothing.
-
-    Raises `sqlite3.Error` where one cannot be made, `Unavailable` where there is hardly room for another.
-    """
-    connection.execute(
-        "UPDATE rows SET revision = revision WHERE bucket = '' AND namespace = '' AND name = ''"
-    )
-    if _has_no_room(path, wanted=_SPARE):
-        raise Unavailable(f"the disk that holds {path} is full")
+def write_probe(connection: sqlite3.Connection) -> None:
+    """Commit so many bytes and take them back. Raises `sqlite3.Error` where that fails."""
+    update = "UPDATE rows SET body = zeroblob(?) WHERE bucket = '' AND namespace = '' AND name = ''"
+    # Who asks whether all is well does not wait as long as a writer does.
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS // 20}")
+    try:
+        for size in (_PROBE_BYTES, 0):
+            connection.execute(update, (size,))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
 
 def damaged(path: Path, what: str) -> Damaged:
@@ -152,7 +153,7 @@ def _cannot_open(path: Path, error: OSError) -> Unavailable:
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection without Python's own transactions, usable from any one thread at a time."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA trusted_schema = OFF")
     # What is deleted or overwritten is so in the file, too: it may be a Secret.
