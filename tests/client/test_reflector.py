@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from certwright.client.listing import RawPage
+from certwright.client.listing import PAGE, RawPage
 from certwright.client.reflector import (
     Answer,
     Apply,
@@ -36,10 +36,10 @@ from certwright.resources.errors import (
 class Script:
     """Sends answers to the machine and looks at what it wants next."""
 
-    def __init__(self, *, compares: bool = True) -> None:
+    def __init__(self, *, compares: bool = True, first: int = PAGE) -> None:
         self.time = 0.0
         self.machine: Generator[Step, Answer, None] = follow(
-            now=lambda: self.time, jitter=lambda: 1.0, compares=compares
+            now=lambda: self.time, jitter=lambda: 1.0, compares=compares, first=first
         )
         self.step: Step = next(self.machine)
 
@@ -86,6 +86,14 @@ def test_a_list_comes_in_pages_then_the_watch_begins_at_its_revision() -> None:
     assert script.answer() == Prune(10)
     assert script.answer() == OpenWatch("10")
     assert script.answer() == ReadWatch()
+
+
+def test_the_pages_of_a_list_are_as_long_as_the_objects_are_small() -> None:
+    script = Script(first=20)
+    assert script.step == ListPage("", 20)
+    for size, limit in ((20_000_000, 2), (40_000_000, 1), (1_000, 500), (2_000_000, 500), (4_000_000, 250)):
+        script.answer(RawPage([], "10", "more", size))
+        assert script.answer() == ListPage("more", limit)
 
 
 def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:

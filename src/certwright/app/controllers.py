@@ -78,9 +78,10 @@ class RunningControllers:
         if isinstance(self._controllers, Replica | ShardedReplica):
             await self._controllers.wait_leading()
 
-    async def wait_synced(self) -> None:
-        """Return when all caches hold what the API server has."""
-        await self._controllers.wait_synced()
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when all caches hold what the API server has. Raises `TimeoutError` when for `patience_s`
+        nothing comes."""
+        await self._controllers.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
         """Return when a part that must never end has ended, with the reason."""

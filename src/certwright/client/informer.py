@@ -14,7 +14,7 @@ from typing import Generic, TypedDict, TypeVar
 import msgspec
 
 from certwright.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
-from certwright.client.listing import PAGE, RawPage, decode_item
+from certwright.client.listing import FIRST_PAGE, PAGE, RawPage, decode_item
 from certwright.client.packed import Packing
 from certwright.client.reflector import (
     Answer,
@@ -64,7 +64,7 @@ class Informer(Generic[T]):
     `synced` is set after the first complete list. `skipped` counts objects that were left out because they
     are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
     With a `packing` objects that rest take little memory (see `packed.py`). All changes up to `revision` have
-    been taken in.
+    been taken in. `pages` counts the pages of lists that have come.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Informer(Generic[T]):
         self.skipped = 0
         self.problem: str | None = None
         self.revision = 0
+        self.pages = 0
         self._client = client
         self._clock = clock
         self._where = _Where(namespace=namespace, labels=labels, fields=fields)
@@ -124,6 +125,7 @@ class Informer(Generic[T]):
             now=self._clock.monotonic,
             jitter=self._jitter,
             page=self._page,
+            first=self._page if self._metadata_only else FIRST_PAGE,
             compares=not self._metadata_only,
         )
         step = next(machine)
@@ -163,7 +165,7 @@ class Informer(Generic[T]):
         self, token: str, limit: int, *, metadata_only: bool, resource_version: str = ""
     ) -> RawPage | ApiError | Unreachable:
         try:
-            return await self._client.list_page(
+            page = await self._client.list_page(
                 self.kind,
                 **self._where,
                 limit=limit,
@@ -173,6 +175,8 @@ class Informer(Generic[T]):
             )
         except (ApiError, Unreachable) as error:
             return error
+        self.pages += 1
+        return page
 
     async def _compare_page(self, step: ComparePage) -> Answer:
         if not step.continue_token:

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PAGE = 500
 """How many objects to ask for at once where nothing else is said; kubectl and client-go take the same."""
+FIRST_PAGE = 20
+"""How many whole objects to ask for first, before it is known how large they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one."""
+    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one; `size` is what
+    the answer has in bytes."""
 
     items: list[msgspec.Raw]
     resource_version: str
     continue_token: str
+    size: int = 0
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -57,7 +61,7 @@ def read_page(kind: AnyKind, body: bytes) -> RawPage:
         page = _LISTS.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreachable(f"{kind.resource}: the answer is not a list ({error})") from None
-    return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+    return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_, len(body))
 
 
 def decode_item(kind: Kind[T], raw: msgspec.Raw) -> T:

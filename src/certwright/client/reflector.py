@@ -52,6 +52,9 @@ _SOON_S = 30.0
 # Less than a watch is asked to last: each that does so is followed by a comparison.
 _COMPARE_EVERY_S = 300.0
 
+# So large an answer to a list shall be: it and its objects are held at the same time.
+_PAGE_BYTES = 2_000_000
+
 # Failures in a row of a watch after which the revision itself is suspected.
 _SUSPICIOUS = 3
 
@@ -134,7 +137,7 @@ class _Reflector:
     """What the machine remembers between its steps."""
 
     def __init__(
-        self, now: Callable[[], float], jitter: Callable[[], float], page: int, *, compares: bool
+        self, now: Callable[[], float], jitter: Callable[[], float], page: int, first: int, *, compares: bool
     ) -> None:
         self._now = now
         self._compares = compares
@@ -142,6 +145,7 @@ class _Reflector:
         self._compared = 0
         self._jitter = jitter
         self._page = page
+        self._first = min(first, page)
         self._expired = 0
         self.failures = 0
         self.revision = ""
@@ -162,10 +166,10 @@ class _Reflector:
 
     def fetch(self) -> Generator[Step, Answer, None]:
         """Fetch the whole list, page by page, until that has succeeded."""
-        limit = self._page
+        limit = self._first
         while (error := (yield from self._fetch_once(limit))) is not None:
             # A list in pages that takes longer than the server keeps the revision would never end.
-            limit = 0 if isinstance(error, Expired) else self._page
+            limit = 0 if isinstance(error, Expired) else self._first
             yield self.pause(error)
 
     def _fetch_once(self, limit: int) -> Generator[Step, Answer, Exception | None]:
@@ -178,7 +182,7 @@ class _Reflector:
             revision = parse_revision(page.resource_version)
             rewound = revision < self.highest
             yield Load(page.items, rewound)
-            token = page.continue_token
+            token, limit = page.continue_token, self._next_limit(limit, page.size)
             if not token:
                 break
         yield Prune(0 if rewound else revision)
@@ -187,13 +191,17 @@ class _Reflector:
         self._compared_at = self._now()
         return None
 
+    def _next_limit(self, limit: int, size: int) -> int:
+        """How many objects to ask for after as many as `limit` were so large."""
+        return limit and max(min(limit * _PAGE_BYTES // (size or 1), self._page), 1)
+
     def missed(self) -> Generator[Step, Answer, bool]:
         """Whether something was missed, where it is time to look; a comparison that fails says nothing."""
         if self._now() - self._compared_at < _COMPARE_EVERY_S:
             return False
         if not self._compares:
             return True
-        # A watch that has begun after the comparison before this one had time enough to tell of all till then.
+        # A watch that has begun after the comparison before this one had time to tell of all till then.
         told = max(parse_revision(self.revision), self._compared)
         token, count = "", 0
         while True:
@@ -250,15 +258,21 @@ class _Reflector:
 
 
 def follow(
-    *, now: Callable[[], float], jitter: Callable[[], float], page: int = PAGE, compares: bool = True
+    *,
+    now: Callable[[], float],
+    jitter: Callable[[], float],
+    page: int = PAGE,
+    first: int = PAGE,
+    compares: bool = True,
 ) -> Generator[Step, Answer, None]:
     """The machine; never returns.
 
     `now` is a monotonic clock in seconds; `jitter` gives numbers from 0 to 1 that make copies ask at
-    different times; `page` is how many objects are listed at once. Without `compares` it lists again instead
+    different times; `page` is how many objects are listed at once at most, `first` before it is known how large
+    they are. Without `compares` it lists again instead
     of comparing: where metadata is all that is listed anyhow.
     """
-    reflector = _Reflector(now, jitter, page, compares=compares)
+    reflector = _Reflector(now, jitter, page, first, compares=compares)
     while True:
         yield from reflector.fetch()
         relists = False

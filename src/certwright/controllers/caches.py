@@ -135,9 +135,18 @@ class Caches:
         for informer in self._all():
             tasks.start(informer.run(), name=f"informer of {informer.kind.plural}")
 
-    async def wait_synced(self) -> None:
-        """Return when each holds what the server has."""
-        await asyncio.gather(*(informer.synced.wait() for informer in self._all()))
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when each holds what the server has. Raises `TimeoutError` when for `patience_s` nothing
+        comes; however much there is to come."""
+        waits = asyncio.gather(*(informer.synced.wait() for informer in self._all()))
+        try:
+            pages = -1
+            while not waits.done():
+                if pages == (pages := sum(informer.pages for informer in self._all())):
+                    raise TimeoutError
+                await asyncio.wait((waits,), timeout=patience_s)
+        finally:
+            waits.cancel()
 
     @property
     def synced(self) -> bool:

@@ -173,9 +173,10 @@ class Controllers:
         self._caches.start(self._tasks)
         self._tasks.start(self._work(), name="controllers")
 
-    async def wait_synced(self) -> None:
-        """Return when the local copies hold what the API server has."""
-        await self._caches.wait_synced()
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when the local copies hold what the API server has. Raises `TimeoutError` when for
+        `patience_s` nothing comes."""
+        await self._caches.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
         """Return when a part that must never end has ended, with the reason."""

@@ -73,11 +73,12 @@ class Member(ABC):
         """Return when this replica is at work."""
         await self._leading.wait()
 
-    async def wait_synced(self) -> None:
-        """Return when this replica is at work, with complete local copies."""
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when this replica is at work, with complete local copies. Raises `TimeoutError` when they get
+        nothing for `patience_s`."""
         while (controllers := self._controllers) is None:
             await self._leading.wait()
-        await controllers.wait_synced()
+        await controllers.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
         """Return when a part that must never end has ended, with the reason."""
