@@ -74,8 +74,8 @@ class Member(ABC):
         await self._leading.wait()
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when this replica is at work, with complete local copies. Raises `TimeoutError` when they get
-        nothing for `patience_s`."""
+        """Return when this replica is at work, with complete local copies. Raises `TimeoutError` when they
+        get nothing for `patience_s`."""
         while (controllers := self._controllers) is None:
             await self._leading.wait()
         await controllers.wait_synced(patience_s=patience_s)
