@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -30,6 +31,9 @@ _PLAIN, _BLOCKS = b"\x00", b"\x01"
 # What stands for bytes that are not held.
 _KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
 
+_LONG_CA = 8192
+
+_Change = Callable[[bytes], bytes]
 _Blocks = list[tuple[bytes, bytes]]
 _blocks: msgspec.msgpack.Decoder[_Blocks] = msgspec.msgpack.Decoder(_Blocks)
 _Parts = tuple[bytes, dict[str, bytes]]
@@ -75,6 +79,18 @@ def long(packed: bytes) -> bytes:
     return b"".join(_pem(*block) for block in _blocks.decode(memoryview(packed)[1:]))
 
 
+# Those of CAs are the same few for all that they have signed. What else there is, is not to be remembered.
+_remembered_short, _remembered_long = lru_cache(256)(short), lru_cache(256)(long)
+
+
+def _short_ca(text: bytes) -> bytes:
+    return _remembered_short(text) if len(text) < _LONG_CA else short(text)
+
+
+def _long_ca(packed: bytes) -> bytes:
+    return _remembered_long(packed) if len(packed) < _LONG_CA else long(packed)
+
+
 def plain(type_: type[S]) -> Packing[S]:
     """The packing of objects that hold no PEM to speak of."""
     return Packing(msgspec.msgpack.encode, msgspec.msgpack.Decoder(type_).decode)
@@ -87,10 +103,10 @@ def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packin
 
     def pack(request: CertificateRequest) -> bytes:
         held = withheld.without_answer(request) if is_at_rest(request) else request
-        return msgspec.msgpack.encode(_with(held, short))
+        return msgspec.msgpack.encode(_with(held, short, _short_ca))
 
     def unpack(packed: bytes) -> CertificateRequest:
-        return _with(decode(packed), long)
+        return _with(decode(packed), long, _long_ca)
 
     return Packing(pack, unpack)
 
@@ -103,7 +119,7 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
     def pack(secret: Secret) -> bytes:
         held = withheld.without_key(secret) if is_at_rest(secret) else secret
         about = msgspec.json.encode(replace(held, data={}))
-        return msgspec.msgpack.encode((about, _each(held.data, short)))
+        return msgspec.msgpack.encode((about, _each(held.data, short, _short_ca)))
 
     def unpack(packed: bytes) -> Secret:
         about, data = _parts.decode(packed)
@@ -114,23 +130,24 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
 
 def _data(packed: Mapping[str, bytes]) -> dict[str, bytes]:
     if packed.get(names.TLS_PRIVATE_KEY_KEY) != _KEY:
-        return _each(packed, long)
-    chain_pem = long(packed[names.TLS_CERT_KEY])
-    held = {names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem), names.TLS_CERT_KEY: chain_pem}
-    return {name: held[name] if name in held else long(value) for name, value in packed.items()}
+        return _each(packed, long, _long_ca)
+    unpacked = _each({**packed, names.TLS_PRIVATE_KEY_KEY: _PLAIN}, long, _long_ca)
+    return {**unpacked, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(unpacked[names.TLS_CERT_KEY])}
 
 
-def _with(request: CertificateRequest, change: Callable[[bytes], bytes]) -> CertificateRequest:
+def _with(request: CertificateRequest, change: _Change, change_ca: _Change) -> CertificateRequest:
     spec, status = request.spec, request.status
     return replace(
         request,
         spec=replace(spec, request=change(spec.request)),
-        status=replace(status, certificate=change(status.certificate), ca=change(status.ca)),
+        status=replace(status, certificate=change(status.certificate), ca=change_ca(status.ca)),
     )
 
 
-def _each(data: Mapping[str, bytes], change: Callable[[bytes], bytes]) -> dict[str, bytes]:
-    return {name: change(value) for name, value in data.items()}
+def _each(data: Mapping[str, bytes], change: _Change, change_ca: _Change) -> dict[str, bytes]:
+    return {
+        name: change_ca(value) if name == names.CA_CERT_KEY else change(value) for name, value in data.items()
+    }
 
 
 def _pem(label: bytes, der: bytes) -> bytes:
