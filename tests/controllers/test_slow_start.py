@@ -1,0 +1,62 @@
+"""A start goes on for as long as there is something to read, and is given up when nothing comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
+from certwright.controllers.caches import Caches
+from certwright.kit.clock import SystemClock
+from certwright.kit.exchange import Request, Response
+from certwright.kit.tasks import TaskSet
+from support.world import CONTROLLER, World, make_world
+
+# One list after the other, each sooner than the patience ends, all of them later.
+A_LIST_S, PATIENCE_S = 0.2, 1.0
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with make_world(controllers=False) as made:
+        yield made
+
+
+def is_list(request: Request) -> bool:
+    return request.method == "GET" and "watch=" not in request.target
+
+
+async def test_a_start_that_takes_long_is_waited_for_while_lists_come(world: World) -> None:
+    turn = asyncio.Lock()
+
+    async def slow(request: Request) -> Response:
+        if is_list(request):
+            async with turn:
+                await asyncio.sleep(A_LIST_S)
+        return await world.server.handle(request)
+
+    tasks = TaskSet()
+    caches = Caches(Client(LocalTransport(slow, CONTROLLER), user_agent="test"), SystemClock())
+    caches.start(tasks)
+    await caches.wait_synced(patience_s=PATIENCE_S)
+    assert caches.synced
+    await tasks.close()
+
+
+async def test_a_start_is_given_up_when_nothing_comes(world: World) -> None:
+    never = asyncio.Event()
+
+    async def silent(request: Request) -> Response:
+        if is_list(request) and "/secrets" in request.target:
+            await never.wait()
+        return await world.server.handle(request)
+
+    tasks = TaskSet()
+    caches = Caches(Client(LocalTransport(silent, CONTROLLER), user_agent="test"), SystemClock())
+    caches.start(tasks)
+    with pytest.raises(TimeoutError):
+        await caches.wait_synced(patience_s=PATIENCE_S)
+    await tasks.close()
