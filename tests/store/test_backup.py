@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from certwright.store.backup_file import BackupReader, BackupWriter, Header
-from certwright.store.contract import Damaged, Key, Row, Store
+from certwright.store.contract import Damaged, Encode, Key, Row, Store
 from certwright.store.dump import Dump
 from certwright.store.etcd import open_etcd
 from certwright.store.etcd_client import Access
@@ -27,6 +27,11 @@ PAIRS = 40
 LEFT, RIGHT = SECRETS, "things"
 
 
+def saying(text: bytes) -> Encode:
+    """A body, and no metadata."""
+    return lambda revision: (b"", text)
+
+
 async def turn(store: Store, stop: asyncio.Event) -> None:
     """Write the same number into two rows, one bucket after the other, again and again."""
     number = 0
@@ -34,7 +39,7 @@ async def turn(store: Store, stop: asyncio.Event) -> None:
         for pair in range(PAIRS):
             text = b"%d" % number
             for bucket in (LEFT, RIGHT):
-                await store.put(Key(bucket, "ns", f"{pair:02}"), lambda revision, text=text: (b"", text))
+                await store.put(Key(bucket, "ns", f"{pair:02}"), saying(text))
         number += 1
 
 

@@ -110,34 +110,48 @@ class Seal:
         head = self._head
         if not head or key.bucket not in self.buckets:
             return plain
-        nonce = os.urandom(NONCE_BYTES)
-        return head + nonce + self._ciphers[head[_KEY_AT:]].encrypt(nonce, plain, _place(key, part))
+        return _closed(
+            head, self._ciphers[head[_KEY_AT:]], os.urandom(NONCE_BYTES), plain, _place(key) + part
+        )
 
     def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
         """What was sealed; what never was, as it is. Raises `UnknownDataKey`, `Damaged`."""
-        if not kept.startswith(_MAGIC) or key.bucket not in self.buckets:
-            return kept
-        cipher = self._ciphers.get(kept[_KEY_AT:_NONCE_AT])
-        if cipher is None:
-            raise UnknownDataKey(_does_not_open(key, "its data key is not there"))
-        try:
-            return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], _place(key, part))
-        except (InvalidTag, ValueError) as error:
-            raise Damaged(_does_not_open(key, "it was changed, or copied from elsewhere")) from error
+        return self._opened(key, _place(key) + part, kept) if key.bucket in self.buckets else kept
 
     def close_row(self, row: Row) -> Row:
         """A row as it may lie on a disk."""
         key, revision, meta, body = row
-        if key.bucket not in self.buckets:
+        head = self._head
+        if not head or key.bucket not in self.buckets:
             return row
-        return Row(key, revision, self.close(key, META, meta), self.close(key, BODY, body))
+        cipher, place, nonces = self._ciphers[head[_KEY_AT:]], _place(key), os.urandom(2 * NONCE_BYTES)
+        return Row(
+            key,
+            revision,
+            _closed(head, cipher, nonces[:NONCE_BYTES], meta, place + META),
+            _closed(head, cipher, nonces[NONCE_BYTES:], body, place + BODY),
+        )
 
     def open_row(self, row: Row) -> Row:
         """A row as it was. Raises `UnknownDataKey`, `Damaged`."""
         key, revision, meta, body = row
         if key.bucket not in self.buckets:
             return row
-        return Row(key, revision, self.open(key, META, meta), self.open(key, BODY, body))
+        place = _place(key)
+        return Row(
+            key, revision, self._opened(key, place + META, meta), self._opened(key, place + BODY, body)
+        )
+
+    def _opened(self, key: Key, place: bytes, kept: bytes) -> bytes:
+        if not kept.startswith(_MAGIC):
+            return kept
+        cipher = self._ciphers.get(kept[_KEY_AT:_NONCE_AT])
+        if cipher is None:
+            raise UnknownDataKey(_does_not_open(key, "its data key is not there"))
+        try:
+            return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], place)
+        except (InvalidTag, ValueError) as error:
+            raise Damaged(_does_not_open(key, "it was changed, or copied from elsewhere")) from error
 
     def is_current(self, *kept: bytes) -> bool:
         """Whether byte strings lie on the disk as they would if they were written now."""
@@ -146,8 +160,12 @@ class Seal:
         return all(one.startswith(self._head) for one in kept)
 
 
-def _place(key: Key, part: bytes) -> bytes:
-    return "\0".join(key).encode() + b"\0" + part
+def _place(key: Key) -> bytes:
+    return "\0".join(key).encode() + b"\0"
+
+
+def _closed(head: bytes, cipher: AESGCM, nonce: bytes, plain: bytes, place: bytes) -> bytes:
+    return head + nonce + cipher.encrypt(nonce, plain, place)
 
 
 def _does_not_open(key: Key, why: str) -> str:
