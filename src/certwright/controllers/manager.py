@@ -49,6 +49,7 @@ from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.wakings import (
     add_owner,
+    add_owner_of_request,
     key_of,
     sharing,
     wake_orders,
@@ -343,7 +344,7 @@ class Controllers:
 
         caches.certificates.add_handler(self._gate.certificate_changed)
         caches.certificates.add_handler(certificate_changed)
-        caches.requests.add_handler(lambda old, new: add_owner(add, old, new))
+        caches.requests.add_handler(partial(add_owner_of_request, add))
         caches.secrets.add_handler(secret_changed)
 
     def _build_requests(self) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+import msgspec
+
 from certwright.controllers.caches import Caches, is_finished, issuer_value, owning_certificate, secret_value
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.secrets import Secrets
-from certwright.resources import reasons
+from certwright.resources import conditions, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
@@ -37,6 +39,21 @@ def add_owner(add: Add, *states: Object | None) -> None:
     for obj in states:
         if obj is not None and (name := owning_certificate(obj)) is not None:
             add(ObjectKey(obj.metadata.namespace, name))
+
+
+def add_owner_of_request(add: Add, old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+    """As `add_owner`, but not for an approval: that is for whoever signs, and each issuance has one."""
+    if old is None or new is None or not _is_mere_approval(old, new):
+        add_owner(add, old, new)
+
+
+def _is_mere_approval(old: CertificateRequest, new: CertificateRequest) -> bool:
+    approved = conditions.find(new.status.conditions, reasons.APPROVED)
+    if approved is None or conditions.find(old.status.conditions, reasons.APPROVED) is not None:
+        return False
+    before = msgspec.structs.replace(old.status, conditions=(*old.status.conditions, approved))
+    meta = msgspec.structs.replace(old.metadata, resource_version=new.metadata.resource_version)
+    return before == new.status and meta == new.metadata and old.spec == new.spec
 
 
 def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectKey]:
