@@ -1,0 +1,62 @@
+"""What `serve` is told of how many requests it answers at a time."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.calls import Process
+
+Start = Callable[..., Process]
+MARK = "x-kubernetes-pf-flowschema-uid"
+
+
+def headers_of_ping(address: str, ca_file: Path) -> http.client.HTTPMessage:
+    """The header fields of what client-go asks first."""
+    host, _, port = address.removeprefix("https://").partition(":")
+    connection = http.client.HTTPSConnection(
+        host, int(port), context=ssl.create_default_context(cafile=str(ca_file)), timeout=30
+    )
+    connection.request("HEAD", "/livez/ping")
+    answer = connection.getresponse()
+    connection.close()
+    return answer.headers
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        (
+            *("--enable-priority-and-fairness=false", "--max-requests-inflight", "0"),
+            *("--max-mutating-requests-inflight", "7"),
+        ),
+    ],
+    ids=["fair", "not fair"],
+)
+def test_clients_are_told_whether_the_server_is_fair(
+    start: Start, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    process = start("serve", "--listen", "127.0.0.1:0", "--store", "memory", "--controllers", "", *words)
+    line = process.line()
+    assert line.startswith("certwright is ready at "), process.rest().err
+    address = line.removeprefix("certwright is ready at ").partition(";")[0]
+    told = headers_of_ping(address, tmp_path / "certwright-data" / "pki" / "ca.crt")
+    assert (MARK in told) is (not words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--max-requests-inflight", "0"), "must be above 0, unless --enable-priority-and-fairness=false"),
+        (("--max-mutating-requests-inflight", "-1"), "-1 is not in the range x>=0"),
+    ],
+)
+def test_a_bound_that_answers_nobody_is_refused(start: Start, words: tuple[str, ...], sentence: str) -> None:
+    outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
+    assert outcome.status != 0
+    assert sentence in outcome.err
