@@ -12,7 +12,7 @@ import msgspec
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Identity, Request, Response
-from certwright.store.memory import MemoryStore
+from certwright.store.contract import Store
 
 Json = dict[str, Any]
 
@@ -88,7 +88,7 @@ class Api:
 
     server: ApiServer
     clock: TestClock
-    store: MemoryStore
+    store: Store
     user: Identity | None = field(default=ADMIN)
 
     async def raw(self, method: str, target: str, body: bytes = b"", /, **headers: str) -> Response:

@@ -17,6 +17,7 @@ from certwright.kit import ids
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Identity
 from certwright.resources.crds import custom_resource_definitions
+from certwright.store.contract import Store
 from certwright.store.memory import MemoryStore
 
 
@@ -27,7 +28,7 @@ async def start_api() -> AsyncIterator[StartApi]:
 
     async def start(
         *,
-        store: MemoryStore | None = None,
+        store: Store | None = None,
         bookmark_every_s: float | None = None,
         name_suffix: Callable[[], str] = ids.random_suffix,
         authenticator: Any = lambda _: None,

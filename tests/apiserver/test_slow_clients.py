@@ -25,6 +25,7 @@ from certwright.apiserver.asgi import HttpsFace, serve_https
 from certwright.apiserver.protocol import HttpProtocol
 from certwright.apiserver.users.auth import StaticTokens
 from certwright.kit.exchange import Handler, Identity, Request, Response
+from certwright.store.memory import MemoryStore
 
 USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
 FOR_EVER = 60.0
@@ -192,6 +193,7 @@ async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
     start_api: StartApi, tmp_path: Path
 ) -> None:
     async with served(start_api, tmp_path) as it:
+        assert isinstance(it.api.store, MemoryStore)
         it.api.store._fanout.max_pending_events = 20
         reader, writer = await it.connect()
         writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,11 @@ from apiserver.callers import (
     THINGS,
     Api,
     Json,
+    StartApi,
     certificate,
     thing_crd,
 )
+from certwright.store.sqlite import open_sqlite
 
 
 async def merge(api: Api, path: str, patch: Any, **headers: str) -> Json:
@@ -280,3 +283,24 @@ async def test_a_put_that_names_a_uid_creates_nothing(api: Api) -> None:
 
 async def test_a_put_of_most_kinds_creates_nothing(api: Api) -> None:
     assert (await api.call("PUT", f"{SECRETS}/a", {"metadata": {"name": "a"}})).status == 404
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_who_is_told_of_a_conflict_reads_what_it_was_with(
+    start_api: StartApi, tmp_path: Path, method: str
+) -> None:
+    api = await start_api(store=await open_sqlite(tmp_path / "store.sqlite"))
+    made = await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}})
+    revision = made["metadata"]["resourceVersion"]
+
+    async def lose() -> Json:
+        body: Json = made | {"data": {"n": "2"}}
+        if method == "DELETE":
+            body = {"preconditions": {"resourceVersion": revision}}
+        refused = await api.call(method, f"{CONFIG_MAPS}/a", body)
+        assert refused.status == 409
+        return await api.ok("GET", f"{CONFIG_MAPS}/a")
+
+    # The winner is still being committed when the loser is refused.
+    won, read = await asyncio.gather(api.ok("PUT", f"{CONFIG_MAPS}/a", made | {"data": {"n": "1"}}), lose())
+    assert read == won

@@ -168,6 +168,10 @@ class Store(Protocol):
         For read-modify-write only; showing it to a client would show what a crash may yet undo.
         """
 
+    async def settled(self, key: Key) -> None:
+        """Return when what `latest` shows of the row is committed, so that a refusal may rest on it: who is
+        told of a conflict must not read the row of before. Raises `Unavailable` when it is not committed."""
+
     async def list(
         self,
         bucket: str,

@@ -180,6 +180,9 @@ class EtcdStore:
         await self._turns.over(key)
         return await self.get(key)
 
+    async def settled(self, key: Key) -> None:
+        """See `contract.Store.settled`; what `latest` shows is committed."""
+
     async def list(
         self,
         bucket: str,

@@ -74,6 +74,9 @@ class MemoryStore:
         """The committed row: nothing is ever half-way here."""
         return self._find(key)
 
+    async def settled(self, key: Key) -> None:
+        """Nothing is ever half-way here."""
+
     def _find(self, key: Key) -> Row | None:
         bucket = self._buckets.get(key.bucket)
         return bucket.rows.get((key.namespace, key.name)) if bucket is not None else None

@@ -98,6 +98,11 @@ class SqliteStore:
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.latest
 
+    async def settled(self, key: Key) -> None:
+        """Wait for the write of a row that is under way; see `contract.Store.settled`."""
+        if (entry := self._overlay.find(key)) is not None:
+            await self._waiter(entry.batch)
+
     def _read(self, key: Key) -> Row | None:
         if (event := self._log.last(key)) is not None:
             return None if event.deleted else event.row
@@ -183,7 +188,7 @@ class SqliteStore:
         try:
             check_put(previous, expect)
         except StoreError:
-            await self._settled(entry)
+            await self.settled(key)
             raise
         revision = self._handed_out + 1
         row = Row(key, revision, *encode(revision))
@@ -197,7 +202,7 @@ class SqliteStore:
         try:
             previous = check_delete(self._read(key) if entry is None else entry.latest, expect)
         except StoreError:
-            await self._settled(entry)
+            await self.settled(key)
             raise
         revision = self._handed_out + 1
         row = farewell(previous, revision, encode)
@@ -218,14 +223,6 @@ class SqliteStore:
     def _check_open(self) -> None:
         if self._closing:
             raise Unavailable("the store is closed")
-
-    async def _settled(self, entry: Entry | None) -> None:
-        """Wait for the write that stands in the way of another, which must not be told of it before.
-
-        Raises `Unavailable` when that write is not committed: then it is open who would have won.
-        """
-        if entry is not None:
-            await self._waiter(entry.batch)
 
     async def _write(self, event: Event) -> None:
         self._handed_out = event.revision

@@ -164,6 +164,10 @@ class ConvertedStore:
         """As in `Store`."""
         return await self._store.up_to(revision)
 
+    async def check(self) -> None:
+        """As in `Store`."""
+        await self._store.check()
+
     async def get(self, key: Key) -> Row | None:
         """As in `Store`."""
         return await self._one(await self._store.get(key))
@@ -171,6 +175,10 @@ class ConvertedStore:
     async def latest(self, key: Key) -> Row | None:
         """As in `Store`."""
         return await self._one(await self._store.latest(key))
+
+    async def settled(self, key: Key) -> None:
+        """As in `Store`."""
+        await self._store.settled(key)
 
     async def list(
         self,
