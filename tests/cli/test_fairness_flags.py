@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import os
+import resource
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,3 +64,22 @@ def test_a_bound_that_answers_nobody_is_refused(start: Start, words: tuple[str, 
     outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
     assert outcome.status != 0
     assert sentence in outcome.err
+
+
+def test_serve_may_have_more_connections_than_the_shell_allows_at_first(tmp_path: Path) -> None:
+    words = ("serve", "--listen", "127.0.0.1:0", "--store", "memory", "--controllers", "")
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'ulimit -Sn 200; exec "$@"', "sh", sys.executable, "-m", "certwright", *words],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("certwright is ready")
+            soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        finally:
+            process.terminate()
+    assert soft > 200
+    assert soft in (8192, hard)

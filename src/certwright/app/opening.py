@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import secrets
 import ssl
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from certwright.app.options import ServeOptions, StartError
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kit.texts import in_brackets
+
+_FILES = 8192
 
 
 @contextmanager
@@ -83,6 +86,7 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
 
 async def listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> asgi.HttpsFace:
     """Serve HTTPS where the options say."""
+    _allow_many_files()
     try:
         return await asgi.serve_https(
             api.handle,
@@ -109,6 +113,15 @@ async def listen(api: ApiServer, options: ServeOptions, identity: serving.Servin
             )
             raise StartError(f"port {options.port} on {options.host} is in use; {hint}") from error
         raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _allow_many_files() -> None:
+    """Each connection is a file. The limit that is set at first is low for the sake of programs that cannot
+    handle many (`select`); whoever wants to hold us to one sets the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def in_url(host: str) -> str:
