@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from certwright.store.contract import Damaged, Key, StoreError
+from certwright.store.contract import Compacted, Damaged, Key, StoreError
 from certwright.store.keyring import KEY_BYTES, WrongKey, fingerprint
 from certwright.store.sqlite import SqliteStore, open_sqlite
 from support.sealed import SECRETS, Keys, seal_with
 
+CHILD = Path(__file__).with_name("rotating_child.py")
 PEM = b"-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n"
 META = b'{"annotations":{"last-applied":"' + PEM.hex().encode() + b'"}}'
 
@@ -206,6 +212,38 @@ async def test_rotation_goes_on_after_the_process_was_killed(path: Path, keys: K
     await store.close()
 
 
+@pytest.mark.parametrize("turn", range(4))
+async def test_a_process_that_is_killed_while_it_rotates_loses_nothing(
+    path: Path, keys: Keys, turn: int
+) -> None:
+    for round_ in range(3):
+        names = await asyncio.to_thread(rotate_until_killed, path, keys, f"{turn}-{round_}")
+        store = await open_sqlite(path, seal=seal_with(keys))
+        assert settled(store)
+        rows = {row.key.name: row for row in (await store.list(SECRETS)).rows}
+        assert names <= rows.keys()
+        assert {row.body for row in rows.values()} == {b"x" * 2_000}
+        assert all(row.meta == b"%d" % row.revision for row in rows.values())
+        await store.close()
+
+
+def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
+    """Let a child write and rotate, kill it at a random moment; the names of the rows it has written."""
+    environment = {
+        **os.environ,
+        "WRAPPING_KEY": keys.keys[0].hex(),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    command = [sys.executable, str(CHILD), str(path), turn]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(random.randint(60, 300))]
+        child.send_signal(signal.SIGKILL)
+        lines += child.stdout.readlines()
+    assert "rotating\n" in lines
+    return {line.strip() for line in lines if line.endswith("\n")} - {"rotating"}
+
+
 async def test_the_wrapping_key_is_replaced_without_touching_rows(path: Path, keys: Keys) -> None:
     store = await open_sqlite(path, seal=seal_with(keys))
     await write(store, 5)
@@ -250,6 +288,16 @@ async def test_a_row_that_does_not_open_keeps_the_old_keys(path: Path, keys: Key
     await store.close()
     store = await open_sqlite(path, seal=seal_with(keys))  # which tries again
     assert await store.get(Key(SECRETS, "ns", "001")) is not None
+    await store.close()
+
+
+async def test_a_new_store_can_begin_at_a_later_revision(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys), begin_at=5_000)
+    assert store.revision == 5_000
+    row = await store.put(Key(SECRETS, "ns", "a"), lambda revision: (b"", b""))
+    assert row.revision == 5_001
+    with pytest.raises(Compacted):
+        store.watch(SECRETS, after=4_999)
     await store.close()
 
 
