@@ -269,8 +269,8 @@ def follow(
 
     `now` is a monotonic clock in seconds; `jitter` gives numbers from 0 to 1 that make copies ask at
     different times; `page` is how many objects are listed at once at most, `first` how many before it is
-    known how large they are. Without `compares` it lists again instead of comparing: where metadata is all that is
-    listed anyhow.
+    known how large they are. Without `compares` it lists again instead of comparing: where metadata is all
+    that is listed anyhow.
     """
     reflector = _Reflector(now, jitter, page, first, compares=compares)
     while True:

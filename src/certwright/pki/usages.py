@@ -7,6 +7,7 @@ Source: RFC 5280 §4.2.1.3 (key usage) and §4.2.1.12 (extended key usage); the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
@@ -99,6 +100,8 @@ def _key_usage(bits: set[str]) -> x509.KeyUsage | None:
     return x509.KeyUsage(**{bit: bit in bits for bit in _BITS})
 
 
+# Few different ones are in use, and each certificate and request that is read has two.
+@lru_cache(maxsize=256)
 def names_of(key_usage: x509.KeyUsage | None, extended: x509.ExtendedKeyUsage | None) -> tuple[str, ...]:
     """The names for what two extensions say, in the order of `USAGES`; an unknown extended usage is named
     by its OID, with dots, at the end."""
