@@ -15,6 +15,7 @@ from certwright.controllers.withheld import (
     UnsignedRequest,
     WithheldCertificate,
     WithheldKey,
+    asks_for,
     is_whole,
     same_certificate,
     without_answer,
@@ -91,28 +92,34 @@ async def test_a_request_without_its_answer_says_the_same(scene: Scene, key: Pri
     assert not is_whole(bare)
     before, after = read_csr(request.spec.request), read_csr(bare.spec.request)
     for field in before.__dataclass_fields__:
-        if field != "der":
+        if field not in ("der", "public_key_der"):
             assert getattr(after, field) == getattr(before, field), field
     assert after.subject_text == before.subject_text
     assert after.parsed.signature_algorithm_oid == before.parsed.signature_algorithm_oid
     assert not after.signature_valid
+    assert asks_for(bare.spec.request, before.public_key_der)
+    await scene.issue("other", private_key=key)
+    (other,) = await scene.requests("other")
+    assert not asks_for(bare.spec.request, read_csr(other.spec.request).public_key_der)
     assert same_certificate(bare, request.status.certificate)
     assert not same_certificate(bare, request.status.certificate + b"\n")
     assert not same_certificate(bare, None)
 
 
-async def test_what_is_withheld_is_still_so_after_packing(scene: Scene) -> None:
-    await scene.issue()
+@pytest.mark.parametrize("key", KEYS)
+async def test_what_is_withheld_is_still_so_after_packing(scene: Scene, key: PrivateKeySpec) -> None:
+    await scene.issue(private_key=key)
     secret, (request,) = await stored(scene), await scene.requests()
     pack, requests = packings.secrets(lambda _: True), packings.requests(lambda _: True)
     found, asked = pack.decode(pack.encode(secret)), requests.decode(requests.encode(request))
-    key = found.data[names.TLS_PRIVATE_KEY_KEY]
-    assert isinstance(key, WithheldKey)
-    assert key.chain_pem == secret.data[names.TLS_CERT_KEY]
+    kept = found.data[names.TLS_PRIVATE_KEY_KEY]
+    assert isinstance(kept, WithheldKey)
+    assert kept.chain_pem == secret.data[names.TLS_CERT_KEY]
     assert found.data[names.TLS_CERT_KEY] == secret.data[names.TLS_CERT_KEY]
     assert list(found.data) == list(secret.data)
     assert isinstance(asked.status.certificate, WithheldCertificate)
     assert isinstance(asked.spec.request, UnsignedRequest)
+    assert asks_for(asked.spec.request, read_csr(request.spec.request).public_key_der)
     assert asked == without_answer(request)
     assert pack.decode(pack.encode(found)) == found
     assert requests.decode(requests.encode(asked)) == asked

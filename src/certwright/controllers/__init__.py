@@ -7,9 +7,9 @@ Modules:      certificates/ (the steps of one certificate), approval, signing, c
               signing_requests (Kubernetes' own requests), dependents (who waits for which Secret), caches
               (the local copies and their indexes), secrets (the Secrets that matter, of very many), packings
               (how they take little memory), withheld (what is left out of those at rest), authorities (which
-              CA an issuer signs with now), features (its gates), table (which names of --controllers stand for
-              what), metrics (what is told of it all), manager (starts and stops it), wakings (whom the news
-              of an object wakes), own_writes (whom they do not wake), known_issuers (looks issuers up),
+              CA an issuer signs with now), features (its gates), table (which names of --controllers stand
+              for what), metrics (what is told of it all), manager (starts and stops it), wakings (whom the
+              news of an object wakes), own_writes (whom they do not wake), known_issuers (looks issuers up),
               circuit and gate (spare an issuer that fails), tries (how often it was asked), recall (what the
               objects tell of it after a start), replica and shards (which of several replicas works, on
               what), ours (which keys those are), beside (wires them)

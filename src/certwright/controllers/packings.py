@@ -39,6 +39,8 @@ _blocks: msgspec.msgpack.Decoder[_Blocks] = msgspec.msgpack.Decoder(_Blocks)
 _Parts = tuple[bytes, dict[str, bytes]]
 _parts: msgspec.msgpack.Decoder[_Parts] = msgspec.msgpack.Decoder(_Parts)
 
+_unsigned: msgspec.msgpack.Decoder[tuple[bytes, bytes]] = msgspec.msgpack.Decoder(tuple[bytes, bytes])
+
 
 def never(_: object) -> bool:
     """Nothing is at rest, so that nothing is left out."""
@@ -56,7 +58,7 @@ def short(text: bytes) -> bytes:
         case WithheldCertificate():
             return _DIGEST + text
         case UnsignedRequest():
-            return _UNSIGNED + short(bytes(text))
+            return _UNSIGNED + msgspec.msgpack.encode((short(bytes(text)), text.key_digest))
     if text.startswith(b"-----BEGIN "):
         try:
             found = [(label, a2b_base64(body)) for label, body in _BLOCK.findall(text)]
@@ -75,7 +77,8 @@ def long(packed: bytes) -> bytes:
         case b"\x03":
             return WithheldCertificate(packed[1:])
         case b"\x04":
-            return UnsignedRequest(long(packed[1:]))
+            pem, key_digest = _unsigned.decode(memoryview(packed)[1:])
+            return UnsignedRequest.of(long(pem), key_digest)
     return b"".join(_pem(*block) for block in _blocks.decode(memoryview(packed)[1:]))
 
 

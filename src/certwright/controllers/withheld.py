@@ -12,6 +12,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
@@ -54,7 +55,27 @@ class WithheldCertificate(bytes):
 
 
 class UnsignedRequest(bytes):
-    """A PEM signing request with zeros for a signature: it says what the signed one said."""
+    """A PEM signing request with zeros for a signature: it says what the signed one said.
+
+    `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; empty where
+    its own does.
+    """
+
+    key_digest: bytes
+
+    @classmethod
+    def of(cls, pem: bytes, key_digest: bytes = b"") -> UnsignedRequest:
+        """That text, with that digest."""
+        made = cls(pem)
+        made.key_digest = key_digest
+        return made
+
+
+def asks_for(pem: bytes, public_key_der: bytes) -> bool:
+    """Whether a signing request, whole or not, is for that key. Raises `BadCsr`."""
+    if isinstance(pem, UnsignedRequest) and pem.key_digest:
+        return pem.key_digest == sha256(public_key_der).digest()
+    return read_csr(pem).public_key_der == public_key_der
 
 
 def is_whole(obj: Secret | CertificateRequest) -> bool:
@@ -109,12 +130,25 @@ def _is_pair(key_pem: bytes, chain_pem: bytes) -> bool:
 
 
 def _unsigned(pem: bytes) -> UnsignedRequest | None:
-    """None for a text that cannot be read."""
+    """None for a text that cannot be read, or is for a key of an unknown kind."""
     try:
         asked = read_csr(pem)
+        blank, digest = _blank_key(asked.public_key_der), b""
     except PkiError:
         return None
     # RFC 2986 §4.2: the signature is the last of the three parts.
     signature = asked.parsed.signature
     bare = asked.der.removesuffix(signature) + bytes(len(signature))
-    return UnsignedRequest(x509.load_der_x509_csr(bare).public_bytes(Encoding.PEM))
+    if blank and bare.count(asked.public_key_der) == 1:
+        bare, digest = bare.replace(asked.public_key_der, blank), sha256(asked.public_key_der).digest()
+    return UnsignedRequest.of(x509.load_der_x509_csr(bare).public_bytes(Encoding.PEM), digest)
+
+
+def _blank_key(public_key_der: bytes) -> bytes:
+    """An RSA key of that length, always the same, for one that takes much room; empty for another kind."""
+    key = keys.load_public_key(public_key_der)
+    if not isinstance(key, rsa.RSAPublicKey):
+        return b""
+    size = key.key_size // 8
+    modulus = key.public_numbers().n.to_bytes(size + 1, "big")[-size:]
+    return public_key_der.replace(modulus, b"\xc0" + b"\x01" * (size - 1))

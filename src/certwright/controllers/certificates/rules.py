@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
+from certwright.controllers.withheld import asks_for
 from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
@@ -128,7 +129,7 @@ def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
     if csr is None:
         text = "Failed to decode current CertificateRequest: its spec.request is not a signing request"
         return Verdict(reasons.INVALID_CERTIFICATE_REQUEST, text)
-    if csr.public_key_der == key.public:
+    if asks_for(request.spec.request, key.public):
         return None
     text = "Secret contains a private key that does not match the current CertificateRequest"
     return Verdict(reasons.SECRET_MISMATCH, text)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from certwright.controllers.caches import revision_number
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.controllers.withheld import asks_for
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
@@ -121,8 +122,8 @@ class Snapshot:
         return None
 
     def _fits(self, request: CertificateRequest, key: KeyFacts) -> bool:
-        csr = self.facts.csr(request.spec.request)
-        return csr is not None and csr.public_key_der == key.public and not self.differences(request)
+        # One that cannot be read differs.
+        return not self.differences(request) and asks_for(request.spec.request, key.public)
 
     def differences(self, request: CertificateRequest) -> tuple[str, ...]:
         """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""
