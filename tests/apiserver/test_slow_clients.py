@@ -260,6 +260,26 @@ async def test_one_connection_too_many_is_told_so(
         writer.close()
 
 
+async def test_bodies_on_their_way_are_bounded_together(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "MAX_BODIES", 1_000_000)
+    async with served(start_api, tmp_path) as it:
+        fields = {"authorization": "", "content_type": "application/json", "content_length": "900000"}
+        begun = [await it.connect() for _ in range(2)]
+        for _, writer in begun:
+            writer.write(head("POST", SECRETS, **fields) + b" " * 600_000)
+        answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
+        async with asyncio.timeout(FOR_EVER):
+            done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().split()[1] for task in done] == [b"429"]
+        kept = next(index for index, task in enumerate(answers) if not task.done())
+        begun[kept][1].write(b" " * 300_000)
+        assert (await answers[kept]).split()[1] == b"401"
+        for _, writer in begun:
+            writer.close()
+
+
 async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path: Path) -> None:
     async with served(start_api, tmp_path) as it:
         reader, writer = await it.connect()

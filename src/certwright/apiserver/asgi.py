@@ -22,6 +22,7 @@ import msgspec
 import uvicorn
 
 from certwright.apiserver import wire
+from certwright.apiserver.fairness import too_many
 from certwright.apiserver.protocol import (
     CERTIFICATE,
     CONNECTION,
@@ -35,12 +36,14 @@ from certwright.apiserver.routes import is_watch
 from certwright.apiserver.verbs.forms import failure
 from certwright.apiserver.wire import Message, Send
 from certwright.kit.exchange import Handler, PushStream, Request, Response, Write
-from certwright.resources.errors import Details, TooLarge, Unavailable
+from certwright.resources.errors import Details, TooLarge, TooManyRequests, Unavailable
 
 _log = logging.getLogger(__name__)
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request body, as Kubernetes has it."""
+MAX_BODIES = 128 * 1024 * 1024
+"""Bytes of all bodies that are on their way: nobody knows yet who sends them."""
 GZIP_FROM = 128 * 1024
 """Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
 _RETRY_AFTER_S = 5
@@ -56,6 +59,7 @@ class AsgiApp:
         self._handler = handler
         self._streams: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._arriving = 0  # bytes of bodies that are not whole yet
         self._extra = wire.ExtraHeaders(is_fair=is_fair)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,8 +73,8 @@ class AsgiApp:
             await _send_whole(request, refusal, send)
             return
         try:
-            request.body = await _read_body(request, receive)
-        except TooLarge as error:
+            request.body = await self._read_body(request, receive)
+        except (TooLarge, TooManyRequests) as error:
             response = failure(error)
             response.headers["connection"] = "close"
         except _Gone:
@@ -83,6 +87,37 @@ class AsgiApp:
             if isinstance(response.stream, PushStream) and (write := _writer(scope)) is not None:
                 response.stream.push_into(write)
             await self._send_stream(request, response, response.stream, receive, send, bare)
+
+    async def _read_body(self, request: Request, receive: Receive) -> bytes:
+        """The whole body. Raises `TooLarge`, before reading it where its length is given, `TooManyRequests`
+        while others send as much as there is room for, and `_Gone`."""
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > MAX_BODY:
+            raise _too_large()
+        if length == "0" and "transfer-encoding" not in request.headers:
+            return b""
+        body = bytearray()  # not a list: a part may be one byte
+        size = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                self._arriving += len(part)
+                if size > MAX_BODY:
+                    raise _too_large()
+                is_last = not message.get("more_body", False)
+                if is_last and not body:
+                    return part
+                body += part
+                if is_last:
+                    return bytes(body)
+                if self._arriving > MAX_BODIES:
+                    raise too_many()
+        finally:
+            self._arriving -= size
 
     def _refusal(self, scope: Scope) -> Response | None:
         """What everyone is told while nobody is served."""
@@ -184,27 +219,6 @@ def _request(scope: Scope) -> Request:
         target += "?" + query.decode("latin-1")
     certificate = scope.get("state", {}).get(CERTIFICATE)
     return Request(scope["method"], target, headers=headers, peer_certificate=certificate)
-
-
-async def _read_body(request: Request, receive: Receive) -> bytes:
-    """The whole body. Raises `TooLarge`, before reading it where its length is given, and `_Gone`."""
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > MAX_BODY:
-        raise _too_large()
-    if length == "0" and "transfer-encoding" not in request.headers:
-        return b""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY:
-            raise _too_large()
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _too_large() -> TooLarge:

@@ -77,7 +77,7 @@ class Level:
         try:
             waiter = self.queues.wait(key, seats, loop.time(), lambda ok: _settle(settled, ok=ok))
         except Refused:
-            raise _too_many() from None
+            raise too_many() from None
         self._look_soon(loop)
         try:
             has_seats = await settled
@@ -85,7 +85,7 @@ class Level:
             self.queues.leave(waiter)
             raise
         if not has_seats:
-            raise _too_many()
+            raise too_many()
         return waiter.flow
 
     def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,7 +104,8 @@ def _settle(future: asyncio.Future[bool], *, ok: bool) -> None:
         future.set_result(ok)
 
 
-def _too_many() -> TooManyRequests:
+def too_many() -> TooManyRequests:
+    """What is said to who is sent away."""
     return TooManyRequests(
         "Too many requests, please try again later.", details=Details(retry_after_seconds=_RETRY_AFTER_S)
     )
