@@ -263,3 +263,11 @@ def test_leaving_frees_what_was_had_or_wanted(granted: bool) -> None:
     scene.queues.leave(second.waiter)
     assert scene.queues.in_use == (0 if granted else 1)
     assert scene.queues.waiting == 0
+
+
+def test_when_a_large_request_gives_up_the_small_one_behind_it_goes() -> None:
+    scene = Scene(Bounds(seats=10, per_flow=2, waiting=10))
+    _, large, small = scene.ask("a", 1), scene.ask("a", 2), scene.ask("a", 1)
+    assert scene.all_waiting() == [large, small]
+    scene.go_away(large)
+    assert small in scene.running
