@@ -169,6 +169,19 @@ async def test_switched_off_rows_are_plain_again_and_no_key_is_needed(path: Path
     await store.close()
 
 
+async def test_what_is_not_sealed_has_no_keys_to_rotate(path: Path) -> None:
+    keys = Keys()
+    store = await open_sqlite(path, seal=seal_with(keys, wanted=False))
+    assert store.rotation is not None
+    assert not store.rotation.progress().wanted
+    with pytest.raises(StoreError, match="not sealed"):
+        await store.rotation.rotate()
+    with pytest.raises(StoreError, match="not sealed"):
+        await store.rotation.rewrap()
+    assert keys.keys == ()
+    await store.close()
+
+
 async def test_rotation_seals_every_row_anew_while_others_write(path: Path, keys: Keys) -> None:
     seal = seal_with(keys)
     store = await open_sqlite(path, seal=seal)

@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 from certwright.apiserver.objects import encode_json
 from certwright.kit.exchange import Response
-from certwright.resources.errors import BadRequest, MethodNotAllowed
-from certwright.store.contract import Shared, Store
+from certwright.resources.errors import BadRequest, MethodNotAllowed, Unavailable
+from certwright.store.contract import Shared, Store, StoreError
 from certwright.store.sweeping import Rotation, Sealed
 
 PATH = "/certwright/encryption"
@@ -25,20 +25,25 @@ class Encryption:
         self._shared = isinstance(store, Shared)
 
     async def respond(self, method: str, path: str) -> Response | None:
-        """The answer, None for another path. Raises `ApiError`, `StoreError`."""
+        """The answer, None for another path. Raises `ApiError`."""
         if path not in (PATH, ROTATE, REWRAP):
             return None
         if self._rotation is None:
             raise BadRequest("this store is in memory: nothing is on a disk")
         if method != ("GET" if path == PATH else "POST"):
             raise MethodNotAllowed(f"{method} is not supported on {path}")
+        try:
+            await self._do(self._rotation, path)
+            progress = self._rotation.progress()
+        except StoreError as error:
+            raise Unavailable(str(error)) from error
+        return Response(200, {"content-type": "application/json"}, encode_json(asdict(progress)))
+
+    async def _do(self, rotation: Rotation, path: str) -> None:
         if path == ROTATE:
-            await self._rotation.rotate()
+            await rotation.rotate()
         elif path == REWRAP:
-            await self._rewrap(self._rotation)
-        return Response(
-            200, {"content-type": "application/json"}, encode_json(asdict(self._rotation.progress()))
-        )
+            await self._rewrap(rotation)
 
     async def _rewrap(self, rotation: Rotation) -> None:
         if self._shared:

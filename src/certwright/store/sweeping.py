@@ -85,6 +85,7 @@ class Rotation:
 
     async def rotate(self) -> None:
         """Use a new data key from now on, and begin to seal the rows with it. Raises `StoreError`."""
+        self._check_sealed()
         if self._running:
             raise Unavailable("the rows are being sealed anew already: see `certwright encryption status`")
         await self._store.keep(self._seal.turned())
@@ -92,10 +93,15 @@ class Rotation:
 
     async def rewrap(self) -> None:
         """Wrap the data keys with a new wrapping key, and drop the old one. Raises `StoreError`."""
+        self._check_sealed()
         wrapping = self._seal.wrapping
         wrapping.make()
         await self._store.keep(self._seal.ring)
         wrapping.keep_first()
+
+    def _check_sealed(self) -> None:
+        if not self._seal.ring.current:
+            raise Unavailable("rows are not sealed: start the server without --encrypt-secrets=false")
 
     def go_on(self) -> None:
         """Finish what was begun, unless that is being done."""
