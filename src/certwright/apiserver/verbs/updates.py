@@ -333,7 +333,8 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
     managed.keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    if objects.same(new, old) and objects.is_as_kept(definition, row, new):
+    is_same = await aside.run_if(aside.is_long(call, row), objects.same, new, old)
+    if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # What is not committed yet must not be shown: then it is written once more, and waited for.
         if committed is not None and committed.revision == row.revision:
