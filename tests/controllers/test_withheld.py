@@ -131,6 +131,14 @@ def test_what_stands_for_something_cannot_be_written(type_: type[bytes]) -> None
         msgspec.json.encode({"data": type_(b"x")})
 
 
+async def test_only_what_has_lost_its_key_is_a_sample_for_the_dictionary(scene: Scene) -> None:
+    await scene.issue()
+    secret = await stored(scene)
+    more = msgspec.structs.replace(secret, data={**secret.data, "keystore.p12": b"x"})
+    assert [packings.secrets(lambda _: True).is_sample(one) for one in (secret, more)] == [True, False]
+    assert not packings.secrets().is_sample(secret)
+
+
 async def test_a_pair_that_does_not_fit_stays_whole(scene: Scene) -> None:
     await scene.issue()
     await scene.issue("other")

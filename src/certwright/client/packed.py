@@ -30,11 +30,13 @@ _NOTE = 8
 class Packing(Generic[T]):
     """How an object becomes bytes and an equal object again; the bytes of different ones should have as much
     as possible in common. `note` gives a number (0 to 2**64 - 1) that is asked for more often than the
-    object, and is held beside it."""
+    object, and is held beside it. Of objects for which `is_sample` says no, nothing gets into the
+    dictionary, which outlives them."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     note: Callable[[T], int] | None = None
+    is_sample: Callable[[T], bool] = lambda _: True
 
 
 class PackedObjects(Generic[T]):
@@ -123,8 +125,8 @@ class PackedObjects(Generic[T]):
         return objects
 
     def _pack_oldest(self) -> None:
-        if self._press.wants_samples:
-            self._press.learn([self._packing.encode(obj) for obj, _ in self._samples()])
+        if self._press.wants_samples and (samples := [*self._samples()]):
+            self._press.learn([self._packing.encode(obj) for obj in samples])
         key, (obj, revision) = self._fresh.popitem(last=False)
         self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
 
@@ -133,9 +135,10 @@ class PackedObjects(Generic[T]):
         note = b"" if self._packing.note is None else self._packing.note(obj).to_bytes(_NOTE, "big")
         return b"%c%b%b" % (self._numbers + length, note, revision.to_bytes(length, "big"))
 
-    def _samples(self) -> Iterator[tuple[T, int]]:
+    def _samples(self) -> Iterator[T]:
         step = max(len(self._fresh) // 64, 1)
-        return islice(self._fresh.values(), 0, None, step)
+        some = (obj for obj, _ in islice(self._fresh.values(), 0, None, step))
+        return filter(self._packing.is_sample, some)
 
     def _unpack(self, packed: bytes) -> T:
         return self._packing.decode(self._press.restore(packed[packed[0] :]))

@@ -128,7 +128,11 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
         about, data = _parts.decode(packed)
         return replace(decode(about), data=_data(data))
 
-    return Packing(pack, unpack)
+    def is_sample(secret: Secret) -> bool:
+        # A private key must not outlive its Secret in the dictionary.
+        return is_at_rest(secret) and not withheld.is_whole(withheld.without_key(secret))
+
+    return Packing(pack, unpack, is_sample=is_sample)
 
 
 def _data(packed: Mapping[str, bytes]) -> dict[str, bytes]:
