@@ -82,7 +82,8 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
         while not found["settled"]:
             if found["unreadable"]:
                 raise Failed(f"{found['unreadable']} Secrets do not open; the server's log names them")
-            click.echo(f"{found['done']} of {found['total']} Secrets are encrypted anew")
+            if found["total"]:
+                click.echo(f"{found['done']} of {found['total']} Secrets are encrypted anew")
             await asyncio.sleep(_LOOK_EVERY_S)
             found = await _ask(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
