@@ -16,7 +16,7 @@ from certwright.store.contract import Encode, Event, Key, Page, Row, StoreError,
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
-from certwright.store.overlay import Batch, Entry, Overlay
+from certwright.store.overlay import Batch, Overlay
 from certwright.store.pages import Wanted, count_undone, cut
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_probe
