@@ -61,9 +61,7 @@ _OPTIONS = (
         callback=_parse_prefix,
         help="Below which of etcd's keys everything is; servers that share a store name the same.",
     ),
-    _file(
-        "--etcd-cafile", "etcd_ca_file", "The CAs that etcd's certificate is of.  [default: the system's]"
-    ),
+    _file("--etcd-cafile", "etcd_ca_file", "The CAs that etcd's certificate is of.  [default: the system's]"),
     _file("--etcd-certfile", "etcd_cert_file", "The certificate to show to etcd."),
     _file("--etcd-keyfile", "etcd_key_file", "The private key of --etcd-certfile."),
     click.option("--etcd-user", metavar="NAME", help="The user of etcd's own authentication."),
