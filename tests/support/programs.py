@@ -6,9 +6,8 @@ They end with the test process, however that ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
+import shutil
 import socket
 import subprocess
 import time
@@ -22,7 +21,8 @@ _ROOT = Path(__file__).parents[2]
 TOOLS = Path(os.environ.get("CERTWRIGHT_TOOLS") or _ROOT / ".tools") / "bin"
 """Where `make oracle` and `make pebble` put the programs."""
 _STARTS_WITHIN_S = 60.0
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_DYING_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""Of util-linux: becomes the program that follows, which is killed when the test process ends, however."""
 
 
 def tool(program: str, *, made_by: str = "oracle") -> Path:
@@ -45,23 +45,16 @@ def free_port() -> int:
         return port
 
 
-def _die_with_parent() -> None:
-    """In the child, before exec: end when the test process does, however that happens."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-
-
 def spawn(
     command: Sequence[str], log: IO[bytes], *, env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to `log`; `env` is added to the environment."""
-    # preexec_fn is safe here: it runs before any thread of ours starts, and only calls prctl.
+    # Not by `preexec_fn`: to run Python after a fork is not safe with the threads of grpcio about.
     return subprocess.Popen(
-        command,
+        [*_DYING_WITH_PARENT, *command],
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
-        preexec_fn=_die_with_parent,
         env={**os.environ, **(env or {})},
     )
 
