@@ -150,7 +150,7 @@ async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(f
     await fake.issuer()
     await fake.issue()
     await fake.world.advance(20 * DAY - timedelta(hours=1))
-    fake.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=3)
+    fake.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=8)  # for hours
     await fake.world.advance(timedelta(hours=3))
     assert (await fake.certificate()).status.revision == 2
     suggest(fake, window(fake.world.clock.now() + 20 * DAY))
