@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -42,10 +41,6 @@ from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS, SECRETS
 from certwright.store.sqlite import open_sqlite
-
-# The real neighbours are started by what starts them for the tests.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble
 from support.programs import TOOLS

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from pathlib import Path
 
 from bench.rig import table
-
-# The scene is the one of the tests.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from controllers.acme.dead_names import Figures, When, measure
 
 SIZES = (100, 1_000, 10_000)

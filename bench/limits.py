@@ -4,13 +4,8 @@ allow, and what the ledger costs. On a virtual clock: weeks pass in seconds.
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import timedelta
-from pathlib import Path
-
-# The CA that enforces limits is shared with the tests.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from certwright.acme.limits.known import PRESETS
 from support.limited_ca import (

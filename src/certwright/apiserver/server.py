@@ -73,6 +73,7 @@ _log = logging.getLogger(__name__)
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 _TRIES = 5
 _WRITES = frozenset({"create", "update", "patch"})
+_CHANGES = _WRITES | {"delete"}
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 
@@ -349,6 +350,9 @@ class ApiServer:
         try:
             response = await run(self._backend, call)
         except ApiError as error:
+            if route.name and verb in _CHANGES:
+                # Who is refused for what another has written reads that next, and must find it.
+                await self._backend.store.settled(call.key)
             return await _convert_failure(request, forms.failure(error, call.warnings))
         if form.shape is not Shape.WHOLE and (refusal := await refusals.unfit(call, response)):
             return await _convert_failure(request, refusal)

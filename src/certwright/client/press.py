@@ -27,7 +27,7 @@ class Press:
     """Presses texts and restores them. `wants_samples`: it would do better after `learn`."""
 
     def __init__(self) -> None:
-        self._deflaters = [_deflater(b"")]
+        self._deflater = _deflater(b"")
         self._inflaters = [zlib.decompressobj(-zlib.MAX_WBITS)]
         self._seen = 0
         self._expected = 0.0
@@ -45,16 +45,14 @@ class Press:
     def learn(self, samples: Sequence[bytes]) -> None:
         """Use a dictionary made of some of these texts from now on. Those of before are kept."""
         dictionary = _dictionary(samples[:: max(len(samples) // _SAMPLES, 1)])
-        self._deflaters.append(_deflater(dictionary))
-        # Those before are not needed any more, and are large.
-        self._deflaters = self._deflaters[-1:]
+        self._deflater = _deflater(dictionary)
         self._inflaters.append(zlib.decompressobj(-zlib.MAX_WBITS, zdict=dictionary))
         self._seen = 0
 
     def press(self, text: bytes) -> bytes:
         """`text` in fewer bytes."""
         # A copy of one that has read its dictionary: reading it anew would take longer than the text does.
-        pressed = _run(self._deflaters[-1], text)
+        pressed = _run(self._deflater, text)
         self._judge(len(pressed) / (len(text) + 1))
         return bytes((len(self._inflaters) - 1,)) + pressed
 

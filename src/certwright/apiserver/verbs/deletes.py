@@ -26,7 +26,6 @@ from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.updates import WRITE_ATTEMPTS
 from certwright.kit.exchange import Response
 from certwright.resources.errors import (
-    ApiError,
     BadRequest,
     Conflict,
     Details,
@@ -173,18 +172,8 @@ _OTHER_OPTIONS = {
 
 async def delete(backend: Backend, call: Call) -> Response:
     """DELETE of an object: a `Status` when it is gone, the object while finalizers hold it."""
-    options = read_options(call)
-    _check_mortal(call.definition, call.route.name)
-    try:
-        return await _delete(backend, call, options)
-    except ApiError:
-        # As for updates: what it was refused for must be there when the client looks.
-        await backend.store.settled(call.key)
-        raise
-
-
-async def _delete(backend: Backend, call: Call, options: DeleteOptions) -> Response:
-    definition, name = call.definition, call.route.name
+    options, definition, name = read_options(call), call.definition, call.route.name
+    _check_mortal(definition, name)
     for _ in range(WRITE_ATTEMPTS):
         row = await backend.store.latest(call.key)
         if row is None:

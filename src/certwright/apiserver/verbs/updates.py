@@ -250,15 +250,6 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
 
 async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
     """Read, change, write; again when somebody else was faster and the client named no revision."""
-    try:
-        return await _modify(backend, call, wish)
-    except ApiError:
-        # A client that is refused for what another has written reads that next, and must find it.
-        await backend.store.settled(call.key)
-        raise
-
-
-async def _modify(backend: Backend, call: Call, wish: Wish) -> Response:
     definition, key = call.definition, call.key
     for _ in range(WRITE_ATTEMPTS):
         row = await backend.store.latest(key)
