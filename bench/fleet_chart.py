@@ -9,22 +9,13 @@ from pathlib import Path
 
 from bench.fleet_scenario import Scenario, span
 from bench.fleet_simulation import Outcome
+from bench.svg import text
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 900, 64, 24, 66
 _PANEL, _BETWEEN = 118, 44
 _COLOURS = ("#cc4c02", "#1f78b4", "#2e8b57")
 _BUCKET = 6  # hours in one step of a curve
 _TENS = 4  # the scale goes from 1 to 10^4
-_FONT = 'font-family="system-ui, sans-serif"'
-
-
-def _text(
-    x: float, y: float, text: str, *, size: int = 12, anchor: str = "start", colour: str = "#333"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" {_FONT}>'
-        f"{text}</text>"
-    )
 
 
 def _x(share: float) -> float:
@@ -40,7 +31,7 @@ def _frame(top: float, months: int) -> Iterable[str]:
     for power in range(_TENS + 1):
         y = _y(top, 10**power)
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="#e4e4e4"/>'
-        yield _text(_LEFT - 8, y + 4, f"{10**power:,}", size=10, anchor="end", colour="#666")
+        yield text(_LEFT - 8, y + 4, f"{10**power:,}", size=10, anchor="end", colour="#666")
     for month in range(months + 1):
         x = _x(month / months)
         yield f'<line x1="{x:.1f}" y1="{top + _PANEL}" x2="{x:.1f}" y2="{top + _PANEL + 4}" stroke="#999"/>'
@@ -72,8 +63,8 @@ def _panel(top: float, outcome: Outcome, scenario: Scenario, colour: str) -> Ite
     yield from _outages(top, scenario)
     yield from _frame(top, max(round(span(scenario.lasts) / timedelta(days=30.4)), 1))
     yield _curve(top, outcome, colour)
-    yield _text(_LEFT, top - 8, outcome.policy.name, size=13, colour=colour)
-    yield _text(
+    yield text(_LEFT, top - 8, outcome.policy.name, size=13, colour=colour)
+    yield text(
         _WIDTH - _RIGHT,
         top - 8,
         f"{outcome.failed:,} in vain, at most {outcome.peak_in_vain:,} an hour; "
@@ -95,12 +86,12 @@ def draw(path: Path, outcomes: Sequence[Outcome], scenario: Scenario) -> None:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="{title}, for three policies">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
-        _text(_LEFT, 24, title, size=15),
+        text(_LEFT, 24, title, size=15),
     ]
     for number, outcome in enumerate(outcomes):
         top = _TOP + number * (_PANEL + _BETWEEN)
         parts += _panel(top, outcome, scenario, _COLOURS[number % len(_COLOURS)])
     note = "Shaded: an issuer is out. The scale is one of powers of ten; marks below are months."
-    parts.append(_text(_LEFT, height - 14, note, size=11, colour="#666"))
+    parts.append(text(_LEFT, height - 14, note, size=11, colour="#666"))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>", ""]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from bench.name_conflicts import ATTEMPTS, GOAL, GOAL_NAMES, chance
+from bench.svg import FONT, text
 
 _WIDTH, _HEIGHT = 860, 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 150, 64, 62
@@ -15,7 +17,8 @@ _COLOURS = (
     *("#8c2d04", "#cc4c02", "#ec7014", "#d9a400", "#78a22f"),
     *("#2e8b57", "#1f78b4", "#08306b", "#6a51a3"),
 )
-_FONT = 'font-family="system-ui, sans-serif"'
+
+_text = partial(text, anchor="middle")
 
 
 def _x(names: float) -> float:
@@ -24,15 +27,6 @@ def _x(names: float) -> float:
 
 def _y(probability: float) -> float:
     return _TOP + (_Y[1] - math.log10(probability)) / (_Y[1] - _Y[0]) * (_HEIGHT - _TOP - _BOTTOM)
-
-
-def _text(
-    x: float, y: float, text: str, *, size: int = 12, anchor: str = "middle", colour: str = "#333"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" {_FONT}>'
-        f"{text}</text>"
-    )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
@@ -59,7 +53,7 @@ def _axes() -> Iterable[str]:
     yield _text((_LEFT + right) / 2, _HEIGHT - 18, "names generated with one prefix")
     yield (
         f'<text transform="translate(24 {(_TOP + bottom) / 2:.0f}) rotate(-90)" font-size="12" '
-        f'text-anchor="middle" fill="#333" {_FONT}>chance that at least one create fails</text>'
+        f'text-anchor="middle" fill="#333" {FONT}>chance that at least one create fails</text>'
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.svg import text
+
 _WIDTH, _LEFT, _RIGHT, _TOP, _LINE, _BAR = 900, 360, 120, 54, 20, 12
 _KEPT, _MISSED, _FREE = "#2e8b57", "#cc4c02", "#1f78b4"
-_FONT = 'font-family="system-ui, sans-serif"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ def draw(path: Path, bars: Sequence[Bar]) -> None:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="{title}">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
-        _text(_LEFT - 340, 24, title, size=15),
+        text(_LEFT - 340, 24, title, size=15),
         f'<line x1="{goal}" y1="{_TOP - 10}" x2="{goal}" y2="{height - 26}" stroke="#999" '
         'stroke-dasharray="4 3"/>',
-        _text(goal, _TOP - 14, "allowed", size=10, anchor="middle", colour="#666"),
+        text(goal, _TOP - 14, "allowed", size=10, anchor="middle", colour="#666"),
     ]
     for number, bar in enumerate(bars):
         parts += _row(_TOP + number * _LINE, bar)
-    parts.append(_text(_LEFT - 340, height - 8, "Blue: no limit is set, the length says nothing.", size=10))
+    parts.append(text(_LEFT - 340, height - 8, "Blue: no limit is set, the length says nothing.", size=10))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>", ""]))
 
@@ -47,20 +48,11 @@ def _row(top: float, bar: Bar) -> Iterable[str]:
     share = bar.value / bar.goal if bar.goal else 1.0
     colour = _FREE if bar.goal is None else _KEPT if share <= 1 else _MISSED
     width = max(_x(min(max(share, 0.0), 2.0)) - _LEFT, 1)
-    yield _text(_LEFT - 8, top + 10, bar.name, size=11, anchor="end")
+    yield text(_LEFT - 8, top + 10, bar.name, size=11, anchor="end")
     yield f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>'
     limit = f" of {bar.goal:g}" if bar.goal is not None else ""
-    yield _text(_LEFT + width + 6, top + 10, f"{bar.value:.1f}{limit} {bar.unit}".rstrip(), size=11)
+    yield text(_LEFT + width + 6, top + 10, f"{bar.value:.1f}{limit} {bar.unit}".rstrip(), size=11)
 
 
 def _x(share: float) -> float:
     return _LEFT + share / 2 * (_WIDTH - _LEFT - _RIGHT)
-
-
-def _text(
-    x: float, y: float, text: str, *, size: int = 12, anchor: str = "start", colour: str = "#333"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" {_FONT}>'
-        f"{text}</text>"
-    )

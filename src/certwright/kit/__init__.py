@@ -5,5 +5,5 @@ Never holds:  the words *certificate*, *resource*, *issuer* (they go to the room
 Modules:      clock, cron, backoff, buckets (how often something may happen), durations, ids, exchange,
               files, tasks, workshop, side_loop, proxies (of the environment), recent (answers remembered),
               logs, gates, rfc4514, texts, exposition (metrics as text), pages (for probes and scrapers),
-              memory (given back)
+              memory (given back), unverified (TLS)
 """

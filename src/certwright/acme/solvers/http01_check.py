@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from functools import cache
 from urllib.parse import urljoin, urlsplit
 
@@ -14,6 +13,7 @@ from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.kit.texts import in_brackets, one_line
+from certwright.kit.unverified import unverified_tls
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10
@@ -36,7 +36,7 @@ class HttpCheck:
         """See `Check`."""
         url = _url_of(task, self._port)
         resolver = _Resolver(self._names) if self._names is not None else None
-        connector = aiohttp.TCPConnector(ssl=_trusting_anybody(), resolver=resolver, force_close=True)
+        connector = aiohttp.TCPConnector(ssl=_tls(), resolver=resolver, force_close=True)
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         headers = {"User-Agent": "certwright (self-check of HTTP-01)"}
         # No proxy: the CA will not use it either.
@@ -49,13 +49,8 @@ class HttpCheck:
         return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {url}")
 
 
-@cache
-def _trusting_anybody() -> ssl.SSLContext:
-    # Not the default context: to load the system's CAs takes 45 ms, and nobody asks them here.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+# It is the same for every look.
+_tls = cache(unverified_tls)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | NotYet | str:

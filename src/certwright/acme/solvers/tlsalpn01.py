@@ -20,6 +20,7 @@ from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.kit.side_loop import SideLoop
 from certwright.kit.texts import in_brackets
+from certwright.kit.unverified import unverified_tls
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
@@ -246,9 +247,7 @@ class TlsCheck:
         return Ready() if _proves(der, task) else NotYet(f"{where} shows another certificate than the proof")
 
     async def _certificate(self, task: Task) -> bytes | None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context = unverified_tls()
         context.set_alpn_protocols([ALPN_PROTOCOL])
         host = (await self._names.addresses(task.identifier))[0] if self._names else task.identifier
         name = server_name(task.identifier)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from certwright.apiserver.admission.webhook_config import Target
+from certwright.kit.unverified import unverified_tls
 
 if TYPE_CHECKING:
     import aiohttp
@@ -166,7 +167,7 @@ class WebhookClient:
     def _context(self, target: Target) -> ssl.SSLContext:
         """The TLS context that trusts its authorities (empty: the system's). Raises `ValueError`."""
         if target.skip_verify:
-            return _trusting_anybody()
+            return _tls()
         ca_pem = target.ca_pem
         found = self._contexts.get(ca_pem)
         if found is None:
@@ -186,12 +187,8 @@ class WebhookClient:
             await session.close()
 
 
-@cache
-def _trusting_anybody() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+# The system's CAs are not asked, and it is the same for all.
+_tls = cache(unverified_tls)
 
 
 def _in_words(error: Exception) -> str:
