@@ -7,21 +7,19 @@ CustomResourceDefinition whose objects hold about 2 KB, since the reference serv
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import signal
 import ssl
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.load import Target, meta
+from bench.rig import daemon
+from support.etcd import running_etcd
 from support.oracle import client_context, oracle_flags, write_credentials, write_kubeconfig
 from support.programs import TOOLS, free_port, spawn, stop, wait_for_port
 
@@ -95,33 +93,18 @@ def definition(name: str) -> dict[str, Any]:
 @contextmanager
 def ours(store: str) -> Iterator[Contender]:
     """`certwright serve` without controllers, over `sqlite`, `memory` or `etcd`."""
-    with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name:
-        folder = Path(name)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="certwright-bench-")))
         ca, certificate = write_credentials(folder)
-        command = [sys.executable, "-m", "certwright", "serve", "--listen", "127.0.0.1:0"]
-        command += ["--controllers", "", "--data-dir", str(folder / "data"), "--client-ca-file", str(ca)]
+        flags = ["--controllers", "", "--client-ca-file", str(ca)]
+        beside: tuple[int, ...] = ()
         if store == "etcd":
-            with _etcd(folder) as (pid, address):
-                yield from _serving(f"ours, {store}", [*command, "--store", address], (pid,), certificate)
-        else:
-            more = ["--store", "memory"] if store == "memory" else []
-            yield from _serving(f"ours, {store}", [*command, *more], (), certificate)
-
-
-def _serving(
-    name: str, command: list[str], beside: tuple[int, ...], certificate: Path
-) -> Iterator[Contender]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        match = re.search(r"https://[^\s;,]+", line)
-        if match is None:
-            raise SystemExit(f"the server did not start; it said: {line!r}")
-        try:
-            yield Contender(name, match[0], (process.pid, *beside), certificate)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=30)
+            etcd = stack.enter_context(running_etcd(folder))
+            flags, beside = [*flags, "--store", etcd.url], (etcd.pid,)
+        elif store == "memory":
+            flags += ["--store", "memory"]
+        server = stack.enter_context(daemon(*flags, data_dir=folder / "data"))
+        yield Contender(f"ours, {store}", server.address, (server.pid, *beside), certificate)
 
 
 @contextmanager
@@ -130,16 +113,16 @@ def reference() -> Iterator[Contender]:
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name:
         folder = Path(name)
         ca, certificate = write_credentials(folder)
-        with _etcd(folder) as (pid, address):
+        with running_etcd(folder) as etcd:
             port, log = free_port(), folder / "server.log"
             kubeconfig = write_kubeconfig(folder, port, certificate)
-            flags = oracle_flags(folder, address.replace("etcd://", "http://"), port, ca, kubeconfig)
+            flags = oracle_flags(folder, f"http://{etcd.member}", port, ca, kubeconfig)
             with log.open("wb") as out:
                 process = spawn([str(TOOLS / "apiextensions-apiserver"), *flags], out)
                 try:
                     wait_for_port(port, process, log)
                     url = f"https://127.0.0.1:{port}"
-                    yield Contender("reference, etcd", url, (process.pid, pid), certificate)
+                    yield Contender("reference, etcd", url, (process.pid, etcd.pid), certificate)
                 finally:
                     stop(process)
 
@@ -152,19 +135,3 @@ def is_reference_there() -> bool:
 def is_etcd_there() -> bool:
     """Whether Debian's etcd-server, or another, is installed. (The tests' own never syncs to disk.)"""
     return shutil.which("etcd") is not None
-
-
-@contextmanager
-def _etcd(folder: Path) -> Iterator[tuple[int, str]]:
-    port, peers, log = free_port(), free_port(), folder / "etcd.log"
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
-    command = ["etcd", "--data-dir", str(folder / "etcd"), "--name", "bench"]
-    command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-    command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-    with log.open("wb") as out:
-        process = spawn([*command, "--initial-cluster", f"bench={peer}"], out)
-        try:
-            wait_for_port(port, process, log)
-            yield process.pid, f"etcd://127.0.0.1:{port}"
-        finally:
-            stop(process)

@@ -40,6 +40,13 @@ class Etcd:
         """What `--store` takes."""
         return f"{'etcds' if self._tls else 'etcd'}://{self.member}"
 
+    @property
+    def pid(self) -> int:
+        """Its process. Raises `RuntimeError` where it does not run."""
+        if self._process is None:
+            raise RuntimeError(f"etcd {self._name} does not run")
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it listens."""
         scheme = "https" if self._tls else "http"

@@ -29,6 +29,14 @@ class SideLoop:
             threading.Thread(target=self._turn, args=(self._loop,), name=self._name, daemon=True).start()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
+    async def begin(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for what is to be served from then on: the thread ends where `work` fails (`OSError`)."""
+        try:
+            return await self.run(work)
+        except OSError:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Let the thread end. What still runs is dropped: end it first, by `run`. Idempotent."""
         if self._loop is not None:

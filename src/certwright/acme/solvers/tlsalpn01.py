@@ -47,11 +47,7 @@ class Listener:
 
         Raises `OSError` when the port is taken or not allowed.
         """
-        try:
-            return await self._beside.run(self._listen(host, port))
-        except OSError:
-            self._beside.close()
-            raise
+        return await self._beside.begin(self._listen(host, port))
 
     async def close(self) -> None:
         """Stop listening, and end what is open."""
