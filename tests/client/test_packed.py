@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from hypothesis import given, settings
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from certwright.client.cache import Cache
 from certwright.client.packed import PackedObjects, Packing
-from certwright.client.press import Press
 from certwright.resources.core import ConfigMap
 from certwright.resources.meta import ObjectKey, ObjectMeta
 
@@ -94,28 +93,29 @@ def test_what_was_frozen_does_not_change_any_more() -> None:
     assert sorted(frozen()) == sorted(frozen()) == list(NAMES)
 
 
-def test_texts_that_resemble_each_other_take_little() -> None:
-    press = Press()
-    common = os.urandom(2_000)
-    texts = [b"text %d: " % n + common + os.urandom(20) for n in range(50)]
-    press.learn(texts[:5])
-    pressed = [press.press(text) for text in texts]
-    assert [press.restore(one) for one in pressed] == texts
-    assert max(map(len, pressed)) < 80
+def test_what_was_frozen_can_be_read_in_another_thread_while_more_is_packed() -> None:
+    packed = PackedObjects(TEXT, fresh=1, read=1)
+    texts = [f"what they have in common {n}" for n in range(2_000)]
+    for n, text in enumerate(texts):
+        packed.put(key(str(n)), text, n)
+    frozen = packed.freeze()
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(lambda: sorted(frozen())) for _ in range(2)]
+        for n in range(2_000):
+            packed.put(key(str(n)), str(n), n)
+            packed.get(key(str(n // 2)))
+    assert [one.result() for one in found] == [sorted(texts)] * 2
 
 
-def test_a_dictionary_that_no_longer_fits_is_replaced_and_old_texts_stay_readable() -> None:
-    press = Press()
-    old, new = os.urandom(2_000), os.urandom(2_000)
-    wishes = [press.wants_samples]
-    press.learn([old])
-    first = press.press(old)
-    for text in (old, new):
-        for _ in range(600):
-            press.press(text)
-        wishes.append(press.wants_samples)
-    press.learn([new])
-    wishes.append(press.wants_samples)
-    assert wishes == [True, False, True, False]
-    assert len(press.press(new)) < 100
-    assert press.restore(first) == old
+def test_where_nothing_may_be_a_sample_everything_is_packed_all_the_same() -> None:
+    asked: list[str] = []
+
+    def is_sample(text: str) -> bool:
+        asked.append(text)
+        return False
+
+    packed = PackedObjects(Packing(str.encode, bytes.decode, is_sample=is_sample), fresh=4)
+    for n in range(400):
+        packed.put(key(str(n)), str(n), n)
+    assert sorted(packed.freeze()()) == sorted(map(str, range(400)))
+    assert len(asked) < 400

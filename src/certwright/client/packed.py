@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Generic, TypeVar
 
 from certwright.client.press import Press
@@ -120,13 +119,16 @@ class PackedObjects(Generic[T]):
 
         def objects() -> Iterator[T]:
             yield from fresh
-            yield from map(self._unpack, packed)
+            # Another than for `get`, which may be called at the same time.
+            restore = self._press.reader().restore
+            for one in packed:
+                yield self._packing.decode(restore(one[one[0] :]))
 
         return objects
 
     def _pack_oldest(self) -> None:
-        if self._press.wants_samples and (samples := [*self._samples()]):
-            self._press.learn([self._packing.encode(obj) for obj in samples])
+        if self._press.wants_samples:
+            self._press.learn([self._packing.encode(obj) for obj in self._samples()])
         key, (obj, revision) = self._fresh.popitem(last=False)
         self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
 
@@ -136,9 +138,7 @@ class PackedObjects(Generic[T]):
         return b"%c%b%b" % (self._numbers + length, note, revision.to_bytes(length, "big"))
 
     def _samples(self) -> Iterator[T]:
-        step = max(len(self._fresh) // 64, 1)
-        some = (obj for obj, _ in islice(self._fresh.values(), 0, None, step))
-        return filter(self._packing.is_sample, some)
+        return filter(self._packing.is_sample, (obj for obj, _ in self._fresh.values()))
 
     def _unpack(self, packed: bytes) -> T:
         return self._packing.decode(self._press.restore(packed[packed[0] :]))

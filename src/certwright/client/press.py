@@ -1,21 +1,32 @@
-"""Small texts that resemble each other, made smaller: deflate with dictionaries learned from such texts.
+"""Small texts that resemble each other, made smaller: Zstandard with dictionaries learned from such texts.
 
 What most of them have in common (field names, labels, CA certificates) is in the dictionary; what is left of
 each is little more than what nobody could guess: UIDs, keys, signatures.
 
-Source: RFC 1951 (deflate); zlib's manual, `deflateSetDictionary`.
+Source: RFC 8878 (Zstandard), §5 (dictionaries); zstd's manual, `ZDICT_trainFromBuffer`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
-# Deflate can refer back to 32 kB and no more; a little of that is needed for its own block.
-_ROOM = 31 * 1024
-# As many samples are looked at for a dictionary; each look costs some 20 µs for each sample that is chosen.
-_SAMPLES = 64
-# The number of a dictionary is one byte, and its primed machines take about 300 kB.
+from zstandard import (
+    DICT_TYPE_RAWCONTENT,
+    FRAME_HEADER,
+    ZstdCompressionDict,
+    ZstdCompressor,
+    ZstdDecompressor,
+    ZstdError,
+    train_dictionary,
+)
+
+# With higher levels texts of 2 kB become 2 % smaller at most, and a dictionary's tables 9 times as large.
+_LEVEL = 1
+# Larger ones make nothing smaller: there is not more that the objects of one kind have in common.
+_ROOM = 16 * 1024
+# One large text would take the room of several others.
+_LARGEST_SAMPLE = _ROOM // 2
+# The number of a dictionary is one byte, and what belongs to it takes 190 kB.
 _MOST_DICTIONARIES = 32
 # So many texts tell how well a dictionary does; not before as many again is another one made.
 _JUDGED = 256
@@ -23,43 +34,65 @@ _JUDGED = 256
 _WORSE = 1.3
 
 
+class Reader:
+    """Restores what a `Press` has pressed. To be used in one thread at a time."""
+
+    def __init__(self, dictionaries: Sequence[ZstdCompressionDict]) -> None:
+        # The list of the press, which grows.
+        self._dictionaries = dictionaries
+        self._decompressors: dict[int, ZstdDecompressor] = {}
+
+    def restore(self, pressed: bytes) -> bytes:
+        """What was pressed."""
+        number = pressed[0]
+        decompressor = self._decompressors.get(number)
+        if decompressor is None:
+            dictionary = self._dictionaries[number - 1] if number else None
+            decompressor = self._decompressors[number] = ZstdDecompressor(dict_data=dictionary)
+        return decompressor.decompress(FRAME_HEADER + pressed[1:])
+
+
 class Press:
     """Presses texts and restores them. `wants_samples`: it would do better after `learn`."""
 
     def __init__(self) -> None:
-        self._deflater = _deflater(b"")
-        self._inflaters = [zlib.decompressobj(-zlib.MAX_WBITS)]
+        self._dictionaries: list[ZstdCompressionDict] = []
+        self._compressor = _compressor(None)
         self._seen = 0
+        self._wants_first = True
         self._expected = 0.0
         self._share = 0.0
+        self.restore = self.reader().restore
 
     @property
     def wants_samples(self) -> bool:
         """Whether there is no dictionary yet, or the last one does no longer fit."""
-        if len(self._inflaters) == 1:
+        if self._wants_first:
             return True
-        if self._seen < 2 * _JUDGED or len(self._inflaters) > _MOST_DICTIONARIES:
+        if self._seen < 2 * _JUDGED or len(self._dictionaries) == _MOST_DICTIONARIES:
             return False
-        return self._share > _WORSE * self._expected
+        return not self._dictionaries or self._share > _WORSE * self._expected
 
     def learn(self, samples: Sequence[bytes]) -> None:
-        """Use a dictionary made of some of these texts from now on. Those of before are kept."""
-        dictionary = _dictionary(samples[:: max(len(samples) // _SAMPLES, 1)])
-        self._deflater = _deflater(dictionary)
-        self._inflaters.append(zlib.decompressobj(-zlib.MAX_WBITS, zdict=dictionary))
+        """Use a dictionary made of these texts from now on. Those of before are kept. Where there is nothing
+        to learn from, samples are wanted again later."""
+        self._wants_first = False
         self._seen = 0
+        fitting = [text for text in samples if len(text) <= _LARGEST_SAMPLE]
+        if any(fitting):
+            dictionary = _dictionary(fitting)
+            self._dictionaries.append(dictionary)
+            self._compressor = _compressor(dictionary)
 
     def press(self, text: bytes) -> bytes:
         """`text` in fewer bytes."""
-        # A copy of one that has read its dictionary: reading it anew would take longer than the text does.
-        pressed = _run(self._deflater, text)
+        pressed = self._compressor.compress(text).removeprefix(FRAME_HEADER)
         self._judge(len(pressed) / (len(text) + 1))
-        return bytes((len(self._inflaters) - 1,)) + pressed
+        return bytes((len(self._dictionaries),)) + pressed
 
-    def restore(self, pressed: bytes) -> bytes:
-        """What was pressed. May be called in another thread."""
-        inflater = self._inflaters[pressed[0]].copy()
-        return inflater.decompress(memoryview(pressed)[1:])
+    def reader(self) -> Reader:
+        """One that restores in another thread, what is pressed later, too."""
+        return Reader(self._dictionaries)
 
     def _judge(self, share: float) -> None:
         self._seen += 1
@@ -69,31 +102,15 @@ class Press:
             self._expected = self._share
 
 
-def _deflater(dictionary: bytes) -> zlib._Compress:
-    return zlib.compressobj(
-        zlib.Z_DEFAULT_COMPRESSION,
-        zlib.DEFLATED,
-        -zlib.MAX_WBITS,
-        zlib.DEF_MEM_LEVEL,
-        zlib.Z_DEFAULT_STRATEGY,
-        dictionary,
-    )
+def _compressor(dictionary: ZstdCompressionDict | None) -> ZstdCompressor:
+    if dictionary is not None:
+        dictionary.precompute_compress(level=_LEVEL)
+    return ZstdCompressor(level=_LEVEL, dict_data=dictionary, write_dict_id=False)
 
 
-def _run(deflater: zlib._Compress, text: bytes) -> bytes:
-    machine = deflater.copy()
-    return machine.compress(text) + machine.flush()
-
-
-def _dictionary(samples: Sequence[bytes]) -> bytes:
-    """The samples that are least like those chosen before them, as many as there is room for."""
-    # One large text would take the room of several others.
-    chosen, left = b"", [text for text in samples if len(text) <= _ROOM // 4]
-    while left:
-        deflater = _deflater(chosen)
-        worst = max(left, key=lambda text: len(_run(deflater, text)))
-        left.remove(worst)
-        if len(chosen) + len(worst) > _ROOM:
-            break
-        chosen = worst + chosen
-    return chosen
+def _dictionary(samples: Sequence[bytes]) -> ZstdCompressionDict:
+    try:
+        return train_dictionary(_ROOM, list(samples))
+    except ZstdError:
+        # Too few of them, or too short, to tell what is frequent.
+        return ZstdCompressionDict(b"".join(samples)[-_ROOM:], dict_type=DICT_TYPE_RAWCONTENT)
