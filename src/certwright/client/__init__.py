@@ -6,5 +6,5 @@ Modules:      transport, local, https, kubeconfig, kubeconfig_file, login, plugi
               reach a server, and who we are there), throttle (how often),
               rest, listing, watch (single requests), discovery (which kinds there are),
               reflector, cache, informer (the local copy), packed, press (in little memory),
-              selective, names (of few objects of very many)
+              partial, selective, names (of few objects of very many)
 """

@@ -210,7 +210,7 @@ class Informer(Generic[T]):
         for raw in items:
             obj = self._decode(raw)
             if obj is None:
-                self._listed.add(_identity(raw))
+                self._listed.add(identity(raw))
                 continue
             self._take_listed(obj, rewound=rewound)
 
@@ -260,8 +260,12 @@ class Informer(Generic[T]):
         for event in events:
             if event.type == DELETED:
                 self._deleted(event.object)
-            elif not self._has(event.object) and (obj := self._decode(event.object)) is not None:
-                self.put(obj)
+            elif not self._has(event.object):
+                self._take_news(event.object)
+
+    def _take_news(self, raw: msgspec.Raw) -> None:
+        if (obj := self._decode(raw)) is not None:
+            self.put(obj)
 
     def _has(self, raw: msgspec.Raw) -> bool:
         """Whether this is what is held already, as after every own write: it need not be read once more."""
@@ -286,7 +290,7 @@ class Informer(Generic[T]):
         try:
             obj = decode_item(self.kind, raw)
         except codec.DecodeError as error:
-            self._skip(_identity(raw), str(error))
+            self._skip(identity(raw), str(error))
             return None
         if self._unreadable:
             self._unreadable.pop(key_of(obj), None)
@@ -325,6 +329,7 @@ class Informer(Generic[T]):
             _log.warning("%s can be followed again", self.kind.resource)
 
 
-def _identity(raw: msgspec.Raw) -> ObjectKey:
+def identity(raw: msgspec.Raw) -> ObjectKey:
+    """Which object this is."""
     who = identify(raw)
     return ObjectKey(who.namespace, who.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from certwright.resources.meta import ObjectKey
 
@@ -70,3 +70,29 @@ class Names:
         return (
             name for name, left in self._left_at.items() if left == _THERE and name not in listed._left_at
         )
+
+
+class NamesByValue:
+    """Which of very many names have a value: some 250 bytes each. Of the values only a hash is held, so that
+    a name may be found by another value too."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, tuple[ObjectKey, ...]] = {}
+
+    def keys(self, value: str) -> Sequence[ObjectKey]:
+        """The names that have it."""
+        return self._keys.get(hash(value), ())
+
+    def add(self, value: str, key: ObjectKey) -> None:
+        """The name has that value, maybe among others."""
+        there = self._keys.get(hash(value), ())
+        if key not in there:
+            self._keys[hash(value)] = (*there, key)
+
+    def discard(self, value: str, key: ObjectKey) -> None:
+        """The name has it no longer."""
+        left = tuple(one for one in self._keys.get(hash(value), ()) if one != key)
+        if left:
+            self._keys[hash(value)] = left
+        else:
+            self._keys.pop(hash(value), None)

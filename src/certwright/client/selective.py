@@ -4,10 +4,8 @@ Only metadata is fetched, and only that of objects whose names `keep` accepts is
 is known but that there is something of that name (`others`), so that a name which comes to matter later can
 be asked for at the server, and one that is not there need not be.
 
-A selector may split a kind between this copy and another one, `elsewhere`. An object that moves leaves the
-one and comes into the other, in any order, since their watches know nothing of each other. So a name that has
-left either of them stays in `others` until both have come as far as the revision at which it left; and the
-first list is asked for as of the revision that the other copy is at.
+Where a selector splits the kind between this copy and another one, `elsewhere` (see `partial.py`), the first
+list is asked for as of the revision that the other copy is at.
 
 Source: Kubernetes API concepts, "Metadata-only fetches".
 """
@@ -18,15 +16,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from certwright.client.cache import key_of
-from certwright.client.informer import Informer
+from certwright.client.informer import Informer, identity
 from certwright.client.listing import PAGE
-from certwright.client.names import Names
+from certwright.client.partial import PartialInformer
 from certwright.client.reflector import Answer
 from certwright.client.rest import Client
-from certwright.client.watch import identify
 from certwright.kit.clock import Clock
 from certwright.resources.errors import ApiError
 from certwright.resources.kinds import AnyKind, Kind
@@ -60,9 +55,9 @@ def identities(kind: AnyKind) -> Kind[Identified]:
     return dataclasses.replace(kind, type=Identified)
 
 
-class SelectiveInformer(Informer[T]):
+class SelectiveInformer(PartialInformer[T]):
     """Follows the metadata of one kind; `kind.type` says what is held of it. Handlers hear of objects that
-    are kept."""
+    are kept, and where one was held, of its last change."""
 
     def __init__(
         self,
@@ -77,22 +72,17 @@ class SelectiveInformer(Informer[T]):
         page: int = PAGE,
     ) -> None:
         super().__init__(
-            client, kind, clock, namespace=namespace, labels=labels, metadata_only=True, page=page
+            client,
+            kind,
+            clock,
+            keep=lambda raw: keep(identity(raw)),
+            namespace=namespace,
+            labels=labels,
+            metadata_only=True,
+            page=page,
         )
-        self.others = Names()
-        self._keep = keep
-        self._elsewhere = elsewhere
-        self._listed_others = Names()
-
-    def put(self, obj: T) -> None:
-        """Take in what the watch or somebody else tells."""
-        if not self.cache.accepts(obj):
-            return
-        if self._keep(key_of(obj)):
-            self.others.discard(key_of(obj))
-            super().put(obj)
-        else:
-            self._let_go(key_of(obj))
+        if elsewhere is not None:
+            self.split_with(elsewhere)
 
     def take(self, obj: T) -> None:
         """Hold what was read of an object that has come to matter; nobody is told."""
@@ -117,14 +107,6 @@ class SelectiveInformer(Informer[T]):
         if key not in self.cache and self.others.left_at(key) != 0:
             self.others.leave(key, revision)
 
-    def _let_go(self, key: ObjectKey) -> None:
-        self.cache.remove(key, 0)
-        self.others.add(key)
-
-    def _tidy(self) -> None:
-        if self._elsewhere is not None:
-            self.others.forget_until(min(self.revision, self._elsewhere.revision))
-
     async def _list_page(self, token: str, limit: int) -> Answer:
         if token or not limit or self._elsewhere is None or self.synced.is_set():
             return await super()._list_page(token, limit)
@@ -135,42 +117,3 @@ class SelectiveInformer(Informer[T]):
         page = await self._fetch_page("", limit, metadata_only=True, resource_version=revision)
         # A server need not know a revision for long.
         return await super()._list_page(token, limit) if isinstance(page, ApiError) and revision else page
-
-    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
-        who = identify(raw)
-        # In which state the others are, is not held.
-        is_other = self.others.left_at(ObjectKey(who.namespace, who.name)) == 0
-        return not is_other and super()._is_missed(raw, told, until)
-
-    def _begin_list(self) -> None:
-        super()._begin_list()
-        self._listed_others = Names()
-
-    def _take_listed(self, obj: T, *, rewound: bool) -> None:
-        key = key_of(obj)
-        is_news = rewound or self.cache.accepts(obj)
-        if self._keep(key):
-            if is_news:
-                self.others.discard(key)
-            super()._take_listed(obj, rewound=rewound)
-            return
-        self._listed_others.add(key)
-        if is_news or key in self.cache:
-            self._let_go(key)
-
-    def _prune(self, revision: int) -> None:
-        # Those that came to matter while the list was read.
-        self._listed.update(filter(self._listed_others.__contains__, self.cache.keys()))
-        self.others.retain(self._listed_others, revision)
-        self._listed_others = Names()
-        super()._prune(revision)
-
-    def _went(self, key: ObjectKey, old: T | None, revision: int) -> None:
-        self._tidy()
-        if old is not None or self.others.left_at(key) == 0:
-            if self._elsewhere is None:
-                self.others.discard(key)
-            else:
-                # Before anybody is told, and asks for it.
-                self.others.leave(key, revision)
-        super()._went(key, old, revision)
