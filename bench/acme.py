@@ -30,6 +30,7 @@ from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
 from certwright.apiserver.server import ApiServer
+from certwright.app.stores import open_store
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.controllers.acme.wiring import AcmeOptions
@@ -40,7 +41,6 @@ from certwright.resources import codec, conditions
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS, SECRETS
-from certwright.store.sqlite import open_sqlite
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble
 from support.programs import TOOLS
@@ -201,7 +201,7 @@ async def certwright(
 ) -> AsyncIterator[Bench]:
     """Everything of `certwright serve` but the socket, with counters in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
-        store = await open_sqlite(Path(folder) / "store.sqlite")
+        store = await open_store(app.ServeOptions(data_dir=Path(folder)))
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
         await api.start(custom_resource_definitions())
         counted, workshop = Counted(api, Counter()), Threads()

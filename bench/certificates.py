@@ -22,6 +22,7 @@ from typing import Any
 from bench.rig import median, memory_mb, table, until
 from certwright import app
 from certwright.apiserver.server import ApiServer
+from certwright.app.stores import open_store
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.kit.clock import SystemClock
@@ -31,7 +32,6 @@ from certwright.resources import codec, conditions
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
-from certwright.store.sqlite import open_sqlite
 
 CERTIFICATES_AT_ONCE = 500
 RSA_AT_ONCE = 200
@@ -78,10 +78,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(data_dir: Path | None = None) -> AsyncIterator[Bench]:
+async def running(data_dir: Path | None = None, *, encrypt_secrets: bool = True) -> AsyncIterator[Bench]:
     """Everything of `certwright serve` but the socket, with a counter in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
-        store = await open_sqlite((data_dir or Path(folder)) / "store.sqlite")
+        options = app.ServeOptions(data_dir=data_dir or Path(folder), encrypt_secrets=encrypt_secrets)
+        store = await open_store(options)
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
         await api.start(custom_resource_definitions())
         counted = Counted(api, Counter())

@@ -109,7 +109,7 @@ def unrelated_secrets(number: int, size: int) -> Iterator[tuple[str, str, bytes,
 
 async def _seeds(folder: Path, algorithm: str) -> list[Seed]:
     names = [f"template-{n}" for n in range(CA_ISSUERS)]
-    async with running(folder) as bench:
+    async with running(folder, encrypt_secrets=False) as bench:
         await make_issuers(bench)
 
         async def create() -> None:
