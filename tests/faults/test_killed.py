@@ -1,7 +1,7 @@
-"""A server that is killed again and again while several write and watch: every write that was acknowledged is
-there, none is there twice, revisions only grow, and watchers go on without gaps.
+"""A server, or the etcd below it, that is killed again and again while several write and watch: every write
+that was acknowledged is there, none is there twice, revisions only grow, and watchers go on without gaps.
 
-CERTWRIGHT_SOAK=n kills it n times.
+CERTWRIGHT_SOAK=n kills n times.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import aiohttp
 import pytest
 
 from faults.server import CONFIG_MAPS, GONE, Answer, Server, config_map, running
-from support.etcd import running_etcd
+from support.etcd import Etcd, running_etcd
 
 _SOAK = int(os.environ.get("CERTWRIGHT_SOAK") or 0)
-_LONGEST_S = 0.6  # between readiness and death
+_MOST_WRITES = 200  # acknowledged between two deaths
+_WITHIN_S = 60.0
 _WRITERS, _COUNTERS, _WATCHERS = 5, 2, 3
 
 
@@ -38,6 +40,7 @@ class Load:
     unsure_counts: dict[str, int] = field(default_factory=dict)
     last: int = 0  # revision acknowledged
     floor: int = 0  # revision acknowledged before the last death
+    acknowledged: int = 0
     stopped: bool = False
 
     async def ask(self, method: str, path: str, body: Any = None) -> Answer | None:
@@ -61,6 +64,14 @@ class Load:
     def _note(self, revision: int) -> None:
         assert revision > self.floor, "a revision was given out again"
         self.last = max(self.last, revision)
+        self.acknowledged += 1
+
+    async def get_on(self, writes: int) -> None:
+        """Return when so many more have been acknowledged. Raises `TimeoutError`."""
+        wanted = self.acknowledged + writes
+        async with asyncio.timeout(_WITHIN_S):
+            while self.acknowledged < wanted:  # noqa: ASYNC110 - a bound is set around it
+                await asyncio.sleep(0.001)
 
     def died(self) -> None:
         """From now on all revisions are higher than any before."""
@@ -184,8 +195,34 @@ def _seen(item: dict[str, Any]) -> tuple[int, str]:
     return int(item["metadata"]["resourceVersion"]), item["data"].get("n", "")
 
 
-async def bear(server: Server, deaths: int) -> None:
-    """Kill the server at random moments under load, so many times, and compare in the end."""
+Blow = Callable[["Server", Load], Awaitable[None]]
+"""Kills something, and starts it again."""
+
+
+async def kill_server(server: Server, load: Load) -> None:
+    """What it has acknowledged is in the store."""
+    server.kill()
+    load.died()
+    await server.start()
+
+
+def killing(etcd: Etcd, *, server_too: bool) -> Blow:
+    """What it has acknowledged is on its disk; the server waits for it, or dies while it is away."""
+
+    async def kill(server: Server, load: Load) -> None:
+        etcd.kill()
+        if server_too:
+            server.kill()
+            load.died()
+        await asyncio.to_thread(etcd.start)
+        if server_too:
+            await server.start()
+
+    return kill
+
+
+async def bear(server: Server, deaths: int, *others: Blow) -> None:
+    """Kill the server, and what else there is, in turns, at random moments under load; compare in the end."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -195,14 +232,12 @@ async def bear(server: Server, deaths: int) -> None:
     works += [load.count(f"counter{number}") for number in range(_COUNTERS)]
     writing = [asyncio.create_task(work) for work in works]
     watching = [asyncio.create_task(watcher.run()) for watcher in watchers]
-    for _ in range(deaths):
-        pause = asyncio.create_task(asyncio.sleep(dice.uniform(0, _LONGEST_S)))
+    for blow in itertools.islice(itertools.cycle((kill_server, *others)), deaths):
+        pause = asyncio.create_task(load.get_on(dice.randrange(_MOST_WRITES)))
         done, _ = await asyncio.wait([pause, *writing, *watching], return_when=asyncio.FIRST_COMPLETED)
-        for early in done - {pause}:
+        for early in done:
             early.result()
-        server.kill()
-        load.died()
-        await server.start()
+        await blow(server, load)
     load.stopped = True
     await asyncio.gather(*writing)
     await compare(load, watchers)
@@ -230,7 +265,7 @@ async def compare(load: Load, watchers: list[Watcher]) -> None:
     for name, low in load.counted.items():
         assert low <= int(there[name]["data"]["n"]) <= low + load.unsure_counts[name]
     wanted = {name: _seen(item) for name, item in there.items()}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(_WITHIN_S):
         for watcher in watchers:
             while watcher.known != wanted:  # noqa: ASYNC110 - a bound is set around it
                 await asyncio.sleep(0.02)
@@ -243,7 +278,8 @@ async def test_a_server_over_sqlite_loses_and_doubles_nothing_when_killed(tmp_pa
 
 
 @pytest.mark.timeout(120 + 15 * _SOAK)
-async def test_a_server_over_etcd_loses_and_doubles_nothing_when_killed(tmp_path: Path) -> None:
+async def test_a_server_over_etcd_loses_and_doubles_nothing_when_either_is_killed(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as etcd:
+        alone, both = killing(etcd, server_too=False), killing(etcd, server_too=True)
         async with running(tmp_path, "--store", etcd.url) as server:
-            await bear(server, _SOAK // 10 or 2)
+            await bear(server, _SOAK or 3, alone, both)
