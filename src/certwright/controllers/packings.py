@@ -6,8 +6,6 @@ PEM is base64, which hides from deflate what texts have in common; so it is pack
 
 from __future__ import annotations
 
-import re
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TypeVar
@@ -18,6 +16,7 @@ from msgspec.structs import replace
 from certwright.client.packed import Packing
 from certwright.controllers import withheld
 from certwright.controllers.withheld import UnsignedRequest, WithheldCertificate, WithheldKey
+from certwright.pki import pem
 from certwright.resources import names
 from certwright.resources.core import Secret
 from certwright.resources.meta import Struct
@@ -25,8 +24,6 @@ from certwright.resources.request import CertificateRequest
 
 S = TypeVar("S", bound=Struct)
 
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n([A-Za-z0-9+/=\n]+)-----END \1-----\n")
-_LINE = re.compile(rb".{1,64}")
 _PLAIN, _BLOCKS = b"\x00", b"\x01"
 # What stands for bytes that are not held.
 _KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
@@ -34,8 +31,7 @@ _KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
 _LONG_CA = 8192
 
 _Change = Callable[[bytes], bytes]
-_Blocks = list[tuple[bytes, bytes]]
-_blocks: msgspec.msgpack.Decoder[_Blocks] = msgspec.msgpack.Decoder(_Blocks)
+_blocks: msgspec.msgpack.Decoder[list[pem.Block]] = msgspec.msgpack.Decoder(list[pem.Block])
 _Parts = tuple[bytes, dict[str, bytes]]
 _parts: msgspec.msgpack.Decoder[_Parts] = msgspec.msgpack.Decoder(_Parts)
 
@@ -48,7 +44,7 @@ def never(_: object) -> bool:
 
 
 def short(text: bytes) -> bytes:
-    """PEM as the bytes that it stands for, if `long` can make the very same of them; else as it is.
+    """PEM as the bytes that it stands for; what is not quite PEM as it is.
 
     Of what is withheld it keeps that it is.
     """
@@ -58,15 +54,9 @@ def short(text: bytes) -> bytes:
         case WithheldCertificate():
             return _DIGEST + text
         case UnsignedRequest():
-            return _UNSIGNED + msgspec.msgpack.encode((short(bytes(text)), text.key_digest))
-    if text.startswith(b"-----BEGIN "):
-        try:
-            found = [(label, a2b_base64(body)) for label, body in _BLOCK.findall(text)]
-        except ValueError:
-            return _PLAIN + text
-        if b"".join(_pem(*block) for block in found) == text:
-            return _BLOCKS + msgspec.msgpack.encode(found)
-    return _PLAIN + text
+            return _UNSIGNED + msgspec.msgpack.encode((text.der, text.key_digest))
+    found = pem.blocks(text)
+    return _BLOCKS + msgspec.msgpack.encode(found) if found else _PLAIN + text
 
 
 def long(packed: bytes) -> bytes:
@@ -77,9 +67,8 @@ def long(packed: bytes) -> bytes:
         case b"\x03":
             return WithheldCertificate(packed[1:])
         case b"\x04":
-            pem, key_digest = _unsigned.decode(memoryview(packed)[1:])
-            return UnsignedRequest.of(long(pem), key_digest)
-    return b"".join(_pem(*block) for block in _blocks.decode(memoryview(packed)[1:]))
+            return UnsignedRequest.of(*_unsigned.decode(memoryview(packed)[1:]))
+    return pem.join(_blocks.decode(memoryview(packed)[1:]))
 
 
 # Those of CAs are the same few for all that they have signed. What else there is, is not to be remembered.
@@ -155,8 +144,3 @@ def _each(data: Mapping[str, bytes], change: _Change, change_ca: _Change) -> dic
     return {
         name: change_ca(value) if name == names.CA_CERT_KEY else change(value) for name, value in data.items()
     }
-
-
-def _pem(label: bytes, der: bytes) -> bytes:
-    lines = b"\n".join(_LINE.findall(b2a_base64(der, newline=False)))
-    return b"-----BEGIN %b-----\n%b\n-----END %b-----\n" % (label, lines, label)

@@ -13,18 +13,19 @@ from hashlib import sha256
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
-from certwright.pki import keys
-from certwright.pki.certificates import read_certificate
-from certwright.pki.csr import read_csr
-from certwright.pki.errors import PkiError
+from certwright.pki import keys, pem, spki
+from certwright.pki.csr import known_csr, read_csr
+from certwright.pki.errors import BadCertificate, BadCsr, PkiError, border
 from certwright.resources import conditions, names, reasons
 from certwright.resources.core import Secret
 from certwright.resources.request import CertificateRequest
 
 _PAIR = frozenset({names.TLS_PRIVATE_KEY_KEY, names.TLS_CERT_KEY, names.CA_CERT_KEY})
+_CERTIFICATE, _REQUEST = b"CERTIFICATE", b"CERTIFICATE REQUEST"
+# In bytes: only RSA keys have as many.
+_MUCH = 200
 
 
 class NeedsWhole(Exception):
@@ -49,25 +50,26 @@ class WithheldCertificate(bytes):
     """The SHA-256 of a PEM text, which stands for it."""
 
     @classmethod
-    def of(cls, pem: bytes) -> WithheldCertificate:
+    def of(cls, chain_pem: bytes) -> WithheldCertificate:
         """For that text."""
-        return cls(sha256(pem).digest())
+        return cls(sha256(chain_pem).digest())
 
 
 class UnsignedRequest(bytes):
-    """A PEM signing request with zeros for a signature: it says what the signed one said.
+    """A PEM signing request with zeros for a signature: it says what the signed one said. `der` is the same.
 
     `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; empty where
     its own does.
     """
 
+    der: bytes
     key_digest: bytes
 
     @classmethod
-    def of(cls, pem: bytes, key_digest: bytes = b"") -> UnsignedRequest:
-        """That text, with that digest."""
-        made = cls(pem)
-        made.key_digest = key_digest
+    def of(cls, der: bytes, key_digest: bytes = b"") -> UnsignedRequest:
+        """That request, with that digest."""
+        made = cls(pem.join(((_REQUEST, der),)))
+        made.der, made.key_digest = der, key_digest
         return made
 
 
@@ -75,7 +77,8 @@ def asks_for(pem: bytes, public_key_der: bytes) -> bool:
     """Whether a signing request, whole or not, is for that key. Raises `BadCsr`."""
     if isinstance(pem, UnsignedRequest) and pem.key_digest:
         return pem.key_digest == sha256(public_key_der).digest()
-    return read_csr(pem).public_key_der == public_key_der
+    found = known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
+    return found.public_key_der == public_key_der
 
 
 def is_whole(obj: Secret | CertificateRequest) -> bool:
@@ -85,17 +88,17 @@ def is_whole(obj: Secret | CertificateRequest) -> bool:
     return not isinstance(obj.status.certificate, WithheldCertificate)
 
 
-def same_certificate(asked: CertificateRequest, pem: bytes | None) -> bool:
+def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool:
     """Whether the certificate that a request was answered with is that PEM text, byte for byte."""
     held = asked.status.certificate
     if isinstance(held, WithheldCertificate):
-        return pem is not None and held == WithheldCertificate.of(pem)
-    return held == pem
+        return chain_pem is not None and held == WithheldCertificate.of(chain_pem)
+    return held == chain_pem
 
 
 def without_key(secret: Secret) -> Secret:
     """The Secret without its private key, if it is one of a Certificate, and is a pair that fits and no more
-    than that; else as it is. Takes some 100 µs."""
+    than that; else as it is. Takes some 40 µs."""
     data = secret.data
     key_pem, chain_pem = data.get(names.TLS_PRIVATE_KEY_KEY), data.get(names.TLS_CERT_KEY)
     if not key_pem or not chain_pem or isinstance(key_pem, WithheldKey) or not data.keys() <= _PAIR:
@@ -122,32 +125,48 @@ def without_answer(request: CertificateRequest) -> CertificateRequest:
 
 
 def _is_pair(key_pem: bytes, chain_pem: bytes) -> bool:
+    """Whether the key is that of the first certificate. What else is in the text need not be readable."""
+    der = _first(chain_pem, _CERTIFICATE)
     try:
-        key = keys.load_private_key(key_pem)
-        return keys.public_key_der(key) == read_certificate(chain_pem).public_key_der
+        with border(BadCertificate, "not a certificate"):
+            x509.load_der_x509_certificate(der)
+            certified = spki.of_certificate(der)
+        return keys.public_key_der(keys.load_private_key(key_pem)) == certified
     except PkiError:
         return False
 
 
-def _unsigned(pem: bytes) -> UnsignedRequest | None:
-    """None for a text that cannot be read, or is for a key of an unknown kind."""
+def _unsigned(text: bytes) -> UnsignedRequest | None:
+    """None for a text that is no request."""
+    der = _first(text, _REQUEST)
     try:
-        asked = read_csr(pem)
-        blank, digest = _blank_key(asked.public_key_der), b""
+        with border(BadCsr, "not a certificate signing request"):
+            signature, key = x509.load_der_x509_csr(der).signature, spki.of_request(der)
     except PkiError:
         return None
     # RFC 2986 §4.2: the signature is the last of the three parts.
-    signature = asked.parsed.signature
-    bare = asked.der.removesuffix(signature) + bytes(len(signature))
-    if blank and bare.count(asked.public_key_der) == 1:
-        bare, digest = bare.replace(asked.public_key_der, blank), sha256(asked.public_key_der).digest()
-    return UnsignedRequest.of(x509.load_der_x509_csr(bare).public_bytes(Encoding.PEM), digest)
+    bare = der.removesuffix(signature) + bytes(len(signature))
+    blank = _blank_key(key)
+    if blank and bare.count(key) == 1:
+        return UnsignedRequest.of(bare.replace(key, blank), sha256(key).digest())
+    return UnsignedRequest.of(bare)
+
+
+def _first(text: bytes, label: bytes) -> bytes:
+    """What the first block of a PEM text stands for; nothing where that has another label."""
+    found = pem.blocks(text)
+    return found[0][1] if found and found[0][0] == label else b""
 
 
 def _blank_key(public_key_der: bytes) -> bytes:
     """An RSA key of that length, always the same, for one that takes much room; empty for another kind."""
-    key = keys.load_public_key(public_key_der)
-    if not isinstance(key, rsa.RSAPublicKey):
+    if len(public_key_der) < _MUCH:
+        return b""
+    try:
+        key = keys.load_public_key(public_key_der)
+    except PkiError:
+        return b""
+    if not isinstance(key, rsa.RSAPublicKey) or keys.public_key_der(key) != public_key_der:
         return b""
     size = key.key_size // 8
     modulus = key.public_numbers().n.to_bytes(size + 1, "big")[-size:]

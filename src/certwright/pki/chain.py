@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 
-from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, read_chain
+from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, known_chain, read_chain
 from certwright.pki.errors import BadCertificate, BadChain, border
 
 
@@ -127,11 +127,11 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
     the CAs of `ca_pem`: at its own end or at that of one above it, whichever comes first.
 
     CAs that have not signed anything in the chain do not count; of several that have, the last to expire
-    does. None where there is no certificate.
+    does. None where there is no certificate; `chain_pem` MUST be one that could be read.
     """
-    chain, bundle = readable(chain_pem), readable(ca_pem)
-    if not chain:
+    if not chain_pem:
         return None
+    chain, bundle = known_chain(chain_pem), readable(ca_pem)
     end = chain[0].not_after
     if all(above.not_after >= end for above in (*chain[1:], *bundle)):
         # The common case, without verifying a single signature.

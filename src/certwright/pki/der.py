@@ -1,10 +1,10 @@
-"""The little of DER that key stores need: write and read type, length and value (X.690 §8, §10)."""
+"""The little of DER that is needed here: write and read type, length and value (X.690 §8, §10)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-INTEGER, OCTET_STRING, NULL, OBJECT_IDENTIFIER, SEQUENCE = 0x02, 0x04, 0x05, 0x06, 0x30
+INTEGER, BIT_STRING, OCTET_STRING, NULL, OBJECT_IDENTIFIER, SEQUENCE = 0x02, 0x03, 0x04, 0x05, 0x06, 0x30
 CONTEXT_0 = 0xA0
 CONTEXT_0_PRIMITIVE = 0x80
 
@@ -64,13 +64,23 @@ def read(data: bytes) -> list[Element]:
     """The elements that `data` is made of, one level deep. Raises `ValueError` for what is not DER."""
     found, at = [], 0
     while at < len(data):
-        start, tag = at, data[at]
-        length, at = _length(data, at + 1)
-        if at + length > len(data):
-            raise ValueError("an element is longer than what holds it")
-        found.append(Element(tag, data[at : at + length], data[start : at + length]))
-        at += length
+        end = behind(data, at)
+        found.append(Element(data[at], data[inside(data, at) : end], data[at:end]))
+        at = end
     return found
+
+
+def inside(data: bytes, at: int) -> int:
+    """Where the content of the element at `at` begins. Raises `ValueError`."""
+    return _length(data, at + 1)[1]
+
+
+def behind(data: bytes, at: int) -> int:
+    """Where the element at `at` ends. Raises `ValueError`, also where it is longer than the data."""
+    length, at = _length(data, at + 1)
+    if at + length > len(data):
+        raise ValueError("an element is longer than what holds it")
+    return at + length
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ObjectIdentifier
 
-from certwright.pki import names, sans, usages
+from certwright.pki import names, sans, spki, usages
 from certwright.pki.names import Subject
 from certwright.pki.sans import NameConstraints, OtherName
 
@@ -25,9 +24,9 @@ Extensions = Mapping[ObjectIdentifier, x509.Extension[x509.ExtensionType]]
 class Identity:
     """Names and public key.
 
-    DNS names are A-labels, IP addresses in canonical form. `public_key_der` is the SubjectPublicKeyInfo:
-    compare it with `keys.public_key_der`. Several values of one subject field stand in the order of their
-    encoding (X.690 §11.6), whatever order they were written in.
+    DNS names are A-labels, IP addresses in canonical form. `spki` is the public key as it was found. Several
+    values of one subject field stand in the order of their encoding (X.690 §11.6), whatever order they were
+    written in.
     """
 
     subject: Subject
@@ -38,16 +37,21 @@ class Identity:
     email_addresses: tuple[str, ...]
     other_names: tuple[OtherName, ...]
     name_constraints: NameConstraints | None
-    public_key_der: bytes = field(repr=False)
+    spki: bytes = field(repr=False)
+
+    @property
+    def public_key_der(self) -> bytes:
+        """The SubjectPublicKeyInfo: compare it with `keys.public_key_der`."""
+        return spki.canonical(self.spki)
 
 
 def identity_of(
     parsed: x509.Certificate | x509.CertificateSigningRequest, found: Extensions
 ) -> dict[str, Any]:
-    """The fields of `Identity`. Raises whatever `cryptography` raises: call it inside a `border`."""
+    """The fields of `Identity` but for the public key. Raises whatever `cryptography` raises: call it inside
+    a `border`."""
     subject, common_name = names.read_subject(parsed.subject)
     alternative = sans.read(value_of(found, x509.SubjectAlternativeName))
-    constraints = found.get(x509.NameConstraints.oid)
     return {
         "subject": subject,
         "common_name": common_name,
@@ -56,13 +60,15 @@ def identity_of(
         "uris": alternative.uris,
         "email_addresses": alternative.email_addresses,
         "other_names": alternative.other_names,
-        "name_constraints": sans.read_constraints(
-            value_of(found, x509.NameConstraints), critical=constraints is not None and constraints.critical
-        ),
-        "public_key_der": parsed.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        ),
+        "name_constraints": _constraints_of(found),
     }
+
+
+def _constraints_of(found: Extensions) -> NameConstraints | None:
+    extension = found.get(x509.NameConstraints.oid)
+    if extension is None or not isinstance(extension.value, x509.NameConstraints):
+        return None
+    return sans.read_constraints(extension.value, critical=extension.critical)
 
 
 def extensions_of(parsed: x509.Certificate | x509.CertificateSigningRequest) -> Extensions:

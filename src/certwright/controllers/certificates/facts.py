@@ -7,16 +7,16 @@ last is remembered by its bytes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from certwright.controllers.withheld import NeedsWhole, WithheldKey
-from certwright.pki import keys
-from certwright.pki.certificates import CertificateFacts, read_certificate
-from certwright.pki.csr import CsrFacts, read_csr
+from certwright.controllers.withheld import NeedsWhole, UnsignedRequest, WithheldKey
+from certwright.pki import keys, spki
+from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
+from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
 
 K = TypeVar("K", bound=Hashable)
@@ -67,20 +67,21 @@ class Facts:
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
         if isinstance(pem, WithheldKey):
-            public = read_certificate(pem.chain_pem).public_key_der
-            return KeyFacts(None, public, keys.plan_of(keys.load_public_key(public)))
+            return _withheld(pem)
         found = self._keys.get(pem)
         return self._keys.put(pem, _read_key(pem)) if found is None else found
 
-    def certificate(self, pem: bytes) -> CertificateFacts | str:
-        """The first certificate in `pem`, or why there is none."""
+    def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
+        """The first certificate in `pem`, or why there is none. `key_pem` is what is held for its key."""
+        if isinstance(key_pem, WithheldKey) and key_pem.chain_pem == pem:
+            return _read_certificate(pem, known_certificate)
         # Asked again and again until the first one is there.
         return _read_certificate(pem) if pem else self._no_certificate
 
     def csr(self, pem: bytes) -> CsrFacts | None:
         """The signing request in `pem`, or None where there is none."""
         try:
-            return read_csr(pem)
+            return known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
         except PkiError:
             return None
 
@@ -95,9 +96,21 @@ class Facts:
         return pem
 
 
-def _read_certificate(pem: bytes) -> CertificateFacts | str:
+def _withheld(key: WithheldKey) -> KeyFacts:
+    """The key of the certificate in whose stead it is withheld. Raises `NeedsWhole` where that says too
+    little."""
     try:
-        return read_certificate(pem)
+        found = known_certificate(key.chain_pem)
+        return KeyFacts(None, found.public_key_der, spki.plan_of(found.spki))
+    except PkiError as error:
+        raise NeedsWhole from error
+
+
+def _read_certificate(
+    pem: bytes, read: Callable[[bytes], CertificateFacts] = read_certificate
+) -> CertificateFacts | str:
+    try:
+        return read(pem)
     except PkiError as error:
         return str(error)
 

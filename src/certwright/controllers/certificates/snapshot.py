@@ -93,7 +93,9 @@ class Snapshot:
     def leaf(self) -> CertificateFacts | str:
         """The certificate in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
-        return self.facts.certificate(data.get(names.TLS_CERT_KEY, b""))
+        return self.facts.certificate(
+            data.get(names.TLS_CERT_KEY, b""), data.get(names.TLS_PRIVATE_KEY_KEY, b"")
+        )
 
     @cached_property
     def next_key(self) -> KeyFacts | None:

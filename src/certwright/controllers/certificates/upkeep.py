@@ -175,7 +175,7 @@ class Upkeep:
         if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
             raise NeedsWhole
         pair = Pair(held.key_pem, held.chain_pem, ca_pem)
-        found = snapshot.facts.certificate(pair.chain_pem)
+        found = rules.certificate_of(snapshot)
         return target.wanted_content(
             certificate,
             pair,

@@ -1,0 +1,87 @@
+"""Public keys as the bytes of their SubjectPublicKeyInfo, without parsing them.
+
+To parse a key and to encode it again takes as long as to read the rest of a certificate; and what is asked of
+it, which kind it is and whether two are the same, stands in its bytes.
+
+Source: RFC 5280 §4.1 and RFC 2986 §4.1 (where it stands), RFC 3279 §2.3.1 (RSA), RFC 5480 §2 (ECDSA), RFC
+8410 §4 (Ed25519).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from cryptography.hazmat.primitives import serialization
+
+from certwright.pki import der, keys
+from certwright.pki.errors import BadKey, border
+from certwright.pki.keys import KeyAlgorithm, KeyPlan
+
+_EC: Final = der.oid("1.2.840.10045.2.1")
+_RSA: Final = der.sequence(der.oid("1.2.840.113549.1.1.1"), der.null())
+_KINDS: Final = {
+    der.sequence(_EC, der.oid("1.2.840.10045.3.1.7")): KeyPlan(KeyAlgorithm.ECDSA, 256),
+    der.sequence(_EC, der.oid("1.3.132.0.34")): KeyPlan(KeyAlgorithm.ECDSA, 384),
+    der.sequence(_EC, der.oid("1.3.132.0.35")): KeyPlan(KeyAlgorithm.ECDSA, 521),
+    der.sequence(der.oid("1.3.101.112")): KeyPlan(KeyAlgorithm.ED25519),
+}
+# RFC 5480 §2.2: a compressed point is the same key in other bytes.
+_COMPRESSED: Final = (b"\x00\x02", b"\x00\x03")
+
+
+def of_certificate(certificate: bytes) -> bytes:
+    """The SubjectPublicKeyInfo of a DER certificate. Raises `ValueError` for what is none."""
+    at = der.inside(certificate, der.inside(certificate, 0))
+    if certificate[at] == der.CONTEXT_0:
+        at = der.behind(certificate, at)
+    # serialNumber, signature, issuer, validity, subject
+    return _after(certificate, at, 5)
+
+
+def of_request(request: bytes) -> bytes:
+    """The SubjectPublicKeyInfo of a DER signing request. Raises `ValueError` for what is none."""
+    # version, subject
+    return _after(request, der.inside(request, der.inside(request, 0)), 2)
+
+
+def _after(data: bytes, at: int, elements: int) -> bytes:
+    for _ in range(elements):
+        at = der.behind(data, at)
+    return data[at : der.behind(data, at)]
+
+
+def canonical(spki: bytes) -> bytes:
+    """The same key in the bytes in which keys are compared, those of `keys.public_key_der`. Raises `BadKey`
+    where that has to be read for it, and cannot."""
+    algorithm, key = _parts(spki)
+    is_usual = algorithm == _RSA or algorithm in _KINDS
+    return spki if is_usual and not key.startswith(_COMPRESSED) else _encoded(spki)
+
+
+def plan_of(spki: bytes) -> KeyPlan | None:
+    """The kind of the key; None where it is one that we would not make. Raises `BadKey` where it has to be
+    read for it, and cannot."""
+    algorithm, _ = _parts(spki)
+    return _KINDS[algorithm] if algorithm in _KINDS else keys.plan_of(keys.load_public_key(spki))
+
+
+@lru_cache(maxsize=1024)
+def check(spki: bytes) -> None:
+    """Raises `BadKey` for what is no public key. The key of a certificate is that of its request as well."""
+    _encoded(spki)
+
+
+def _encoded(spki: bytes) -> bytes:
+    with border(BadKey, "the public key cannot be read", detail=True):
+        return serialization.load_der_public_key(spki).public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+
+
+def _parts(spki: bytes) -> tuple[bytes, bytes]:
+    """Algorithm, and the bit string with the count of its unused bits."""
+    with border(BadKey, "the public key cannot be read", detail=True):
+        at = der.inside(spki, 0)
+        end = der.behind(spki, at)
+        return spki[at:end], spki[der.inside(spki, end) :]
