@@ -12,10 +12,10 @@ from certwright.client.rest import Client
 from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.revoked import Revoked
+from certwright.controllers.belonging import Mine
 from certwright.controllers.beside import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.features import SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Mine
 from certwright.controllers.replica import Replica
 from certwright.controllers.shards import ShardedReplica
 from certwright.kit import exposition

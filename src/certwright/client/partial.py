@@ -78,6 +78,10 @@ class PartialInformer(Informer[T]):
         """The names of what is left out and has that value, or had it before it came to be held."""
         return self._by_value.keys(value)
 
+    def discard_value(self, value: str, key: ObjectKey) -> None:
+        """The object of that name has not got this value any more, or is gone."""
+        self._by_value.discard(value, key)
+
     def put(self, obj: T) -> None:
         """Take in the answer to an own write, or what was read since it matters."""
         if self.cache.accepts(obj):
@@ -164,3 +168,42 @@ class PartialInformer(Informer[T]):
                 # Before anybody is told, and asks for it.
                 self.others.leave(key, revision)
         super()._went(key, old, revision)
+
+
+def follow_some(
+    client: Client,
+    kind: Kind[T],
+    clock: Clock,
+    *,
+    keep: Callable[[msgspec.Raw], bool] | None,
+    found_by: Callable[[msgspec.Raw], str] | None = None,
+    namespace: str = "",
+    labels: str = "",
+    indexers: Mapping[str, Indexer[T]] | None = None,
+    packing: Packing[T] | None = None,
+    page: int = PAGE,
+) -> Informer[T]:
+    """A copy of what `keep` says yes to; of all objects where it is None."""
+    if keep is None:
+        return Informer(
+            client,
+            kind,
+            clock,
+            namespace=namespace,
+            labels=labels,
+            indexers=indexers,
+            packing=packing,
+            page=page,
+        )
+    return PartialInformer(
+        client,
+        kind,
+        clock,
+        keep=keep,
+        found_by=found_by,
+        namespace=namespace,
+        labels=labels,
+        indexers=indexers,
+        packing=packing,
+        page=page,
+    )

@@ -12,5 +12,5 @@ Modules:      certificates/ (the steps of one certificate), approval, signing, c
               news of an object wakes), own_writes (whom they do not wake), known_issuers (looks issuers up),
               circuit and gate (spare an issuer that fails), tries (how often it was asked), recall (what the
               objects tell of it after a start), replica and shards (which of several replicas works, on
-              what), ours (which keys those are), beside (wires them)
+              what), ours (which keys those are), belonging (what is held of the others'), beside (wires them)
 """

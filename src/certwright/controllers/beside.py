@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from certwright.client.rest import Client
 from certwright.client.throttle import Throttle, ThrottledTransport, lift_where_fair
 from certwright.client.transport import Transport
+from certwright.controllers.belonging import Mine
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Mine
 from certwright.controllers.replica import Replica
 from certwright.controllers.shards import ShardedReplica
 from certwright.engine.lease import Candidate, FencedTransport, Terms

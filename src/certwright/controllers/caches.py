@@ -12,8 +12,10 @@ from typing import Any
 
 from certwright.client.cache import revision_of
 from certwright.client.informer import Informer
+from certwright.client.partial import PartialInformer, follow_some
 from certwright.client.rest import Client
-from certwright.controllers import packings
+from certwright.controllers import belonging, packings
+from certwright.controllers.belonging import Mine, owning_certificate
 from certwright.controllers.secrets import Secrets
 from certwright.controllers.withheld import is_whole, without_answer
 from certwright.kit.clock import Clock
@@ -50,6 +52,7 @@ _BY_CA = "ca"
 _BY_REFERENCE = "reference"
 _BY_NEXT_KEY = "next key"
 _BY_URL = "url"
+_BY_CERTIFICATE = "certificate"
 _BY_NAMES = "names"
 
 
@@ -58,7 +61,9 @@ class Caches:
 
     With a namespace there are no ClusterIssuers and no CertificateSigningRequests (cert-manager's
     `--namespace`); these are only followed where `signing_requests` asks for it. The Secrets of
-    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets`: see `secrets.py`.
+    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets`: see `secrets.py`. Of Certificates
+    that are not `mine` (None: all are), and of what belongs to them, only that is held which `belonging.py`
+    says; but all issuers, Orders and Challenges.
     """
 
     def __init__(
@@ -70,13 +75,16 @@ class Caches:
         cluster_resource_namespace: str = "kube-system",
         signing_requests: bool = False,
         filtered_secrets: bool = True,
+        mine: Mine | None = None,
     ) -> None:
         self._client = client
         self._cluster_resource_namespace = cluster_resource_namespace
-        self.certificates: Informer[Certificate] = Informer(
+        self.certificates: Informer[Certificate] = follow_some(
             client,
             CERTIFICATES,
             clock,
+            keep=belonging.keep_certificates(mine, self.certificate_keys_for) if mine else None,
+            found_by=belonging.target_of,
             namespace=namespace,
             indexers={
                 _BY_TARGET: _target_secret,
@@ -87,10 +95,11 @@ class Caches:
             },
             packing=replace(packings.plain(Certificate), note=_ends_at),
         )
-        self.requests: Informer[CertificateRequest] = Informer(
+        self.requests: Informer[CertificateRequest] = follow_some(
             client,
             CERTIFICATE_REQUESTS,
             clock,
+            keep=belonging.keep_requests(mine) if mine else None,
             namespace=namespace,
             indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
             packing=packings.requests(self._is_settled),
@@ -105,6 +114,7 @@ class Caches:
         self.secrets = Secrets(
             client,
             clock,
+            keep=belonging.keep_secrets(mine) if mine else None,
             namespace=namespace,
             owner_of=_owner_of_next_key,
             packing=packings.secrets(self._is_only_served),
@@ -118,7 +128,12 @@ class Caches:
             ORDERS,
             clock,
             namespace=namespace,
-            indexers={**acme, _BY_URL: _url_of_order, _BY_NAMES: _names_had},
+            indexers={
+                **acme,
+                _BY_CERTIFICATE: _named_certificate,
+                _BY_URL: _url_of_order,
+                _BY_NAMES: _names_had,
+            },
             packing=packings.plain(Order),
         )
         self.challenges: Informer[Challenge] = Informer(
@@ -186,6 +201,10 @@ class Caches:
         """The Orders that a request owns."""
         return self.orders.cache.by_index(_BY_OWNER, request.uid)
 
+    def orders_for_certificate(self, owner: str) -> list[Order]:
+        """The Orders that were made for a Certificate of that name, by their annotation."""
+        return self.orders.cache.by_index(_BY_CERTIFICATE, owner)
+
     def challenges_of(self, order: ObjectMeta) -> list[Challenge]:
         """The Challenges that an Order owns."""
         return self.challenges.cache.by_index(_BY_OWNER, order.uid)
@@ -243,6 +262,29 @@ class Caches:
         for request in self.requests_of(owner_value(*certificate.metadata.key)):
             if not is_whole(request) and revision_number(request.metadata) == number:
                 await self._complete(request)
+
+    async def find_rivals(self, certificate: Certificate) -> None:
+        """Hold the Certificates of other replicas that have the same target Secret. Raises what a GET
+        raises."""
+        informer, target = self.certificates, _target(certificate)
+        if not isinstance(informer, PartialInformer):
+            return
+        for key in informer.others_by(target):
+            if key in informer.cache:
+                continue
+            try:
+                found = await self._client.get(CERTIFICATES, key.name, key.namespace)
+            except NotFound:
+                informer.discard_value(target, key)
+                continue
+            if _target(found) == target:
+                informer.put(found)
+            else:
+                informer.discard_value(target, key)
+
+    def is_others_request(self, key: ObjectKey) -> bool:
+        """Whether there is a request of that name, which is another replica's."""
+        return isinstance(self.requests, PartialInformer) and key in self.requests.others
 
     async def _complete(self, request: CertificateRequest) -> None:
         meta = request.metadata
@@ -332,14 +374,6 @@ def revision_number(meta: ObjectMeta) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def owning_certificate(obj: Object) -> str | None:
-    """The name of the Certificate that controls the object, if one does."""
-    owner = controller_of(obj.metadata)
-    if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
-        return None
-    return owner.name
-
-
 def _owning_certificate(obj: Object) -> Iterable[str]:
     name = owning_certificate(obj)
     return () if name is None else (owner_value(obj.metadata.namespace, name),)
@@ -352,7 +386,11 @@ def _owner_of_next_key(secret: Secret) -> Iterable[str]:
 
 
 def _target_secret(certificate: Certificate) -> Iterable[str]:
-    return (secret_value(certificate.metadata.namespace, certificate.spec.secret_name),)
+    return (_target(certificate),)
+
+
+def _target(certificate: Certificate) -> str:
+    return secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
 
 
 def _next_key(certificate: Certificate) -> Iterable[str]:
@@ -417,6 +455,11 @@ def _names_of(namespace: str, spec: OrderSpec) -> str:
 def _names_had(order: Order) -> Iterable[str]:
     has = order.status.state == "valid" and order.status.certificate
     return (_names_of(order.metadata.namespace, order.spec),) if has else ()
+
+
+def _named_certificate(order: Order) -> Iterable[str]:
+    name = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+    return (owner_value(order.metadata.namespace, name),) if name else ()
 
 
 def _url_of_order(order: Order) -> Iterable[str]:

@@ -167,6 +167,7 @@ class IssuerGate:
     def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
         """To be called with every change of a Certificate."""
         if old is None:
+            self._hear_of_others(new)
             return
         self._hear_of_mark(old, new)
         if new is None or new.spec.issuer_ref != old.spec.issuer_ref:
@@ -182,6 +183,15 @@ class IssuerGate:
         if after.revision != before.revision:
             self._release(found.succeeded(new.metadata.key, self._now()))
         elif after.last_failure_time is not None:
+            why = why_failed(new, self._caches)
+            self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
+
+    def _hear_of_others(self, new: Certificate | None) -> None:
+        """Of other replicas' Certificates those are held that fail: one that appears has just failed."""
+        if new is None or self._mine(new.metadata.key) or not self._caches.certificates.synced.is_set():
+            return
+        found = self._circuit_of(new.spec.issuer_ref, new.metadata.namespace)
+        if found is not None and new.status.last_failure_time is not None:
             why = why_failed(new, self._caches)
             self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
 

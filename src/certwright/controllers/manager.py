@@ -18,6 +18,7 @@ from certwright.controllers import table
 from certwright.controllers.acme.precedence import ChallengePrecedence, OrderPrecedence
 from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
+from certwright.controllers.belonging import Mine
 from certwright.controllers.caches import (
     Caches,
     is_finished,
@@ -43,7 +44,7 @@ from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.ours import Mine, Ours, ours, share_of
+from certwright.controllers.ours import Ours, ours, share_of
 from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
@@ -139,6 +140,7 @@ class Controllers:
             cluster_resource_namespace=cluster_resource_namespace,
             signing_requests=signs,
             filtered_secrets=filtered_secrets,
+            mine=mine,
         )
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
@@ -188,7 +190,9 @@ class Controllers:
     @property
     def metrics(self) -> ControllerMetrics:
         """What can be told about the work at this moment."""
-        return ControllerMetrics(self._caches, self._controllers, self._gate, self._acme.traffic, self._clock)
+        return ControllerMetrics(
+            self._caches, self._controllers, self._gate, self._acme.traffic, self._clock, self._mine
+        )
 
     @property
     def synced(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from certwright.controllers.acme.traffic import Kind, Tally, Traffic
+from certwright.controllers.belonging import Mine
 from certwright.controllers.caches import Caches, owner_value
 from certwright.controllers.gate import IssuerGate, Standing
 from certwright.engine.loop import Controller
@@ -49,7 +50,8 @@ _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
 
 
 class ControllerMetrics:
-    """The numbers of one set of controllers."""
+    """The numbers of one set of controllers; of several that share the work, each tells of the Certificates
+    that are `mine`."""
 
     def __init__(
         self,
@@ -58,7 +60,9 @@ class ControllerMetrics:
         gate: IssuerGate,
         traffic: Traffic,
         clock: Clock,
+        mine: Mine | None = None,
     ) -> None:
+        self._mine = mine
         self._caches = caches
         self._gate = gate
         self._traffic = traffic
@@ -75,7 +79,7 @@ class ControllerMetrics:
         issuers = list(self._caches.issuers.cache.values())
         found = self._caches.cluster_issuers
         cluster_issuers = list(found.cache.values()) if found is not None else []
-        failing = [(one, self._cause(one)) for one in self._caches.failing_certificates()]
+        failing = [(one, self._cause(one)) for one in self._of_ours(self._caches.failing_certificates())]
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
         standings = self._gate.standings()
         challenges = list(self._caches.challenges.cache.values())
@@ -86,7 +90,7 @@ class ControllerMetrics:
             families = (
                 _clock(now),
                 _controllers(counts),
-                _certificates(certificates()),
+                _certificates(self._of_ours(certificates())),
                 _failing(failing),
                 _challenges(challenges),
                 _traffic(traffic),
@@ -97,6 +101,10 @@ class ControllerMetrics:
             return b"".join(family if isinstance(family, bytes) else _joined(family) for family in families)
 
         return write
+
+    def _of_ours(self, certificates: Iterable[Certificate]) -> Iterable[Certificate]:
+        mine = self._mine
+        return certificates if mine is None else (one for one in certificates if mine(one.metadata.key))
 
     def _cause(self, certificate: Certificate) -> Cause:
         """As the Certificate says; a denial it tells in the words of whoever denied, so ask the request."""

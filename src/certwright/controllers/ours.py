@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from certwright.controllers.caches import Caches, owning_certificate
+from certwright.controllers.belonging import Mine, owning_certificate
+from certwright.controllers.caches import Caches
 from certwright.resources.meta import Object, ObjectKey, controller_of
 
-Mine = Callable[[ObjectKey], bool]
 Ours = Callable[[ObjectKey], bool | None]
 
 
@@ -56,7 +56,9 @@ def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
         owner = _owner(caches.orders.cache.get(key))
         if owner is None:
             return mine(key)
-        return of_request(owner) if owner in caches.requests.cache else None
+        if owner in caches.requests.cache:
+            return of_request(owner)
+        return False if caches.is_others_request(owner) else None
 
     def of_challenge(key: ObjectKey) -> bool | None:
         owner = _owner(caches.challenges.cache.get(key))

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from certwright.controllers.caches import Caches, issuer_of, owner_value, owning_certificate
+from certwright.controllers.belonging import owning_certificate
+from certwright.controllers.caches import Caches, issuer_of, owner_value
 from certwright.controllers.certificates.backoff import is_possible
 from certwright.controllers.certificates.snapshot import revision_of
 from certwright.controllers.circuit import FAILING
-from certwright.resources import causes, conditions, reasons
+from certwright.resources import causes, conditions, names, reasons
 from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
+
+GetRequest = Callable[[ObjectKey], CertificateRequest | None]
 
 _RATE_LIMITED = "[rateLimited]"
 
@@ -60,6 +63,17 @@ def name_of(reference: IssuerReference, namespace: str) -> str:
     """One name for an issuer, whoever refers to it. It ends in `kind/namespace/name`."""
     own = issuer_of(reference, namespace)
     return own if reference.is_ours else f"{reference.group}/{own}"
+
+
+def _subject_of_order(order: Order, get_request: GetRequest) -> ObjectKey | None:
+    """As `subject_of` its request; None where nothing is known of that. Of other replicas' requests there is
+    only what their Orders say."""
+    owner, namespace = controller_of(order.metadata), order.metadata.namespace
+    request = get_request(ObjectKey(namespace, owner.name)) if owner is not None else None
+    if request is not None:
+        return subject_of(request)
+    named = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+    return ObjectKey(namespace, named) if named else None
 
 
 def subject_of(request: CertificateRequest) -> ObjectKey:
@@ -126,14 +140,13 @@ def _add_certificate(history: History, certificate: Certificate, caches: Caches,
 def _add_order(
     history: History,
     order: Order,
-    get_request: Callable[[ObjectKey], CertificateRequest | None],
+    get_request: GetRequest,
     now: datetime,
 ) -> None:
-    owner, status = controller_of(order.metadata), order.status
-    request = get_request(ObjectKey(order.metadata.namespace, owner.name)) if owner is not None else None
-    if request is None:
+    status, key = order.status, _subject_of_order(order, get_request)
+    if key is None:
         return
-    key, reason = subject_of(request), causes.without_attempts(status.reason)
+    reason = causes.without_attempts(status.reason)
     moments = [one for one in causes.attempts(status.reason) if is_possible(one, now)]
     history.attempts += [Attempt(at, key, None) for at in moments[:-1]]
     if moments:

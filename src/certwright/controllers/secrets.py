@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from certwright.client.cache import Indexer, revision_of
-from certwright.client.informer import Informer
+from certwright.client.informer import Informer, identity
 from certwright.client.packed import Packing
+from certwright.client.partial import PartialInformer, follow_some
 from certwright.client.rest import Client
 from certwright.client.selective import Identified, SelectiveInformer, identities
+from certwright.controllers.belonging import Keep
 from certwright.controllers.withheld import is_whole, without_key
 from certwright.kit.clock import Clock
 from certwright.resources import names
@@ -53,11 +55,13 @@ _SLACK: Final = 64
 
 
 class _Known(NamedTuple):
-    """What the two copies say about a name: the revisions that they hold, and when it left either of them."""
+    """What the two copies say about a name: the revisions that they hold, when it left either of them, and
+    the same of what is another replica's."""
 
     whole: int | None
     bare: int | None
     left_at: float | None
+    others_left_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ class Secrets:
 
     `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False holds all
     of them whole. A Secret without the label is only told of, and remembered after it was read, if one of the
-    `add_use` functions says that it is in use; who reads one MUST have made that true before.
+    `add_use` functions says that it is in use; who reads one MUST have made that true before. So it is with
+    labelled ones that `keep` says no to (None: there are none): they are held whole when they were read.
     """
 
     def __init__(
@@ -85,16 +90,18 @@ class Secrets:
         namespace: str = "",
         packing: Packing[Secret] | None = None,
         is_filtered: bool = True,
+        keep: Keep | None = None,
     ) -> None:
         self._client = client
         self._uses: list[Use] = []
         self._handlers: list[SecretHandler] = []
         self._read: dict[ObjectKey, Secret] = {}
         self._asked: dict[ObjectKey, _Asked] = {}
-        self._whole: Informer[Secret] = Informer(
+        self._whole: Informer[Secret] = follow_some(
             client,
             SECRETS,
             clock,
+            keep=self._or_used(keep) if keep is not None else None,
             namespace=namespace,
             labels=names.FAO_LABEL if is_filtered else "",
             indexers={_OWNER: owner_of},
@@ -114,6 +121,8 @@ class Secrets:
                 labels=f"!{names.FAO_LABEL}",
             )
             self._bare.add_handler(self._bare_changed)
+            if isinstance(self._whole, PartialInformer):
+                self._whole.split_with(self._bare)
         self._swept = 0
 
     @property
@@ -199,8 +208,6 @@ class Secrets:
         answer = None
         for _ in range(_MOST_LOOKS):
             whole = self._whole.cache.get(key)
-            if self._bare is None:
-                return whole
             known = self._known(key)
             if whole is not None and _is_only_whole(known):
                 return whole
@@ -219,6 +226,7 @@ class Secrets:
             whole,
             bare.cache.revision(key) if bare is not None else None,
             bare.others.left_at(key) if bare is not None else None,
+            self._whole.others.left_at(key) if isinstance(self._whole, PartialInformer) else None,
         )
 
     def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
@@ -291,14 +299,17 @@ class Secrets:
 
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
         """What was only supposed to be there, is not: it was deleted, and the news of it may have come."""
-        bare = self._bare
-        if bare is None or known.whole is not None or known.bare is not None:
+        if known.whole is not None or known.bare is not None or self._known(key) != known:
             return
-        if self._known(key) == known:
-            bare.others.discard(key)
+        for copy in self.informers:
+            if isinstance(copy, PartialInformer):
+                copy.others.discard(key)
 
     def _is_used(self, key: ObjectKey) -> bool:
         return any(use(key) for use in self._uses)
+
+    def _or_used(self, keep: Keep) -> Keep:
+        return lambda raw: keep(raw) or self._is_used(identity(raw))
 
     def _whole_changed(self, old: Secret | None, new: Secret | None) -> None:
         states = [state for state in (old, new) if state is not None]
@@ -328,7 +339,7 @@ class Secrets:
         self._swept = len(bare.cache)
 
 
-_NOTHING: Final = _Known(None, None, None)
+_NOTHING: Final = _Known(None, None, None, None)
 
 
 def _is_only_whole(known: _Known) -> bool:

@@ -19,8 +19,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from certwright.controllers.belonging import Mine
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Mine, Shards
+from certwright.controllers.ours import Shards
 from certwright.controllers.replica import Member
 from certwright.engine.lease import Candidate, Terms
 from certwright.kit.clock import Clock

@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-from certwright.controllers.caches import Caches, is_finished, issuer_value, owning_certificate, secret_value
+from certwright.controllers.belonging import owning_certificate
+from certwright.controllers.caches import Caches, is_finished, issuer_value, secret_value
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.secrets import Secrets

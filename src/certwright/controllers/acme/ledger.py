@@ -27,7 +27,7 @@ from certwright.acme.limits.ledger import Ledger, state
 from certwright.client.cache import revision_of
 from certwright.client.rest import Client
 from certwright.controllers.acme.ways import Wait, Way
-from certwright.controllers.caches import Caches, owner_value, owning_certificate
+from certwright.controllers.caches import Caches, owner_value
 from certwright.controllers.signing import IssuerState
 from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
@@ -181,11 +181,8 @@ class Ledgers:
 
     def _is_renewal(self, order: Order) -> bool:
         """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
-        owner = controller_of(order.metadata)
-        namespace = order.metadata.namespace
-        request = self._caches.requests.cache.get(ObjectKey(namespace, owner.name)) if owner else None
-        certificate = owning_certificate(request) if request is not None else None
-        if certificate is None:
+        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+        if not certificate:
             return False
         now, wanted = self._clock.now(), set(_identifiers(order.spec))
         oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
@@ -195,8 +192,9 @@ class Ledgers:
             and other.spec.issuer_ref == order.spec.issuer_ref
             and oldest < (other.metadata.creation_timestamp or oldest) <= born
             and set(_identifiers(other.spec)) == wanted
-            for sibling in self._caches.requests_of(owner_value(namespace, certificate))
-            for other in self._caches.orders_of(sibling.metadata)
+            for other in self._caches.orders_for_certificate(
+                owner_value(order.metadata.namespace, certificate)
+            )
         )
 
     # --- what is heard ------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ class CertificateReconciler:
                 self.dependents.keep_only(key, ())
                 return Result()
             await self._caches.complete_requests(certificate)
+            await self._caches.find_rivals(certificate)
             around = _with_key(await self._look_around(certificate), whole)
             if self._caches.certificates.cache.revision(key) != revision_of(certificate):
                 # It has changed while a Secret was fetched.
