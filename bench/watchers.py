@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import ssl
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -28,48 +28,68 @@ import uvloop
 from support.oracle import client_context
 
 _LATEST_S = 20.0
-_LATER_S = 0.006
+_QUIET_S = 0.001
+_AT_ONCE = 4
 _LONGEST_STAMP = 64
-_STAMP = re.compile(rb'"at":"(\d+)"')
+_STAMP = b'"at":"'
+
+
+class Unread:
+    """What has come in and is read in quiet moments, so that no watcher waits while another's is read."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pieces: deque[tuple[Watcher, int, bytes]] = deque()
+        self._last = 0
+
+    def add(self, watcher: Watcher, data: bytes) -> None:
+        """Note the moment."""
+        self._last = time.monotonic_ns()
+        if not self._pieces:
+            self._loop.call_later(_QUIET_S, self._read_some)
+        self._pieces.append((watcher, self._last, data))
+
+    def _read_some(self) -> None:
+        is_quiet = time.monotonic_ns() - self._last > _QUIET_S * 1e9
+        for _ in range(min(_AT_ONCE, len(self._pieces)) if is_quiet else 0):
+            watcher, at, data = self._pieces.popleft()
+            watcher.read(at, data)
+        if self._pieces:
+            self._loop.call_later(0 if is_quiet else _QUIET_S, self._read_some)
 
 
 class Watcher(asyncio.Protocol):
-    """One watch. `heard` are pairs of stamp and moment; `opened` is given the status of the answer.
+    """One watch. `heard` are pairs of stamp and moment; `opened` is given the status of the answer."""
 
-    What comes in is read a little later, so that the watchers do not wait for each other.
-    """
-
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, unread: Unread) -> None:
         self.heard: list[tuple[int, int]] = []
         self.opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._request = request
         # A chunk may end anywhere, also within a stamp.
         self._parser = httptools.HttpResponseParser(self)
-        self._read: list[bytes] = []
-        self._unread: list[tuple[int, bytes]] = []
+        self._text: list[bytes] = []
+        self._unread = unread
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask."""
         cast("asyncio.Transport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Note the moment."""
-        if not self._unread:
-            asyncio.get_running_loop().call_later(_LATER_S, self._read_all)
-        self._unread.append((time.monotonic_ns(), data))
+        """It is read later."""
+        self._unread.add(self, data)
 
-    def _read_all(self) -> None:
-        unread, self._unread = self._unread, []
-        for now, data in unread:
-            self._find(now, data)
-
-    def _find(self, now: int, data: bytes) -> None:
+    def read(self, at: int, data: bytes) -> None:
+        """Find the stamps in what came in at that moment."""
         self._parser.feed_data(data)
-        text, end = b"".join(self._read), 0
-        for found in _STAMP.finditer(text):
-            self.heard.append((int(found[1]), now))
-            end = found.end()
-        self._read = [text[max(end, len(text) - _LONGEST_STAMP) :]]
+        rest, *found = b"".join(self._text).split(_STAMP)
+        for text in found:
+            end = text.find(b'"')
+            if end < 0:  # it goes on in what comes next
+                rest = _STAMP + text
+            else:
+                self.heard.append((int(text[:end]), at))
+                rest = text[end:]
+        self._text = [rest[-_LONGEST_STAMP:]]
 
     def on_headers_complete(self) -> None:
         """The parser has read the head of the answer."""
@@ -77,7 +97,7 @@ class Watcher(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """The parser has read a piece of events."""
-        self._read.append(body)
+        self._text.append(body)
 
 
 async def _run(options: argparse.Namespace) -> None:
@@ -87,9 +107,10 @@ async def _run(options: argparse.Namespace) -> None:
     request = f"GET {target} HTTP/1.1\r\nhost: {url.netloc}\r\naccept: application/json\r\n\r\n".encode()
     loop = asyncio.get_running_loop()
     watchers: list[Watcher] = []
+    unread = Unread()
     for _ in range(options.count):
         _, watcher = await loop.create_connection(
-            lambda: Watcher(request), url.hostname or "", url.port or 443, ssl=context
+            lambda: Watcher(request, unread), url.hostname or "", url.port or 443, ssl=context
         )
         assert await watcher.opened == 200
         watchers.append(watcher)

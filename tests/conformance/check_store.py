@@ -655,7 +655,7 @@ class WatchingContract:
             [batch async for batch in slow]
         await store.close()
 
-    async def test_writers_are_answered_before_watchers_are_told(self, open_store: OpenStore) -> None:
+    async def test_writers_go_on_before_the_watchers_that_are_woken(self, open_store: OpenStore) -> None:
         store = await open_store()
         start = store.revision
         order: list[str] = []
@@ -673,6 +673,25 @@ class WatchingContract:
         await asyncio.gather(writer(), task)
         assert order == ["writer", "watcher"]
         await store.close()
+
+    async def test_a_lone_write_is_answered_when_takers_have_it(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        watch = store.watch(BUCKET, after=store.revision)
+        taken: list[int] = []
+
+        def take(batch: list[Event]) -> bool:
+            taken.extend(event.revision for event in batch)
+            return True
+
+        watch.hand_to(take)
+        waiting = asyncio.ensure_future(watch.next())
+        await asyncio.sleep(0)
+        for value in ("x", "y"):
+            row = await store.put(A, saying(value))
+            assert taken[-1] == row.revision
+        await store.close()
+        assert len(taken) == 2
+        assert await waiting is None
 
     async def test_closing_a_watch_ends_it(self, open_store: OpenStore) -> None:
         store = await open_store()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from certwright.store.contract import Event, Key, Row, SlowWatcher
-from certwright.store.fanout import Fanout
+from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import EventLog
 
 
@@ -171,9 +171,10 @@ async def test_what_the_taker_does_not_take_its_reader_gets_in_order(*, fails: b
     assert watch.position == 3
 
 
-async def test_a_hundred_watchers_are_told_in_turns_and_each_hears_everything_once_and_in_order() -> None:
-    fanout = Fanout(EventLog())
-    watches = [fanout.subscribe("b", after=0) for _ in range(100)]
+def listening(
+    watches: list[Subscription],
+) -> tuple[list[list[int]], list[asyncio.Future[list[Event] | None]]]:
+    """What each watcher's taker has heard, and their waits."""
     heard: list[list[int]] = [[] for _ in watches]
 
     def taker(own: list[int]) -> Callable[[list[Event]], bool]:
@@ -185,12 +186,32 @@ async def test_a_hundred_watchers_are_told_in_turns_and_each_hears_everything_on
 
     for watch, own in zip(watches, heard, strict=True):
         watch.hand_to(taker(own))
-    waiting = [asyncio.ensure_future(watch.next()) for watch in watches]
+    return heard, [asyncio.ensure_future(watch.next()) for watch in watches]
+
+
+async def test_watchers_have_heard_of_a_commit_when_its_writer_goes_on() -> None:
+    fanout = Fanout(EventLog())
+    heard, waiting = listening([fanout.subscribe("b", after=0) for _ in range(100)])
     await asyncio.sleep(0)
     fanout.publish(events(1, 2))
+    assert heard == [[1, 2]] * 100
+    assert fanout.told == 2
+    # These follow too soon: they are told together, a little later.
+    fanout.publish(events(3, 3))
+    fanout.publish(events(4, 4))
+    assert heard == [[1, 2]] * 100
+    fanout.close()
+    assert heard == [[1, 2, 3, 4]] * 100
+    assert await asyncio.gather(*waiting) == [None] * 100
+
+
+async def test_a_thousand_watchers_are_told_in_turns_and_each_hears_everything_once_and_in_order() -> None:
+    fanout = Fanout(EventLog())
+    watches = [fanout.subscribe("b", after=0) for _ in range(1000)]
+    heard, waiting = listening(watches)
     await asyncio.sleep(0)
-    told = [own for own in heard if own]
-    assert 0 < len(told) < 100
+    fanout.publish(events(1, 2))
+    assert 0 < sum(map(bool, heard)) < 1000
     assert fanout.told == 0
     assert {watch.position for watch, own in zip(watches, heard, strict=True) if not own} == {0}
     # Written while the others are being told, and one of them goes.
@@ -200,8 +221,27 @@ async def test_a_hundred_watchers_are_told_in_turns_and_each_hears_everything_on
     while fanout.told < 3:  # noqa: ASYNC110 - the fan-out itself paces this
         await asyncio.sleep(0)
     assert heard.pop(gone) == []
-    assert heard == [[1, 2, 3]] * 99
+    assert heard == [[1, 2, 3]] * 999
     fanout.publish(events(4, 4))
     fanout.close()
-    assert heard == [[1, 2, 3, 4]] * 99
-    assert await asyncio.gather(*waiting) == [None] * 100
+    assert heard == [[1, 2, 3, 4]] * 999
+    assert await asyncio.gather(*waiting) == [None] * 1000
+
+
+async def test_who_is_interrupted_while_being_told_hears_nothing_twice() -> None:
+    fanout = Fanout(EventLog())
+    watches = [fanout.subscribe("b", after=0) for _ in range(300)]
+    heard, waiting = listening(watches)
+    await asyncio.sleep(0)
+    fanout.publish(events(1, 1))
+    fanout.publish(events(2, 2))
+    fanout.interrupt(9)
+    assert heard == [[1, 2]] * 300
+    assert fanout.told == 9
+    fanout.publish(events(10, 10))
+    await asyncio.sleep(0)
+    assert heard == [[1, 2]] * 300
+    for wait in waiting:
+        with pytest.raises(SlowWatcher):
+            await wait
+    assert len(await fanout.subscribe("b", after=9).next() or ()) == 1
