@@ -3,5 +3,6 @@
 May import:   acme/protocol, pki, kit
 Never holds:  looking up credentials (values are handed in); who is next, and when to look again (controllers)
 Modules:      contract, http01 (responder, web root), http01_check, tlsalpn01 (listener, check), client_hello,
-              names (questions to name servers), dns01/ (rfc2136, webhook, check), program (exec)
+              names (questions to name servers), datagrams (how they go there), dns01/ (rfc2136, webhook,
+              check), program (exec)
 """

@@ -36,11 +36,14 @@ class HttpCheck:
         """See `Check`."""
         url = _url_of(task, self._port)
         resolver = _Resolver(self._names) if self._names is not None else None
-        connector = aiohttp.TCPConnector(ssl=_tls(), resolver=resolver, force_close=True)
+        # One connection: nothing is worth being remembered.
+        connector = aiohttp.TCPConnector(ssl=_tls(), resolver=resolver, use_dns_cache=False, force_close=True)
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         headers = {"User-Agent": "certwright (self-check of HTTP-01)"}
         # No proxy: the CA will not use it either.
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
             for _ in range(_MOST_REDIRECTS + 1):
                 found = await _ask(session, url, task)
                 if not isinstance(found, str):

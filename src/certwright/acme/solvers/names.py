@@ -1,18 +1,17 @@
 """Questions to name servers: the ones we are told to ask, and those that a zone belongs to.
 
-dnspython does the asking; this is the one place that knows it.
+Messages are dnspython's, and go by `datagrams`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-import dns.asyncquery
 import dns.asyncresolver
 import dns.exception
 import dns.flags
@@ -22,13 +21,12 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+from certwright.acme.solvers.datagrams import exchange
 from certwright.kit.recent import Recent
 
 T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
-# Datagrams get lost: each is sent again after a tenth of the time that there is, and after three more.
-_SHARES = (0.1, 0.3, 0.6)
 # Zones and their servers move rarely, and many certificates of one zone come together.
 _REMEMBERED_S = 30.0
 _MOST_ALIASES = 16
@@ -189,15 +187,8 @@ def _system_servers() -> tuple[tuple[str, int], ...]:
 
 async def _ask(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
     try:
-        address = await _address(host)
-
-        async def send(timeout_s: float) -> tuple[dns.message.Message, bool]:
-            return await dns.asyncquery.udp_with_fallback(
-                question, address, timeout=timeout_s, port=port, ignore_unexpected=True
-            )
-
-        reply, _ = await persistently(send, _TIMEOUT_S)
-    except dns.exception.Timeout:
+        reply = await exchange(question, await _address(host), port, _TIMEOUT_S)
+    except (TimeoutError, dns.exception.Timeout):
         raise LookupFailed(f"the name server {host}:{port} did not answer within {_TIMEOUT_S:g} s") from None
     except (dns.exception.DNSException, OSError, EOFError) as error:
         raise LookupFailed(f"the name server {host}:{port} cannot be asked: {error}") from error
@@ -208,17 +199,6 @@ async def _ask(question: dns.message.Message, host: str, port: int) -> dns.messa
             f"{asked.name.to_text(omit_final_dot=True)}"
         )
     return reply
-
-
-async def persistently(send: Callable[[float], Awaitable[T]], timeout_s: float) -> T:
-    """What `send(seconds)` returns at the first, second or third time, in `timeout_s` all together. Raises
-    `dns.exception.Timeout`, and at once what else `send` raises."""
-    for share in _SHARES[:-1]:
-        try:
-            return await send(share * timeout_s)
-        except dns.exception.Timeout:
-            continue
-    return await send(_SHARES[-1] * timeout_s)
 
 
 async def _address(host: str) -> str:

@@ -19,8 +19,9 @@ import dns.tsig
 import dns.update
 
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.acme.solvers.datagrams import exchange
 from certwright.acme.solvers.dns01.record import record_name, zone_of
-from certwright.acme.solvers.names import NameServers, persistently
+from certwright.acme.solvers.names import NameServers
 
 _TTL_S = 60
 
@@ -109,7 +110,7 @@ class Rfc2136:
         try:
             address = (await self._names.addresses(self._host))[0]
             reply = await self._exchange(update, address)
-        except dns.exception.Timeout:
+        except (TimeoutError, dns.exception.Timeout):
             told = f"{server} did not answer within {self._timeout_s:g} s, asked to {what}"
             raise SolverError(told) from None
         except dns.tsig.PeerError as error:
@@ -123,14 +124,8 @@ class Rfc2136:
     async def _exchange(self, update: dns.update.UpdateMessage, address: str) -> dns.message.Message:
         if self._tcp:
             return await dns.asyncquery.tcp(update, address, timeout=self._timeout_s, port=self._port)
-
-        # To add or delete a value twice is to do it once.
-        async def send(timeout_s: float) -> dns.message.Message:
-            return await dns.asyncquery.udp(
-                update, address, timeout=timeout_s, port=self._port, ignore_unexpected=True
-            )
-
-        return await persistently(send, self._timeout_s)
+        # Sent more than once, maybe: to add or delete a value twice is to do it once.
+        return await exchange(update, address, self._port, self._timeout_s)
 
 
 _HINTS: Final = {

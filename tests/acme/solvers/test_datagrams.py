@@ -1,0 +1,105 @@
+"""One DNS message by UDP, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.query
+import dns.rrset
+import pytest
+
+from certwright.acme.solvers.datagrams import exchange
+
+Answers = Callable[[dns.message.Message], list[bytes]]
+
+
+class _Server(asyncio.DatagramProtocol):
+    """Sends for each question what `answers` makes of it."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        for answer in self._answers(dns.message.from_wire(data)):
+            self._transport.sendto(answer, address)
+
+
+@asynccontextmanager
+async def serving(answers: Answers) -> AsyncIterator[int]:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: _Server(answers), local_addr=("127.0.0.1", 0))
+    yield transport.get_extra_info("sockname")[1]
+    transport.close()
+
+
+def question() -> dns.message.Message:
+    return dns.message.make_query("a.example.org", "TXT")
+
+
+def reply_to(asked: dns.message.Message) -> dns.message.Message:
+    reply = dns.message.make_response(asked)
+    reply.answer.append(dns.rrset.from_text("a.example.org.", 60, "IN", "TXT", '"value"'))
+    return reply
+
+
+async def test_a_datagram_with_another_number_is_no_answer() -> None:
+    def answers(asked: dns.message.Message) -> list[bytes]:
+        other = reply_to(asked)
+        other.id = asked.id ^ 1
+        return [b"", other.to_wire(), reply_to(asked).to_wire()]
+
+    async with serving(answers) as port:
+        found = await exchange(question(), "127.0.0.1", port, 5.0)
+    assert found.answer[0][0].to_text() == '"value"'
+
+
+async def test_the_answer_to_another_question_is_told() -> None:
+    def answers(asked: dns.message.Message) -> list[bytes]:
+        other = dns.message.make_response(dns.message.make_query("b.example.org", "TXT", id=asked.id))
+        return [other.to_wire()]
+
+    async with serving(answers) as port:
+        with pytest.raises(dns.query.BadResponse):
+            await exchange(question(), "127.0.0.1", port, 5.0)
+
+
+async def test_what_is_no_message_is_told() -> None:
+    async with serving(lambda asked: [asked.to_wire()[:5]]) as port:
+        with pytest.raises(dns.exception.DNSException):
+            await exchange(question(), "127.0.0.1", port, 5.0)
+
+
+async def test_an_answer_that_was_cut_is_asked_for_by_tcp() -> None:
+    async def by_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int.from_bytes(await reader.readexactly(2), "big")
+        wire = reply_to(dns.message.from_wire(await reader.readexactly(size))).to_wire()
+        writer.write(len(wire).to_bytes(2, "big") + wire)
+        await writer.drain()
+        writer.close()
+
+    def cut(asked: dns.message.Message) -> list[bytes]:
+        reply = dns.message.make_response(asked)
+        reply.flags |= dns.flags.TC
+        return [reply.to_wire()]
+
+    async with serving(cut) as port:
+        server = await asyncio.start_server(by_tcp, "127.0.0.1", port)
+        async with server:
+            found = await exchange(question(), "127.0.0.1", port, 5.0)
+    assert found.answer[0][0].to_text() == '"value"'
+
+
+async def test_a_server_that_is_not_there_is_waited_for() -> None:
+    async with serving(lambda _: []) as port:
+        pass
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+        await exchange(question(), "127.0.0.1", port, 0.1)
