@@ -22,7 +22,8 @@ from yarl import URL
 
 from apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi, certificate
 from certwright.apiserver import serving
-from certwright.apiserver.asgi import MAX_BODY, HttpsFace, serve_https
+from certwright.apiserver.https import HttpsFace, serve_https
+from certwright.apiserver.protocol import MAX_BODY
 from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
 from certwright.kit.exchange import Request
 from support.real import require

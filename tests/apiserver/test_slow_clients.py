@@ -13,15 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 import aiohttp
 import pytest
 
 from apiserver import greedy
 from apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
-from certwright.apiserver import asgi, protocol, serving
-from certwright.apiserver.asgi import HttpsFace, serve_https
+from certwright.apiserver import https, protocol, sending, serving
+from certwright.apiserver.https import HttpsFace, serve_https
 from certwright.apiserver.protocol import HttpProtocol
 from certwright.apiserver.users.auth import StaticTokens
 from certwright.kit.exchange import Handler, Identity, Request, Response
@@ -48,7 +47,7 @@ class Served:
     @property
     def connections(self) -> list[HttpProtocol]:
         """The connections as the server sees them."""
-        return cast(list[HttpProtocol], list(self.face._server.server_state.connections))
+        return self.face.connections
 
     def tls(self) -> ssl.SSLContext:
         """How to connect."""
@@ -161,7 +160,7 @@ async def test_a_body_has_more_time_than_the_header(
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(https, "HANDSHAKE_S", 0.1)
     async with served(start_api, tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.face.port)
         assert await is_closed(reader)
@@ -171,7 +170,7 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(
 async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "WRITE_S", 1.0)
+    monkeypatch.setattr(sending, "WRITE_S", 1.0)
     async with served(start_api, tmp_path) as it:
         _, writer = await it.connect()
         writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
@@ -217,7 +216,7 @@ async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
 async def test_a_list_that_is_not_read_gives_back_its_seats(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "WRITE_S", 0.5)
+    monkeypatch.setattr(sending, "WRITE_S", 0.5)
     async with served(start_api, tmp_path) as it:
         for number in range(1200):
             made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
@@ -263,7 +262,7 @@ async def test_one_connection_too_many_is_told_so(
 async def test_bodies_on_their_way_are_bounded_together(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi, "MAX_BODIES", 1_000_000)
+    monkeypatch.setattr(protocol, "MAX_BODIES", 1_000_000)
     async with served(start_api, tmp_path) as it:
         fields = {"authorization": "", "content_type": "application/json", "content_length": "900000"}
         begun = [await it.connect() for _ in range(2)]

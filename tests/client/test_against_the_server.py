@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from certwright.apiserver.asgi import serve_https
+from certwright.apiserver.https import serve_https
 from certwright.apiserver.server import ApiServer
 from certwright.client import discovery, kubeconfig
 from certwright.client.informer import Informer

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from certwright.apiserver import serving
-from certwright.apiserver.asgi import serve_https
+from certwright.apiserver.https import serve_https
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import ClientCertificates
 from certwright.kit.clock import SystemClock

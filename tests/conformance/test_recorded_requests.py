@@ -20,7 +20,7 @@ from yarl import URL
 
 from apiserver.callers import ADMIN
 from certwright.apiserver import serving
-from certwright.apiserver.asgi import serve_https
+from certwright.apiserver.https import serve_https
 from certwright.apiserver.representations import protobuf
 from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import TestClock

@@ -1,43 +1,51 @@
-"""One connection of the HTTP face: what a client may send, and how long it may take.
+"""One connection of the HTTP face: requests in, answers out, one after the other.
 
-uvicorn's protocol has no bounds of its own on headers, on the time that a body takes, and on a client that
-does not read its answer; nor does it take methods that its parser does not know.
+A request is taken apart by httptools, and handed over when it is whole. Here are the bounds on what a client
+may send, and on how long it may take.
 
-Source: RFC 9112; uvicorn `protocols/http/httptools_impl`.
+Source: RFC 9112.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import resource
+from collections import deque
+from dataclasses import dataclass
 from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+
+from certwright.apiserver import wire
+from certwright.apiserver.fairness import too_many
+from certwright.apiserver.sending import Sender
+from certwright.apiserver.verbs.forms import failure
+from certwright.kit.exchange import Handler, Request, Response
+from certwright.resources.errors import ApiError, Details, TooLarge, Unavailable
 
 _log = logging.getLogger(__name__)
 
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request body, as Kubernetes has it."""
+MAX_BODIES = 128 * 1024 * 1024
+"""Bytes of all bodies that are on their way: nobody knows yet who sends them."""
 MAX_HEADERS = 64 * 1024
 """Bytes of the request line and all header fields together."""
 KEEP_ALIVE_S = 120
 """Seconds that a connection may lie idle."""
-HANDSHAKE_S = 10.0
-"""Seconds in which the TLS handshake must be done."""
 HEADER_S = 30.0
 """Seconds in which the request line and the header fields must have come."""
 BODY_S = 60.0
 """Seconds in which the whole request must have come."""
-WRITE_S = 60.0
-"""Seconds in which a client that has let its answer pile up must read some of it, and the last of it."""
 MAX_CONNECTIONS = 4096
 """Connections at a time; fewer where the process may open fewer files."""
 _OTHER_FILES = 128
 """Files that are not connections of clients: the store's, its log, those to CAs."""
-CERTIFICATE = "client_cert"
-"""Where a request's ASGI state holds the client's certificate (DER, or None)."""
-CONNECTION = "connection"
-"""Where it holds its `HttpProtocol`."""
+_RETRY_AFTER_S = 5
+_TIMER_S = 1e-3  # what the loop's timers can tell apart
 
 
 class _HeadersTooLarge(Exception):
@@ -50,122 +58,307 @@ _METHODS = frozenset(
 )
 _STAND_IN = b"REPORT"
 """A method that the parser knows, and that means nothing to it."""
+_INVALID = b"Invalid HTTP request received."
+_BROKEN = b"Internal Server Error"
 
 
-class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also hands over the client's certificate, has deadlines, limits the header,
-    and takes any method: that nobody has it is for the handler to say.
+class Traffic:
+    """What the connections of one face share: who answers, and how much is on its way."""
 
-    `is_too_many`: there were as many connections as may be when this one came.
+    def __init__(self, handler: Handler, *, is_fair: bool) -> None:
+        self.handler = handler
+        self.extra = wire.ExtraFields(is_fair=is_fair)
+        self.connections: set[HttpProtocol] = set()
+        self.arriving = 0  # bytes of bodies that are not whole yet
+        self.is_closing = False
+        self._one_less = asyncio.Event()
+
+    def remove(self, connection: HttpProtocol) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        self._one_less.set()
+
+    async def wait_ended(self) -> None:
+        """Return when there are no connections."""
+        while self.connections:
+            self._one_less.clear()
+            await self._one_less.wait()
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A request and how it is to be answered. `refusal`: with that, whatever the handler thinks, as the last
+    answer of the connection."""
+
+    request: Request
+    keep_alive: bool
+    refusal: Response | None = None
+
+
+class HttpProtocol(Sender):
+    """A connection as the event loop sees it, and the parser.
+
+    Requests that come before the one before is answered wait, and nothing more is read meanwhile. Any method
+    is taken: that nobody has it is for the handler to say.
     """
 
-    is_too_many = False
-    _header_size = 0
-    _request_timer: asyncio.TimerHandle | None = None
-    _write_timer: asyncio.TimerHandle | None = None
-    _between = True
-    _in_body = False
-    _foreign_method = ""
+    def __init__(self, traffic: Traffic) -> None:
+        super().__init__()
+        self._traffic = traffic
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a request that asks for an end is not looked at, but it is no mistake either.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._certificate: bytes | None = None
+        self._is_too_many = False
+        # The request that is being read.
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._header_size = 0
+        self._body: bytes | bytearray = b""
+        self._incoming: _Exchange | None = None
+        self._foreign_method = ""
+        self._between = True
+        self._in_body = False
+        self._is_refused = False
+        # The requests that are whole.
+        self._waiting: deque[_Exchange] = deque()
+        # Time.
+        self._is_idle = False
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
 
-    def data_received(self, data: bytes) -> None:
-        """Read on; a method that the parser does not know goes past it."""
-        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
-            self._foreign_method = found[0].decode()
-            data = _STAND_IN + data[found.end() :]
-        was_idle, before = self.timeout_keep_alive_task is not None, self.cycle
-        super().data_received(data)
-        if was_idle and self._between and self.cycle is before:
-            # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
-            self._expect_request()
+    # --- the connection -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the certificate, once for the connection."""
-        super().connection_made(cast(asyncio.Transport, transport))
+        self.transport = cast(asyncio.Transport, transport)
         tls = transport.get_extra_info("ssl_object")
-        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-        # Every request of the connection gets a copy of this.
-        self.app_state = {**self.app_state, CERTIFICATE: certificate, CONNECTION: self}
-        self.is_too_many = len(self.connections) > _most_connections()
-        self._expect_request()
+        self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        self._traffic.connections.add(self)
+        self._is_too_many = len(self._traffic.connections) > _most_connections()
+        self._expect(HEADER_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
+        """Nothing is expected any more; who works on an ordinary answer finishes it, for nobody."""
+        self._traffic.remove(self)
+        self._drop_body()
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.resume_writing()
+        self.cut()
+
+    def end(self) -> None:
+        """End when the present answer has been sent; streams are cut short."""
+        self._is_last = True
+        if self._task is None:
+            self.transport.close()
+        self.cut()
+
+    def abort(self) -> None:
+        """End now."""
+        if self._task is not None:
+            self._task.cancel()
+        self.transport.abort()
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _expect(self, seconds: float) -> None:
+        """Something must happen within that time. One timer is left running instead of one for each wait."""
+        self._deadline = self._loop.time() + seconds
+        if self._deadline < self._timer_at:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        """Whether the time is up: the header must have come by then, and the body soon."""
+        self._timer, self._timer_at = None, math.inf
+        if self._deadline == math.inf:
+            return
+        if self._deadline > self._loop.time() + _TIMER_S:
+            self._set_timer()
+        elif self._in_body:
+            self._in_body = False
+            self._expect(BODY_S - HEADER_S)
+        elif self._is_idle:
+            self.transport.close()
+        else:
+            self._give_up("did not send its request")
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a method that the parser does not know goes past it."""
+        if self._is_refused:
+            return
+        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
+            self._foreign_method = found[0].decode()
+            data = _STAND_IN + data[found.end() :]
+        was_idle, self._is_idle = self._is_idle, False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing else is spoken here: the request was read as any other.
+            return
+        except httptools.HttpParserError:
+            self._write_plain(400, _INVALID)
+            return
+        if was_idle and self._between and self._task is None:
+            # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
+            self._expect(HEADER_S)
 
     def on_message_begin(self) -> None:
         """Begin to count, and to wait."""
         self._between = False
-        self._header_size = 0
-        self._expect_request()
-        super().on_message_begin()
+        self._url, self._headers, self._header_size, self._body = b"", {}, 0, b""
+        self._expect(HEADER_S)
 
     def on_url(self, url: bytes) -> None:
-        """Count the request line."""
+        """Take the target, which may come in parts."""
         self._count(len(url))
-        super().on_url(url)
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a field."""
+        """Take a field."""
         self._count(len(name) + len(value))
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The request is whole but for its body."""
-        self._in_body = True
-        super().on_headers_complete()
-        if self._foreign_method:
-            # The request is going to be answered with this scope, but not before we return.
-            self.scope["method"], self._foreign_method = self._foreign_method, ""
-
-    def on_message_complete(self) -> None:
-        """What comes next begins another request."""
-        self._between, self._in_body = True, False
-        self._stop_waiting()
-        super().on_message_complete()
-
-    def pause_writing(self) -> None:
-        """The client does not keep up with its answer."""
-        super().pause_writing()
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(WRITE_S, self._give_up, "did not read its answer")
-
-    def resume_writing(self) -> None:
-        """It has read some."""
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
-        self._stop_waiting()
-        self.resume_writing()
-        super().connection_lost(exc)
-
-    def _expect_request(self) -> None:
-        """Who connects, or begins a request, must come to the point."""
-        self._stop_waiting()
-        self._request_timer = self.loop.call_later(HEADER_S, self._is_late)
-
-    def _is_late(self) -> None:
-        """The header must have come by now, and the body soon."""
-        self._request_timer = None
-        if self._in_body:
-            self._in_body = False
-            self._request_timer = self.loop.call_later(BODY_S - HEADER_S, self._is_late)
-        else:
-            self._give_up("did not send its request")
-
-    def _give_up(self, why: str) -> None:
-        _log.info("a client at %s %s in time", self.client, why)
-        # Not `close`, which would wait for what is to be written.
-        self.transport.abort()
-
-    def _stop_waiting(self) -> None:
-        if self._request_timer is not None:
-            self._request_timer.cancel()
-            self._request_timer = None
+        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
+        if key in headers:
+            # Lists with commas between (RFC 9110 §5.3), but names of groups may have commas themselves.
+            between = "\n" if key.startswith("impersonate-") else ", "
+            text = f"{headers[key]}{between}{text}"
+        headers[key] = text
 
     def _count(self, size: int) -> None:
         self._header_size += size
         if self._header_size > MAX_HEADERS:
             raise _HeadersTooLarge
+
+    def on_headers_complete(self) -> None:
+        """The request is whole but for its body; who is refused anyway need not send that."""
+        self._in_body = True
+        method, self._foreign_method = self._foreign_method or self._parser.get_method().decode(), ""
+        url = httptools.parse_url(self._url)
+        target = url.path.decode("ascii")
+        if url.query:
+            target += "?" + url.query.decode("latin-1")
+        request = Request(method, target, self._headers, peer_certificate=self._certificate)
+        keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() != "1.0"
+        self._headers = {}  # what comes after the body is nothing that anybody asks for here
+        self._incoming = _Exchange(request, keep_alive)
+        if (error := self._objection(request)) is not None:
+            self._refuse(error)
+        elif request.headers.get("expect", "").lower() == "100-continue" and self._task is None:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _objection(self, request: Request) -> ApiError | None:
+        """What everyone is told while nobody is served, or who announces too long a body."""
+        if self._traffic.is_closing:
+            # A watcher whose stream was ended asks again at once, on the connection that it still has.
+            return Unavailable("the server is stopping")
+        if self._is_too_many:
+            return Unavailable(
+                "the server has as many connections as it takes, please try again later",
+                details=Details(retry_after_seconds=_RETRY_AFTER_S),
+            )
+        length = request.headers.get("content-length", "0")
+        return _too_large() if length.isdecimal() and int(length) > MAX_BODY else None
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer what is being read with an error, and look at nothing that follows."""
+        assert self._incoming is not None
+        self._drop_body()
+        self._is_refused = True
+        self._incoming.refusal = failure(error)
+        self._take(self._incoming)
+
+    def on_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self._is_refused:
+            return
+        self._traffic.arriving += len(part)
+        if not self._body:
+            self._body = part
+        else:
+            if type(self._body) is bytes:
+                # Not a list of parts: one may be a single byte.
+                self._body = bytearray(self._body)
+            self._body += part
+        if len(self._body) > MAX_BODY:
+            self._refuse(_too_large())
+        elif self._traffic.arriving > MAX_BODIES:
+            self._refuse(too_many())
+
+    def _drop_body(self) -> None:
+        self._traffic.arriving -= len(self._body)
+        self._body = b""
+
+    def on_message_complete(self) -> None:
+        """The request is whole; what comes next begins another one."""
+        self._between, self._in_body = True, False
+        self._deadline = math.inf
+        if self._is_refused or self._incoming is None:
+            return
+        self._incoming.request.body = bytes(self._body)
+        self._drop_body()
+        self._take(self._incoming)
+
+    # --- answers ------------------------------------------------------------------------------------------
+
+    def _take(self, exchange: _Exchange) -> None:
+        if self._task is None:
+            self._task = self._loop.create_task(self._serve(exchange))
+        else:
+            self._waiting.append(exchange)
+            self.transport.pause_reading()
+
+    async def _serve(self, exchange: _Exchange) -> None:
+        try:
+            is_last = await self._answer(exchange)
+        except asyncio.CancelledError:
+            self.transport.abort()
+            raise
+        except Exception:
+            _log.exception("%s could not be answered", exchange.request.method)
+            self._write_plain(500, _BROKEN)
+            return
+        self._task = None
+        if self.transport.is_closing():
+            return
+        if is_last or self._is_last:
+            self.transport.close()
+        elif self._waiting:
+            self._take(self._waiting.popleft())
+            if not self._waiting:
+                self.transport.resume_reading()
+        elif self._between:
+            self._is_idle = True
+            self._expect(KEEP_ALIVE_S)
+
+    async def _answer(self, exchange: _Exchange) -> bool:
+        """Have a request answered, and send that. Whether the connection ends with it."""
+        request = exchange.request
+        response = exchange.refusal or await self._traffic.handler(request)
+        response.headers = self._traffic.extra.added(request, response.headers)
+        is_last = exchange.refusal is not None or not exchange.keep_alive or self._is_last
+        if is_last:
+            response.headers["connection"] = "close"
+        if self._resumed is not None:
+            await self._resumed
+        if response.stream is None:
+            self._write(await wire.whole(request, response))
+        else:
+            await self._send_stream(request, response, response.stream)
+        return is_last
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"Request entity too large: limit is {MAX_BODY}")
 
 
 def _most_connections() -> int:

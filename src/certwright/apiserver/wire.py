@@ -1,56 +1,98 @@
-"""What the HTTP face does to an answer on its way out: common header fields, compression, indentation.
+"""What the HTTP face does to an answer on its way out: head, common header fields, compression, indentation.
 
-Source: Kubernetes documentation, "Kubernetes API Concepts", compression; "Auditing" (Audit-Id); "API Priority
-and Fairness", diagnostics (the X-Kubernetes-PF header fields).
+Source: RFC 9112 §4, §6.3; Kubernetes documentation, "Kubernetes API Concepts", compression; "Auditing"
+(Audit-Id); "API Priority and Fairness", diagnostics (the X-Kubernetes-PF header fields).
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
-import uuid
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
+from http import HTTPStatus
 
-from certwright.kit.exchange import Request
+import msgspec
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
+from certwright.apiserver.representations.negotiation import JSON
+from certwright.kit import ids
+from certwright.kit.exchange import Request, Response
 
+GZIP_FROM = 128 * 1024
+"""Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
+LAST_CHUNK = b"0\r\n\r\n"
 _AUDIT_ID = re.compile(r"[\x20-\x7e]+")
 _PRETTY = re.compile(r"[?&]pretty=([^&]+)")
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_NOT_IN_A_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CACHE_CONTROL = {"cache-control": "no-cache, private"}
+_NO_CONTENT = frozenset({204, 304})
 
 
-class ExtraHeaders:
+class ExtraFields:
     """The header fields that every answer carries; `is_fair`: the server has priority and fairness."""
 
     def __init__(self, *, is_fair: bool) -> None:
         # What client-go's controllers look for: a server with these needs no rate limit in its clients.
-        names = (b"x-kubernetes-pf-flowschema-uid", b"x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
-        self._fixed = [(name, str(uuid.uuid4()).encode()) for name in names]
+        names = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
+        self._fixed = {name: ids.new_uid() for name in names}
 
-    def added(self, request: Request, send: Send) -> Send:
-        """`send`, with the fields added to what it sends for `request`."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = message["headers"]
-                headers += self._fixed
-                headers.append((b"audit-id", _audit_id(request).encode()))
-                if all(name != b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-cache, private"))
-            await send(message)
-
-        return with_headers
+    def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
+        """The fields of the answer to `request`, and these."""
+        return {**_CACHE_CONTROL, **fields, **self._fixed, "audit-id": _audit_id(request)}
 
 
 def _audit_id(request: Request) -> str:
     """The one that a proxy in front has given, or a new one."""
     given = request.headers.get("audit-id", "")
-    return given if _AUDIT_ID.fullmatch(given) else str(uuid.uuid4())
+    return given if given and _AUDIT_ID.fullmatch(given) else ids.new_uid()
+
+
+def head(response: Response) -> bytes:
+    """Status line and header fields, with the empty line after them.
+
+    Raises `ValueError` for a value that would not end where it should.
+    """
+    fields = response.headers
+    if _NOT_IN_A_VALUE.search("".join(fields.values())):
+        raise ValueError("control characters in a header field")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
+    return f"{_status_line(response.status)}{lines}\r\n".encode("latin-1", "replace")
+
+
+@lru_cache(maxsize=64)
+def _status_line(code: int) -> str:
+    phrase = HTTPStatus(code).phrase if code in HTTPStatus.__members__.values() else ""
+    return f"HTTP/1.1 {code} {phrase}\r\n"
+
+
+async def whole(request: Request, response: Response) -> bytes:
+    """An answer that is no stream: head and body, as `request` wants them. Raises as `head` does."""
+    body = response.body
+    if response.headers.get("content-type") == JSON and wants_pretty(request):
+        body = msgspec.json.format(body, indent=2)
+    if len(body) > GZIP_FROM and takes_gzip(request):
+        # Compressing a megabyte takes milliseconds and releases the GIL.
+        body = await asyncio.to_thread(gzip.compress, body, 1)
+        mark_as_gzip(response)
+    if response.status not in _NO_CONTENT:
+        response.headers["content-length"] = str(len(body))
+    start = head(response)
+    return start if request.method == "HEAD" else start + body
+
+
+def mark_as_gzip(response: Response) -> None:
+    """Say that the body is compressed."""
+    response.headers["content-encoding"] = "gzip"
+    response.headers["vary"] = "Accept-Encoding"
+
+
+def chunk(data: bytes) -> bytes:
+    """Data of a body without a length (RFC 9112 §7.1)."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def wants_pretty(request: Request) -> bool:
@@ -71,7 +113,7 @@ def takes_gzip(request: Request) -> bool:
 async def compressed(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The chunks of `stream` in gzip."""
     squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: in gzip's clothes
-    async for chunk in stream:
-        if squeezed := await asyncio.to_thread(squeeze.compress, chunk):
+    async for piece in stream:
+        if squeezed := await asyncio.to_thread(squeeze.compress, piece):
             yield squeezed
     yield squeeze.flush()

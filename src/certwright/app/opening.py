@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from certwright.apiserver import asgi, serving
+from certwright.apiserver import https, serving
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import read_token_file
 from certwright.app.closers import Closers
@@ -84,11 +84,11 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
         raise StartError(f"--token-auth-file {error}") from error
 
 
-async def listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> asgi.HttpsFace:
+async def listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> https.HttpsFace:
     """Serve HTTPS where the options say."""
     _allow_many_files()
     try:
-        return await asgi.serve_https(
+        return await https.serve_https(
             api.handle,
             host=options.host,
             port=options.port,

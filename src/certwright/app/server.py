@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from certwright.apiserver import asgi, serving
+from certwright.apiserver import https, serving
 from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
 from certwright.apiserver.users.tokens import TokenIssuer, load_or_make_key
@@ -198,7 +198,7 @@ async def _wait_synced(controllers: RunningControllers) -> None:
 
 
 async def _keep_serving(
-    face: asgi.HttpsFace, identity: serving.ServingIdentity, options: ServeOptions, clock: Clock
+    face: https.HttpsFace, identity: serving.ServingIdentity, options: ServeOptions, clock: Clock
 ) -> None:
     """Renew the server's own certificate in time, without dropping a connection."""
     while True:
