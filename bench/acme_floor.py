@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -95,9 +95,9 @@ async def _pause(seconds: float, retry_after: datetime | None) -> None:
     await asyncio.sleep(max(seconds, named))
 
 
-async def open_account(directory: str, make: Callable[[], Transport]) -> AcmeClient:
+async def open_account(directory: str, transport: Transport) -> AcmeClient:
     """A client whose account is new; its key is RSA as cert-manager's."""
     key = AccountKey(keys.generate(keys.KeyPlan.of("RSA", 2048)))
-    client = AcmeClient(directory, key, make(), now=now)
+    client = AcmeClient(directory, key, transport, now=now)
     await client.run(account.register)
     return client
