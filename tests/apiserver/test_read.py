@@ -241,6 +241,7 @@ async def test_pages_are_of_one_revision(api: Api) -> None:
     second = await api.ok("GET", f"{SECRETS}?limit=2&continue={first['metadata']['continue']}")
     assert names(second) == ["c", "d"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert second["metadata"]["remainingItemCount"] == 1
     last = await api.ok("GET", f"{SECRETS}?limit=2&continue={second['metadata']['continue']}")
     assert names(last) == ["e"]
     assert "continue" not in last["metadata"]

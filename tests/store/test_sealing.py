@@ -144,6 +144,21 @@ async def test_a_row_that_was_tampered_with_does_not_open(path: Path, keys: Keys
     await store.close()
 
 
+async def test_of_rows_that_are_not_chosen_only_the_metadata_is_opened(path: Path, keys: Keys) -> None:
+    store = await open_sqlite(path, seal=seal_with(keys))
+    await write(store, 2)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE rows SET body = meta WHERE name = '000'")
+        connection.commit()
+    store = await open_sqlite(path, seal=seal_with(keys))
+    chosen = await store.list(SECRETS, keep=lambda row: row.meta == META and row.key.name != "000")
+    assert [(row.key.name, row.body) for row in chosen.rows] == [("001", PEM)]
+    with pytest.raises(Damaged, match="ns/000 of secrets does not open"):
+        await store.list(SECRETS, keep=lambda row: row.key.name == "000")
+    await store.close()
+
+
 async def test_a_plain_store_of_before_is_sealed_without_new_revisions(path: Path, keys: Keys) -> None:
     store = await open_sqlite(path)
     await write(store, 200)

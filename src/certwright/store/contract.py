@@ -59,15 +59,26 @@ the place of its decimal digits in `meta`. So an encoder writes the revision in 
 only, and reads nothing from it; what it returned is not what was stored, the row that `put` returns is."""
 
 
+Choice = Callable[[Row], bool]
+"""Whether a row is wanted, by its key and its `meta`; its body may be missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A piece of a list. `revision` is the one that the whole list is of; `more` whether rows follow;
-    `remaining` how many do, where that is cheap to know."""
+    """A piece of a list. `revision` is the one that the whole list is of; `more` whether there is more to
+    look at, after `last`; `remaining` how many rows follow, where that was asked for and is cheap to know."""
 
     rows: list[Row]
     revision: int
     more: bool = False
     remaining: int | None = None
+    last: tuple[str, str] | None = None
+
+    def only(self, rows: list[Row], limit: int | None = None) -> Page:
+        """This page with only these of its rows, so many at most: it ends where they do."""
+        if limit is None or len(rows) <= limit:
+            return Page(rows, self.revision, self.more, None, self.last)
+        return Page(rows[:limit], self.revision, True, None, rows[limit - 1].key[1:])
 
 
 class StoreError(Exception):
@@ -182,14 +193,18 @@ class Store(Protocol):
         revision: int | None = None,
         meta_only: bool = False,
         max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
     ) -> Page:
         """Committed rows of a bucket in order of (namespace, name), all of one revision.
 
-        `namespace` None means all. `after` is the (namespace, name) of the last row of the page before, and
+        `namespace` None means all. `after` is the (namespace, name) where the page before has ended, and
         `revision` that page's: the list goes on as it was then, whatever was written since. With `meta_only`
         the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows hold
-        `max_bytes`; it has at least one row even so. Raises `Compacted` when `revision` is too old, and
-        `FutureRevision`.
+        `max_bytes`; it has at least one row even so. With `keep` (not together with `max_bytes`) there are
+        only rows that it accepts; of others the bodies need not be read. Such a page may end anywhere, even
+        empty, and goes on after its `last`. `counted` asks for `remaining`. Raises `Compacted` when
+        `revision` is too old, and `FutureRevision`.
         """
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from certwright.store.contract import (
+    Choice,
     Compacted,
     Damaged,
     Encode,
@@ -193,9 +194,11 @@ class EtcdStore:
         revision: int | None = None,
         meta_only: bool = False,
         max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,  # noqa: ARG002 - etcd counts without being asked
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
         try:
             page = await self._reader.page(wanted, revision)
         except Compacted:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from certwright.store.contract import Key, Page, Row
+from certwright.store.contract import Choice, Key, Page, Row
 from certwright.store.etcd_client import EtcdClient
 from certwright.store.etcd_messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
 from certwright.store.etcd_rows import Layout, Span
@@ -21,6 +22,8 @@ T = TypeVar("T")
 _MOST_ROWS = 1_000
 _MOST_METAS = 5_000
 _FIRST_ROWS = 8
+# etcd takes 128 in one transaction (`--max-txn-ops`).
+_MOST_OPERATIONS = 100
 _ANSWER_BYTES = 4 << 20
 
 
@@ -65,6 +68,8 @@ class Reader:
 
     async def page(self, wanted: Wanted, revision: int | None) -> Page:
         """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
+        if wanted.keep is not None:
+            return await self._chosen(wanted, wanted.keep, revision)
         rows: list[Row] = []
         room, more = wanted.max_bytes, True
         left = 0
@@ -77,7 +82,37 @@ class Reader:
                 left += len(found) - kept
                 more, found = more or kept < len(found), found[:kept]
             rows += found
-        return Page(rows, revision or 0, more, left if more else None)
+        last = rows[-1].key[1:] if rows else None
+        return Page(rows, revision or 0, more, left if more else None, last)
+
+    async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None) -> Page:
+        """Metadata first, then the bodies of those that are kept, all of one revision."""
+        most = max(wanted.limit or 0, _MOST_ROWS)
+        bare = await self.page(replace(wanted, keep=None, meta_only=True, limit=most), revision)
+        page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
+        if wanted.meta_only:
+            return page
+        return replace(page, rows=await self._with_bodies(wanted, page.rows, page.revision))
+
+    async def _with_bodies(self, wanted: Wanted, bare: list[Row], revision: int) -> list[Row]:
+        rows: list[Row] = []
+        while len(rows) < len(bare):
+            some = bare[len(rows) :][: min(self._how_many(wanted, len(rows), None), _MOST_OPERATIONS)]
+            reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in some]
+            answer = await self._client.call(TXN, TxnRequest(success=reads))
+            whole = await self._opened(partial(self._completed, some, answer))
+            self._learn(wanted, whole)
+            rows += whole
+        return rows
+
+    def _completed(self, bare: list[Row], answer: Any) -> list[Row]:
+        rows = []
+        for row, response in zip(bare, answer.responses, strict=True):
+            found = response.response_range.kvs
+            if not found:
+                raise self._layout.damaged(self._layout.keys(row.key)[1])
+            rows.append(row._replace(body=self._layout.read_body(row.key, found[0].value)))
+        return rows
 
     async def _piece(
         self, wanted: Wanted, after: Place | None, limit: int, revision: int

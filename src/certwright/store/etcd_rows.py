@@ -125,7 +125,11 @@ class Layout:
     def row(self, kv: Any, body: bytes) -> Row:
         """The row whose `m/` key and value `kv` is. Raises `Damaged`."""
         key, revision = self.key_of(kv.key), kv.mod_revision
-        return Row(key, revision, self.read_meta(kv).at(revision), self._open(key, BODY, body))
+        return Row(key, revision, self.read_meta(kv).at(revision), self.read_body(key, body))
+
+    def read_body(self, key: Key, kept: bytes) -> bytes:
+        """The value of a row's `b/` key. Raises `Damaged`."""
+        return self._open(key, BODY, kept)
 
     def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
         return kept if self.seal is None else self.seal.open(key, part, kept)

@@ -126,9 +126,10 @@ class Fanout:
         for topic, group in self._by_topic(events).items():
             size = sum(map(size_of, group))
             self._due += [(watch, group, size) for watch in self._watches[topic]]
-        per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
-        pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
-        self._not_before = asyncio.get_running_loop().time() + pause
+        if self._due:
+            per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
+            pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
+            self._not_before = asyncio.get_running_loop().time() + pause
         self._telling = self.log.revision  # all events up to it are among these
         self._tell_some()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
-from certwright.store.contract import Encode, Event, Key, Page, Row, Unavailable
+from certwright.store.contract import Choice, Encode, Event, Key, Page, Row, Unavailable
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
-from certwright.store.pages import Wanted, count_undone, cut
+from certwright.store.pages import Wanted, cut
 
 
 class _Bucket:
@@ -91,17 +91,18 @@ class MemoryStore:
         revision: int | None = None,
         meta_only: bool = False,
         max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         undo = self._log.undo(bucket, revision) if revision is not None else {}
         held = self._buckets.get(bucket) or _Bucket()
         begin, end = held.span(namespace, after)
-        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes)
-        rows, more = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
-        remaining = None
-        if more:
-            remaining = end - begin - len(rows) + count_undone(undo, wanted, held.rows.__contains__)
-        return Page(rows, self.revision if revision is None else revision, more, remaining)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
+        rows, more, last = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
+        countable = counted and more and keep is None and not undo
+        remaining = end - begin - len(rows) if countable else None
+        return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""

@@ -31,9 +31,10 @@ from certwright.apiserver.representations.negotiation import WHOLE, Shape
 from certwright.kit import ids
 from certwright.kit.exchange import Response
 from certwright.resources.errors import InternalError
-from certwright.store.contract import Encode, Key, Page, Row, Store, Watch
+from certwright.store.contract import Choice, Encode, Key, Page, Row, Store, Watch
 
 _TIMEOUT_S = 30
+_CHOSEN_FROM = 500  # rows at a time, where few may match
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 
 Verb = Callable[[Backend, Call], Awaitable[Response]]
@@ -190,18 +191,23 @@ class ConvertedStore:
         revision: int | None = None,
         meta_only: bool = False,
         max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
     ) -> Page:
         """As in `Store`; a page is converted in one review for each version that rows are stored in."""
+        # A webhook may change labels: who chooses by them is shown the version that was asked for.
         page = await self._store.list(
             bucket,
             namespace,
-            limit=limit,
+            limit=limit if keep is None or limit is None else max(limit, _CHOSEN_FROM),
             after=after,
             revision=revision,
             meta_only=meta_only,
             max_bytes=max_bytes,
+            counted=counted,
         )
-        return page if meta_only else replace(page, rows=await self._shown(page.rows))
+        rows = page.rows if meta_only else await self._shown(page.rows)
+        return replace(page, rows=rows) if keep is None else page.only(list(filter(keep, rows)), limit)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """As in `Store`."""

@@ -19,7 +19,7 @@ from certwright.apiserver.verbs.selectors import (
     parse_labels,
 )
 from certwright.resources.errors import BadRequest
-from certwright.store.contract import Row
+from certwright.store.contract import Choice, Row
 
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
@@ -69,15 +69,24 @@ class Matcher:
 
     def matches(self, row: Row) -> bool:
         """Whether the row is selected."""
+        return self._meta_matches(row) and self.matches_body(row)
+
+    @property
+    def of_meta(self) -> Choice | None:
+        """Whether a row may be selected, by its key and metadata; None where these do not matter."""
+        return self._meta_matches if self.labels or self.of_key else None
+
+    def _meta_matches(self, row: Row) -> bool:
         for term in self.of_key:
             if not term.matches(row.key.name if term.path == _NAME else row.key.namespace):
                 return False
-        if self.labels and not labels_match(self.labels, labels_of(row.meta)):
-            return False
-        return not self.of_body or self._body_matches(self.body(row))
+        return not self.labels or labels_match(self.labels, labels_of(row.meta))
 
-    def _body_matches(self, body: bytes) -> bool:
-        content: dict[str, Any] = decode_json(b"{" + body + b"}")
+    def matches_body(self, row: Row) -> bool:
+        """Whether the row is selected, as far as its body matters."""
+        if not self.of_body:
+            return True
+        content: dict[str, Any] = decode_json(b"{%b}" % self.body(row))
         return all(term.matches(self._value(content, term.path)) for term in self.of_body)
 
     def _value(self, content: dict[str, Any], path: str) -> str:

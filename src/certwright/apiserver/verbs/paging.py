@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,17 +40,28 @@ class _Token(msgspec.Struct):
     v: str = ""
     rv: int = 0
     start: str = ""
+    left: int | None = None
 
 
-def encode_token(revision: int, after: tuple[str, str]) -> str:
-    """The opaque text that clients send back to go on after the row of that namespace and name."""
+class Position(NamedTuple):
+    """Where a list goes on: its revision (0: the newest), the last place that was looked at, and how many
+    objects were left after it, where that is known."""
+
+    revision: int
+    after: tuple[str, str]
+    left: int | None
+
+
+def encode_token(revision: int, after: tuple[str, str], left: int | None = None) -> str:
+    """The opaque text that clients send back to go on after that namespace and name, where so many objects
+    are left."""
     start = "/".join(part for part in after if part) + "\0"
-    token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
+    token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start, left))
     return base64url(token)
 
 
-def decode_token(text: str, *, namespaced: bool, namespace: str) -> tuple[int, tuple[str, str]]:
-    """Revision (0: the newest) and the last row shown. Raises `BadRequest` for a text that is no token."""
+def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
+    """What a token says. Raises `BadRequest` for a text that is no token."""
     token = _read_token(text)
     if token.v != _TOKEN_VERSION:
         raise _bad_token(f"{_NOT_VALID}: server does not recognize this encoded version {token.v}")
@@ -63,7 +75,7 @@ def decode_token(text: str, *, namespaced: bool, namespace: str) -> tuple[int, t
         raise _bad_token(f"{_NOT_VALID}: {token.start}")
     name = parts[-1].removesuffix("\0")
     within = namespace or (parts[0] if namespaced and len(parts) > 1 else "")
-    return max(0, token.rv), (within, name)
+    return Position(max(0, token.rv), (within, name), token.left)
 
 
 def _read_token(text: str) -> _Token:
@@ -84,12 +96,14 @@ def _bad_token(detail: str) -> BadRequest:
 @dataclass(frozen=True, slots=True)
 class ListOptions:
     """The parameters of a list. `exact` is the revision the list must be of, `not_older` the least it may be
-    of; 0: any will do. `after` is the last row of the page before."""
+    of; 0: any will do. `after` is where the page before has ended, `left` how many objects there were after
+    it, where that is known."""
 
     limit: int = 0
     exact: int = 0
     not_older: int = 0
     after: tuple[str, str] | None = None
+    left: int | None = None
 
 
 def refuse(wrong: list[FieldError]) -> None:
@@ -155,10 +169,10 @@ def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) 
     limit, version = max(0, number(query, "limit")), query.get("resourceVersion", "")
     match = query.get("resourceVersionMatch", "")
     if token := query.get("continue", ""):
-        revision, after = decode_token(token, namespaced=namespaced, namespace=namespace)
+        at = decode_token(token, namespaced=namespaced, namespace=namespace)
         if version not in ("", "0"):
             raise BadRequest("specifying resource version is not allowed when using continue")
-        return ListOptions(limit=limit, exact=revision, after=after)
+        return ListOptions(limit=limit, exact=at.revision, after=at.after, left=at.left)
     try:
         revision = _unsigned(version)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,7 +57,8 @@ class _Found:
     def metadata(self, call: Call) -> bytes:
         """The list's own metadata, as JSON."""
         if self.after is not None:
-            described: dict[str, object] = {"continue": paging.encode_token(self.revision, self.after)}
+            token = paging.encode_token(self.revision, self.after, self.remaining)
+            described: dict[str, object] = {"continue": token}
             if self.remaining is not None:
                 described["remainingItemCount"] = self.remaining
         else:
@@ -88,19 +90,27 @@ async def list_objects(backend: Backend, call: Call) -> Response:
 async def _page(
     backend: Backend,
     call: Call,
+    matcher: Matcher,
     *,
     limit: int,
     after: tuple[str, str] | None,
     revision: int,
+    counted: bool = False,
 ) -> Page:
-    return await backend.store.list(
+    """Rows that match, of which there may be fewer than `limit` even where there are more to look at."""
+    page = await backend.store.list(
         call.definition.bucket,
         call.route.namespace or None,
-        limit=limit,
+        limit=max(limit, CHUNK) if matcher.of_body else limit,
         after=after,
         revision=revision or None,
-        meta_only=call.form.shape is Shape.PARTIAL and "fieldSelector" not in call.query,
+        meta_only=call.form.shape is Shape.PARTIAL and not matcher.of_body,
+        keep=matcher.of_meta,
+        counted=counted,
     )
+    if not matcher.of_body:
+        return page
+    return page.only(list(filter(matcher.matches_body, page.rows)), limit)
 
 
 async def _at_most_one(
@@ -118,26 +128,35 @@ async def _at_most_one(
 
 async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> _Found:
     """Up to `limit` rows that match (0: all), page after page of one revision."""
-    found = _Found([], options.exact)
-    after, rows = options.after, found.rows
+    found = _Found([], options.exact, options.after)
+    # What is left is counted once; the token tells the pages that follow.
+    counted = bool(options.limit) and options.after is None
     while True:
-        step = options.limit if options.limit and matcher.trivial else CHUNK
-        page = await _page(backend, call, limit=step, after=after, revision=found.revision)
+        page = await _page(
+            backend,
+            call,
+            matcher,
+            limit=options.limit - len(found.rows) if options.limit else CHUNK,
+            after=found.after,
+            revision=found.revision,
+            counted=counted,
+        )
         # A token without revision goes on at the newest: each page of it then is of one revision again.
         found.revision = page.revision
-        for row in page.rows:
-            if options.limit and len(rows) == options.limit:
-                # There is more to look at, whether it matches or not.
-                found.after = (rows[-1].key.namespace, rows[-1].key.name)
-                return found
-            if matcher.trivial or matcher.matches(row):
-                rows.append(row)
-        if not page.more or not page.rows:
+        found.rows += page.rows
+        found.after = page.last if page.more else None
+        if found.after is None:
             return found
-        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
-        if options.limit and len(rows) == options.limit:
-            found.after, found.remaining = after, page.remaining if matcher.trivial else None
+        if options.limit and len(found.rows) >= options.limit:
+            found.remaining = _left(page, options) if matcher.trivial else None
             return found
+        await asyncio.sleep(0)  # few match: others go on meanwhile
+
+
+def _left(page: Page, options: ListOptions) -> int | None:
+    if page.remaining is not None or options.left is None:
+        return page.remaining
+    return max(options.left - len(page.rows), 0)
 
 
 async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
@@ -197,11 +216,10 @@ class _Parts:
 
 async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
     """All rows: at once when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
-    page = await _page(backend, call, limit=CHUNK, after=options.after, revision=options.exact)
+    page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
     if page.more:
         return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
-    rows = page.rows if matcher.trivial else [row for row in page.rows if matcher.matches(row)]
-    return _answer(backend, call, _Found(rows, page.revision))
+    return _answer(backend, call, _Found(page.rows, page.revision))
 
 
 async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
@@ -210,16 +228,13 @@ async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) ->
     parts = _Parts(call, found.metadata(call), backend.clock.now())
     opening, comma = parts.opening, b""
     while True:
-        items = parts.of(row for row in page.rows if matcher.trivial or matcher.matches(row))
+        items = parts.of(page.rows)
         yield opening + (comma + items if items else b"")
         opening, comma = b"", b"," if items else comma
-        if not page.more or not page.rows:
+        if not page.more:
             break
-        last = page.rows[-1].key
         try:
-            page = await _page(
-                backend, call, limit=CHUNK, after=(last.namespace, last.name), revision=found.revision
-            )
+            page = await _page(backend, call, matcher, limit=CHUNK, after=page.last, revision=found.revision)
         except Compacted:
             raise paging.expired(ListOptions()) from None
     yield b"]}"

@@ -268,7 +268,9 @@ class Watches:
         current = await backend.store.up_to(options.after)
         if options.initial and options.after > current:
             return _failed(call, paging.too_large(options.after, current))
-        page = await backend.store.list(bucket, namespace, limit=CHUNK) if options.initial else None
+        page = None
+        if options.initial:
+            page = await backend.store.list(bucket, namespace, limit=CHUNK, keep=matcher.of_meta)
         after = page.revision if page is not None else min(options.after or current, current)
         try:
             watch = backend.store.watch(bucket, after=after, namespace=namespace)
@@ -334,18 +336,18 @@ class _Run:
     async def _initial(self, page: Page) -> AsyncIterator[bytes]:
         revision = page.revision
         while True:
-            lines = [self.encoder.first_line(row) for row in page.rows if self.matcher.matches(row)]
+            lines = [self.encoder.first_line(row) for row in page.rows if self.matcher.matches_body(row)]
             if lines:
                 yield b"".join(lines)
-            if not page.more or not page.rows:
+            if not page.more:
                 break
-            last = page.rows[-1].key
             page = await self.backend.store.list(
                 self.call.definition.bucket,
                 self.call.route.namespace or None,
                 limit=CHUNK,
-                after=(last.namespace, last.name),
+                after=page.last,
                 revision=revision,
+                keep=self.matcher.of_meta,
             )
         if self.options.mark_end_of_initial:
             self.marked = revision

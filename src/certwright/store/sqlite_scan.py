@@ -1,0 +1,80 @@
+"""Reading a list from the SQLite file, row by row.
+
+Where rows are chosen by their metadata, the body of each is a read of its own: those of the others, large
+ones perhaps, are neither read nor opened.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from certwright.store.contract import Key, Row
+from certwright.store.pages import Wanted
+from certwright.store.seal import BODY, META, Seal
+
+_BODY = "SELECT body FROM rows WHERE rowid = ?"
+
+
+class Scan:
+    """Rows of a bucket as they are now, in order, sealed ones opened. Close it, lest it hold up checkpoints.
+
+    Methods raise `sqlite3.Error`, and `Damaged` for what does not open.
+    """
+
+    def __init__(self, reader: sqlite3.Connection, wanted: Wanted, seal: Seal | None) -> None:
+        self._reader = reader
+        self._wanted = wanted
+        self._seal = seal if seal is not None and wanted.bucket in seal.buckets else None
+        self._at = 0
+        where, values = where_of(wanted)
+        self._has_bodies = wanted.keep is None and not wanted.meta_only
+        columns = f"namespace, name, revision, meta, {'body' if self._has_bodies else 'rowid'}"
+        self._cursor = reader.execute(
+            f"SELECT {columns} FROM rows WHERE {where} ORDER BY namespace, name",  # noqa: S608 - constants
+            values,
+        )
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows, without bodies where `wanted` says `keep` or `meta_only`."""
+        return self._whole_rows() if self._has_bodies else self._bare_rows()
+
+    def _whole_rows(self) -> Iterator[Row]:
+        bucket, seal = self._wanted.bucket, self._seal
+        for namespace, name, revision, meta, body in self._cursor:
+            row = Row(Key(bucket, namespace, name), revision, meta, body)
+            yield row if seal is None else seal.open_row(row)
+
+    def _bare_rows(self) -> Iterator[Row]:
+        bucket, seal = self._wanted.bucket, self._seal
+        for namespace, name, revision, meta, rowid in self._cursor:
+            self._at, key = rowid, Key(bucket, namespace, name)
+            yield Row(key, revision, meta if seal is None else seal.open(key, META, meta), b"")
+
+    def whole(self, row: Row) -> Row:
+        """The row that came last, with its body if that is wanted."""
+        if self._wanted.meta_only:
+            return row
+        # The cursor is still open, so this is of the same moment.
+        (body,) = self._reader.execute(_BODY, (self._at,)).fetchone()
+        if self._seal is not None:
+            body = self._seal.open(row.key, BODY, body)
+        return Row(row.key, row.revision, row.meta, body)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._cursor.close()
+
+
+def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    """The condition for the rows that come after `wanted.after`, and its values."""
+    bucket, namespace, after = wanted.bucket, wanted.namespace, wanted.after
+    if namespace is None:
+        if after is None:
+            return "bucket = ?", (bucket,)
+        return "bucket = ? AND (namespace, name) > (?, ?)", (bucket, *after)
+    if after is None or after[0] < namespace:
+        return "bucket = ? AND namespace = ?", (bucket, namespace)
+    if after[0] > namespace:
+        return "FALSE", ()
+    return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
