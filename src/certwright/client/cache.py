@@ -35,7 +35,8 @@ def key_of(obj: Any) -> ObjectKey:
         meta = obj.get("metadata") or {}
         return ObjectKey(meta.get("namespace", ""), meta.get("name", ""))
     meta = obj.metadata
-    return ObjectKey(meta.namespace, meta.name)
+    # One text for all that are in a namespace.
+    return ObjectKey(sys.intern(meta.namespace), meta.name)
 
 
 def revision_of(obj: Any) -> int:
@@ -145,11 +146,11 @@ class Cache(Generic[T]):
         """Whether there is any such object. Raises `KeyError` for an unknown index."""
         return value in self._indexes[index]
 
-    def accepts(self, obj: T) -> bool:
+    def accepts(self, obj: T, key: ObjectKey | None = None) -> bool:
         """Whether `upsert` would change anything: the object is newer than what is held, or than its own
-        deletion. One whose resourceVersion is not a number is always news."""
+        deletion. One whose resourceVersion is not a number is always news. `key` is that of the object."""
         revision = revision_of(obj)
-        key = key_of(obj)
+        key = key or key_of(obj)
         held = self._objects.revision(key)
         if held is None:
             held = self._tombstones.get(key, 0)
@@ -162,12 +163,10 @@ class Cache(Generic[T]):
             return self._objects.get(key_of(obj))
         return self.overwrite(obj)
 
-    def overwrite(self, obj: T) -> T | None:
+    def overwrite(self, obj: T, key: ObjectKey | None = None) -> T | None:
         """Take the object in, newer or not, and return the one it replaced: for a server whose history has
-        gone back (restored from a backup)."""
-        namespace, name = key_of(obj)
-        # One text for all that are in a namespace.
-        key = ObjectKey(sys.intern(namespace), name)
+        gone back (restored from a backup). `key` is that of the object, and is held with it."""
+        key = key or key_of(obj)
         old = self._objects.get(key)
         if self._indexers:
             self._index(key, old, obj)

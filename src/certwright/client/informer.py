@@ -215,9 +215,10 @@ class Informer(Generic[T]):
             self._take_listed(obj, rewound=rewound)
 
     def _take_listed(self, obj: T, *, rewound: bool) -> None:
-        self._listed.add(key_of(obj))
-        if rewound or self.cache.accepts(obj):
-            self._tell(self.cache.overwrite(obj), obj)
+        key = key_of(obj)
+        self._listed.add(key)
+        if rewound or self.cache.accepts(obj, key):
+            self._tell(self.cache.overwrite(obj, key), obj)
 
     def _prune(self, revision: int) -> None:
         self.revision = self._read_until = revision
