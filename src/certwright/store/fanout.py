@@ -69,17 +69,6 @@ class Fanout:
         if self._next is None:
             self._tell_in_time()
 
-    def _tell_in_time(self) -> None:
-        """Tell what has gathered: now, unless watchers were told a moment ago."""
-        loop = asyncio.get_running_loop()
-        early = self._not_before - loop.time()
-        if early > _COARSE_S:
-            self._next = loop.call_later(early, self._tell)
-        elif early > 0:
-            self._next = loop.call_soon(self._tell)
-        else:
-            self._tell()
-
     def advance(self, revision: int) -> None:
         """Note that nothing that concerns a watcher has happened up to `revision`."""
         self.log.advance(revision)
@@ -118,6 +107,17 @@ class Fanout:
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.end()
         self._watches.clear()
+
+    def _tell_in_time(self) -> None:
+        """Tell what has gathered: now, unless watchers were told a moment ago."""
+        loop = asyncio.get_running_loop()
+        early = self._not_before - loop.time()
+        if early > _COARSE_S:
+            self._next = loop.call_later(early, self._tell)
+        elif early > 0:
+            self._next = loop.call_soon(self._tell)
+        else:
+            self._tell()
 
     def _tell(self) -> None:
         """Begin to tell what has gathered."""
