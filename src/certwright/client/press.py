@@ -44,12 +44,14 @@ class Reader:
 
     def restore(self, pressed: bytes) -> bytes:
         """What was pressed."""
-        number = pressed[0]
-        decompressor = self._decompressors.get(number)
-        if decompressor is None:
-            dictionary = self._dictionaries[number - 1] if number else None
-            decompressor = self._decompressors[number] = ZstdDecompressor(dict_data=dictionary)
+        decompressor = self._decompressors.get(pressed[0]) or self.open(pressed[0])
         return decompressor.decompress(FRAME_HEADER + pressed[1:])
+
+    def open(self, number: int) -> ZstdDecompressor:
+        """Be ready for what is pressed with the dictionary of that number; 0 is none."""
+        dictionary = self._dictionaries[number - 1] if number else None
+        decompressor = self._decompressors[number] = ZstdDecompressor(dict_data=dictionary)
+        return decompressor
 
 
 class Press:
@@ -62,7 +64,8 @@ class Press:
         self._wants_first = True
         self._expected = 0.0
         self._share = 0.0
-        self.restore = self.reader().restore
+        self._reader = self.reader()
+        self.restore = self._reader.restore
 
     @property
     def wants_samples(self) -> bool:
@@ -83,6 +86,8 @@ class Press:
             dictionary = _dictionary(fitting)
             self._dictionaries.append(dictionary)
             self._compressor = _compressor(dictionary)
+            # What all readers share of a dictionary is made now, before other threads need it.
+            self._reader.open(len(self._dictionaries))
 
     def press(self, text: bytes) -> bytes:
         """`text` in fewer bytes."""
@@ -91,7 +96,7 @@ class Press:
         return bytes((len(self._dictionaries),)) + pressed
 
     def reader(self) -> Reader:
-        """One that restores in another thread, what is pressed later, too."""
+        """One for another thread, which restores what is pressed later, too."""
         return Reader(self._dictionaries)
 
     def _judge(self, share: float) -> None:
