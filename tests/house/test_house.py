@@ -125,5 +125,5 @@ def test_importing_the_command_line_does_not_load_the_server() -> None:
     tree = ast.parse(Path(cli.__file__ or "").read_text())
     top = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
     names = " ".join(ast.unparse(n) for n in top)
-    for heavy in ("certwright.app", "aiohttp", "rich", "cryptography", "uvicorn"):
+    for heavy in ("certwright.app", "aiohttp", "rich", "cryptography", "uvloop"):
         assert heavy not in names
