@@ -1,0 +1,202 @@
+"""The rights in the manifests are enough for all that the controllers do, and none of them is too many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from acme.fake_ca import FakeCa, Refusal
+from certwright.acme.limits.known import CaLimits, Limit
+from certwright.acme.protocol.messages import Action
+from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.kit.buckets import Rate
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from certwright.resources import names
+from certwright.resources.certificate import PrivateKeySpec
+from certwright.resources.challenge import Challenge, ChallengeSpec
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.solver import Solver
+from certwright.resources.table import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CERTIFICATES,
+    CHALLENGES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    ORDERS,
+    SECRETS,
+)
+from controllers.acme.fake_world import Shown
+from controllers.scene import make_certificate, make_cluster_issuer, make_issuer
+from deploy.acme import create_issuer
+from deploy.files import DEPLOY, render
+from deploy.rights import NAMESPACE, Work, install, record, unneeded
+from issuers.authority import new_root
+from support.world import World, make_world
+
+MANIFESTS = pytest.mark.parametrize(
+    ("name", "namespace", "lease"),
+    [("kubernetes.yaml", None, "kube-system"), ("kubernetes-one-namespace.yaml", NAMESPACE, NAMESPACE)],
+)
+KEPT = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
+
+# Asked for by Kubernetes where the admission plugin OwnerReferencesPermissionEnforcement is on: who makes an
+# object that its owner waits for must be allowed to change the owner's finalizers. Our server has none.
+NEEDED_ELSEWHERE = {
+    ("update", "cert-manager.io/certificates/finalizers"),
+    ("update", "cert-manager.io/certificaterequests/finalizers"),
+    ("update", "acme.cert-manager.io/orders/finalizers"),
+}
+
+# So that there is something to be remembered of the CA.
+LIMITS = CaLimits(name="the CA", limits={"newOrders": Limit(Rate(300, timedelta(hours=3)))})
+
+
+@asynccontextmanager
+async def installed(text: str, patches: pytest.MonkeyPatch) -> AsyncIterator[Work]:
+    """A world in which the manifests are installed."""
+    async with make_world(controllers=False) as world:
+        await install(world, text)
+        work = Work(world)
+        record(patches, work)
+        yield work
+        assert work.refused == []
+
+
+async def issue(world: World) -> None:
+    """Issue from a CA, renew, put a label back, clean up; answers get lost meanwhile."""
+    client = world.client
+    await world.create(ISSUERS, make_issuer("root", namespace=NAMESPACE))
+    ca = make_certificate("ca", "root", is_ca=True, common_name="CA", dns_names=(), namespace=NAMESPACE)
+    await world.create(CERTIFICATES, ca)
+    await world.settle()
+    by_ca = IssuerSpec(ca=CAIssuer(secret_name="ca"))
+    await world.create(ISSUERS, make_issuer("ca", by_ca, namespace=NAMESPACE))
+    await world.create(
+        CERTIFICATES, make_certificate("web", "ca", namespace=NAMESPACE, revision_history_limit=1)
+    )
+    await world.advance(timedelta(minutes=1))
+    assert await world.is_ready("web", NAMESPACE)
+    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+    status = {"status": {"conditions": [issuing]}}
+    await client.patch(CERTIFICATES, "web", NAMESPACE, status, subresource="status")
+    await world.settle()
+    assert (await world.certificate("web", NAMESPACE)).status.revision == 2
+    unlabelled = {"metadata": {"labels": {names.FAO_LABEL: None}}}
+    await client.patch(SECRETS, "web", NAMESPACE, unlabelled)
+    await world.settle()
+    assert names.FAO_LABEL in (await world.secret("web", NAMESPACE)).metadata.labels
+    await client.delete(CERTIFICATES, "web", NAMESPACE)
+    await world.settle()
+
+
+async def prove(world: World, ca: FakeCa, shown: Shown) -> None:
+    """Have one name proven, and a certificate of it again after it was lost. Another name is refused, tried
+    again after an hour, and given up."""
+    await create_issuer(world, ca, NAMESPACE)
+    ca.verdicts["bad.example.org"] = Refusal("caa", "CAA forbids it")
+    for one in ("good", "bad"):
+        dns = (f"{one}.example.org",)
+        asked = make_certificate(one, "acme", namespace=NAMESPACE, dns_names=dns, private_key=KEPT)
+        await world.create(CERTIFICATES, asked)
+    await world.advance(timedelta(hours=2))
+    assert await world.is_ready("good", NAMESPACE)
+    assert not await world.is_ready("bad", NAMESPACE)
+    orders = [action for action, _ in ca.requests].count(Action.NEW_ORDER)
+    assert orders > 2
+    await world.client.patch(SECRETS, "good", NAMESPACE, {"data": {"tls.crt": ""}})
+    await world.advance(timedelta(minutes=1))
+    assert await world.is_ready("good", NAMESPACE)
+    assert [action for action, _ in ca.requests].count(Action.NEW_ORDER) == orders
+    await _end_theirs(world)
+    for one in ("good", "bad"):
+        await world.client.delete(CERTIFICATES, one, NAMESPACE)
+    await world.advance(timedelta(minutes=5))
+    assert shown.tokens == {}
+    assert (await world.client.list(ORDERS)).items == []
+
+
+async def _end_theirs(world: World) -> None:
+    """Delete a Challenge that cert-manager has left, with its finalizer."""
+    spec = ChallengeSpec(
+        url="https://ca.example/challenge",
+        authorization_url="https://ca.example/authorization",
+        dns_name="theirs.example.org",
+        type="HTTP-01",
+        token="token",
+        key="key",
+        solver=Solver(),
+        issuer_ref=IssuerReference(name="acme"),
+    )
+    meta = ObjectMeta(name="theirs", namespace=NAMESPACE, finalizers=(names.ACME_FINALIZER,))
+    await world.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
+    status = {"status": {"state": "valid", "presented": False, "processing": False}}
+    await world.client.patch(CHALLENGES, "theirs", NAMESPACE, status, subresource="status")
+    await world.client.delete(CHALLENGES, "theirs", NAMESPACE)
+    await world.settle()
+    left = (await world.client.list(CHALLENGES, NAMESPACE)).items
+    assert "theirs" not in [one.metadata.name for one in left]
+
+
+async def sign_for_kubernetes(world: World) -> None:
+    """Sign a request of Kubernetes' own kind by a ClusterIssuer."""
+    root = Secret(metadata=SecretMeta(name="ca", namespace=NAMESPACE), data=new_root("Root").secret())
+    await world.create(SECRETS, root)
+    by_ca = IssuerSpec(ca=CAIssuer(secret_name="ca"))
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", by_ca))
+    await world.create(ISSUERS, make_issuer("ca", by_ca, namespace=NAMESPACE))
+    usages = ("digital signature", "server auth")
+    plan = CsrPlan(common_name="mine", dns_names=("a.example.com",), usages=usages)
+    for kind, name in (("clusterissuers", "ca"), ("issuers", f"{NAMESPACE}.ca")):
+        spec = CertificateSigningRequestSpec(
+            request=build_csr(plan, generate(KeyPlan.of("ECDSA"))),
+            signer_name=f"{kind}.cert-manager.io/{name}",
+            usages=usages,
+        )
+        request = CertificateSigningRequest(metadata=ObjectMeta(name=kind), spec=spec)
+        await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
+        approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "it may"}
+        status = {"status": {"conditions": [approved]}}
+        await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, kind, "", status, subresource="approval")
+        await world.settle()
+        signed = await world.get(CERTIFICATE_SIGNING_REQUESTS, kind)
+        assert signed.status.certificate
+
+
+@MANIFESTS
+async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
+    name: str, namespace: str | None, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (DEPLOY / name).read_text()
+    async with installed(text, monkeypatch) as work:
+        world, ca, shown = work.world, FakeCa(work.world.clock.now), Shown()
+        acme = AcmeOptions(make_transport=ca.transport, responder=shown, limits={"ca.example": LIMITS})
+        work.loses_answers = True
+        async with work.at_work(namespace, lease, acme=acme):
+            if namespace is None:
+                await world.create(
+                    CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer()))
+                )
+            await issue(world)
+            await prove(world, ca, shown)
+        assert unneeded(text, work.used) == NEEDED_ELSEWHERE
+
+
+async def test_the_rights_of_the_chart_for_kubernetes_requests_are_enough_and_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = render("--set", "certificateSigningRequests.enabled=true,crds.enabled=false")
+    enabled = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
+    assert f"--controllers={enabled}\n" in text
+    async with installed(text, monkeypatch) as work:
+        async with work.at_work(None, "kube-system", enabled=enabled):
+            await sign_for_kubernetes(work.world)
+        groups = ("certificates.k8s.io", "authorization.k8s.io")
+        assert [one for one in unneeded(text, work.used) if one[1].startswith(groups)] == []
