@@ -52,6 +52,10 @@ class _HeadersTooLarge(Exception):
     """More than `MAX_HEADERS`. httptools turns it into a parser error, which is answered with 400."""
 
 
+class _NoHost(Exception):
+    """No field `Host`, or several: as above."""
+
+
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _METHODS = frozenset(
     (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
@@ -248,13 +252,22 @@ class HttpProtocol(Sender):
         if url.query:
             target += "?" + url.query.decode("latin-1")
         request = Request(method, target, self._headers, peer_certificate=self._certificate)
-        keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() != "1.0"
         self._headers = {}  # what comes after the body is nothing that anybody asks for here
-        self._incoming = _Exchange(request, keep_alive)
+        self._incoming = _Exchange(request, self._may_stay(request))
         if (error := self._objection(request)) is not None:
             self._refuse(error)
         elif request.headers.get("expect", "").lower() == "100-continue" and self._task is None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _may_stay(self, request: Request) -> bool:
+        """Whether other requests may follow. Raises `_NoHost` (RFC 9112 §3.2)."""
+        if self._parser.get_http_version() == "1.0":
+            return False
+        host = request.headers.get("host")
+        if host is None or "," in host:
+            raise _NoHost
+        # What follows the offer of another protocol is not read, as it may be that protocol.
+        return bool(self._parser.should_keep_alive()) and not self._parser.should_upgrade()
 
     def _objection(self, request: Request) -> ApiError | None:
         """What everyone is told while nobody is served, or who announces too long a body."""
