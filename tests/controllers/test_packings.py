@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certwright.controllers import packings
-from certwright.resources import codec
+from certwright.resources import codec, names
 from certwright.resources.core import ManagedFields, Secret, SecretMeta
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectMeta
@@ -57,6 +57,41 @@ def test_pem_is_packed_as_the_bytes_it_stands_for(blocks: list[tuple[bytes, str]
     packed = packings.short(text)
     assert packings.long(packed) == text
     assert len(packed) < sum(len(der) for der, _ in blocks) + 20 * len(blocks) + 10
+
+
+TEXT = st.one_of(
+    st.sampled_from(ALMOST_PEM),
+    st.binary(max_size=200),
+    st.binary(max_size=200).map(pem),
+    st.lists(st.binary(max_size=100).map(pem), max_size=3).map(b"".join),
+)
+
+
+@given(TEXT, TEXT, TEXT)
+@settings(max_examples=60, deadline=None)
+def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
+    asked: bytes, certificate: bytes, ca: bytes
+) -> None:
+    request = CertificateRequest(
+        metadata=ObjectMeta(name="web-1", namespace="default"),
+        spec=CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=asked),
+        status=CertificateRequestStatus(certificate=certificate, ca=ca),
+    )
+    packing = packings.requests(lambda _: True)
+    assert packing.decode(packing.encode(request)) == request
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("tls.crt", "tls.key", "ca.crt", "keystore.p12", "", "ä")), TEXT, max_size=4
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_a_secret_is_the_same_after_packing_whatever_its_data_is(data: dict[str, bytes]) -> None:
+    meta = SecretMeta(name="web", annotations={names.CERTIFICATE_NAME: "web"})
+    secret = Secret(metadata=meta, data=data)
+    packing = packings.secrets(lambda _: True)
+    assert packing.decode(packing.encode(secret)) == secret
 
 
 def test_a_request_is_the_same_after_packing() -> None:

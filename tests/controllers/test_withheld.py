@@ -22,6 +22,7 @@ from certwright.controllers.withheld import (
     without_key,
 )
 from certwright.kit.exchange import Request, Response
+from certwright.pki import pem
 from certwright.pki.csr import read_csr
 from certwright.resources import names
 from certwright.resources.certificate import (
@@ -148,6 +149,52 @@ async def test_a_pair_that_does_not_fit_stays_whole(scene: Scene) -> None:
     assert without_key(mixed) is mixed
     more = msgspec.structs.replace(secret, data={**secret.data, "keystore.p12": b"x"})
     assert without_key(more) is more
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_chain_that_does_not_begin_with_a_certificate_leaves_its_key_whole(
+    scene: Scene, key: PrivateKeySpec
+) -> None:
+    await scene.issue(private_key=key)
+    (request,), secret = await scene.requests(), await stored(scene)
+    chain = secret.data[names.TLS_CERT_KEY]
+    ((label, der), *_) = pem.blocks(chain)
+    for wrong in (
+        b"subject=web\n" + chain,
+        request.spec.request + chain,
+        pem.join([(b"X509 CRL", der)]),
+        pem.join([(label, der + b"\x00")]),
+        pem.join([(label, der[:-1])]),
+        pem.join([(label, b"")]),
+        pem.join([(label, read_csr(request.spec.request).der)]),
+    ):
+        odd = msgspec.structs.replace(secret, data={**secret.data, names.TLS_CERT_KEY: wrong})
+        assert without_key(odd) is odd
+
+
+async def test_a_key_whose_chain_cannot_be_read_to_its_end_is_asked_for(scene: Scene) -> None:
+    await scene.issue()
+    secret = await stored(scene)
+    chain = secret.data[names.TLS_CERT_KEY] + pem.join([(b"CERTIFICATE", b"none")])
+    bare = without_key(msgspec.structs.replace(secret, data={**secret.data, names.TLS_CERT_KEY: chain}))
+    assert not is_whole(bare)
+    with pytest.raises(NeedsWhole):
+        Facts().key(bare.data[names.TLS_PRIVATE_KEY_KEY])
+
+
+async def test_what_is_no_request_stays_as_it_is(scene: Scene) -> None:
+    await scene.issue()
+    (request,) = await scene.requests()
+    ((label, der),) = pem.blocks(request.spec.request)
+    for wrong in (
+        b"",
+        request.status.certificate,
+        b"odd\n" + request.spec.request,
+        pem.join([(label, der[:-1])]),
+        pem.join([(label, der + b"\x00")]),
+    ):
+        odd = msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, request=wrong))
+        assert without_answer(odd) is odd
 
 
 async def test_a_request_that_has_no_answer_stays_whole(scene: Scene) -> None:
