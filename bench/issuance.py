@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,6 @@ CASES = [
     for is_on, has_label in ((True, False), (True, True), (False, False))
 ]
 HEADINGS = ["gate", "CA Secrets", "QPS/burst", "seconds", "CPU ms each", "requests each", "of which"]
-SHARD_HEADINGS = ["shards", "certificates/s", "CPU ms each, controllers", "CPU ms each, API server"]
 _PATIENCE_S = 900
 # Not of the controllers: the creates are ours, and so is what looks at the metrics.
 _NOT_THEIRS = {("POST", "certificates"), ("WATCH", "certificates"), ("LIST", "certificates"), ("GET", "")}
@@ -71,36 +70,17 @@ class Issued:
         return [gate, label, self.pace, *figures]
 
 
-@dataclass(frozen=True, slots=True)
-class Sharded:
-    """What so many replicas did together."""
-
-    shards: int
-    rate: float
-    controllers_ms: float
-    server_ms: float
-
-    def cells(self) -> list[str]:
-        """For the table."""
-        return [
-            str(self.shards),
-            f"{self.rate:.0f}",
-            f"{self.controllers_ms:.1f}",
-            f"{self.server_ms:.1f}",
-        ]
-
-
 def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) -> Issued:
     """Issue `NUMBER` certificates from CA issuers whose Secrets a user has made."""
     module = "bench.paced" if pace != "unlimited" else "certwright"
     with daemon("--controllers", "", data_dir=folder) as server:
-        asyncio.run(_make_issuers(server, has_label=has_label))
+        asyncio.run(make_issuers(server, has_label=has_label))
         begun = time.perf_counter()
         all_flags = (*PACES[pace], "--leader-elect", "false", *flags)
         with controllers(server, *all_flags, module=module) as pid:
             rest(server, pid, since=begun)
             before, spent = asyncio.run(requests(server)), daemon_cpu_s(pid)
-            seconds = asyncio.run(_issue(server, NUMBER))
+            seconds = asyncio.run(issue(server, NUMBER))
             rest(server, pid, since=begun, within=_PATIENCE_S)
             counts = asyncio.run(requests(server)) - before
             cpu_ms = 1_000 * (daemon_cpu_s(pid) - spent) / NUMBER
@@ -113,30 +93,8 @@ def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) 
     return Issued(is_on, has_label, pace, seconds, cpu_ms, Counter(theirs))
 
 
-def sharded(folder: Path, shards: int, number: int) -> Sharded:
-    """Issue so many certificates with so many replicas, each of which has a part of the Certificates."""
-    flags = ["--kube-api-qps", "-1"]
-    # Soon shared out.
-    flags += ["--leader-election-retry-period", "1s"]
-    if shards > 1:
-        flags += ["--shards", str(shards)]
-    with daemon("--controllers", "", data_dir=folder) as server, ExitStack() as running:
-        asyncio.run(_make_issuers(server, has_label=True))
-        begun = time.perf_counter()
-        pids = [running.enter_context(controllers(server, *flags)) for _ in range(shards)]
-        # They share out the shards one by one.
-        time.sleep(10 + 2 * shards)
-        for pid in pids:
-            rest(server, pid, since=begun, seconds=2)
-        before, served = [daemon_cpu_s(pid) for pid in pids], daemon_cpu_s(server.pid)
-        seconds = asyncio.run(_issue(server, number))
-        spent = sum(daemon_cpu_s(pid) for pid in pids) - sum(before)
-        served = daemon_cpu_s(server.pid) - served
-    return Sharded(shards, number / seconds, 1_000 * spent / number, 1_000 * served / number)
-
-
-async def _make_issuers(server: Daemon, *, has_label: bool) -> None:
-    """CA issuers as people make them: a pair of their own in a Secret, with our label or without."""
+async def make_issuers(server: Daemon, *, has_label: bool) -> None:
+    """Make CA issuers as people make them: a pair of their own in a Secret, with our label or without."""
     labels = {names.FAO_LABEL: "true"} if has_label else {}
     async with session(server) as client:
         for n in range(CA_ISSUERS):
@@ -166,7 +124,7 @@ def _pair(name: str) -> tuple[bytes, bytes]:
     return keys.encode_private_key(key), certificate
 
 
-async def _issue(server: Daemon, number: int) -> float:
+async def issue(server: Daemon, number: int) -> float:
     """Create so many Certificates at once; the seconds until the last one was Ready."""
     async with session(server) as client:
         listing = await client.list(CERTIFICATES, "default")

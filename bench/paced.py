@@ -1,7 +1,7 @@
 """Controllers that take every API server for one without priority and fairness, so that `--kube-api-qps` and
 `--kube-api-burst` hold. Ours has it and says so, which lifts the limit.
 
-python -m bench.paced controllers --kubeconfig F --kube-api-qps 20 --kube-api-burst 50
+python -m bench.paced controllers --kubeconfig F --kube-api-qps 20 --kube-api-burst 50 --shards 2
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from certwright import app
 from certwright.cli import access
 from certwright.client.transport import Transport
+from certwright.kit.durations import parse_duration
 from certwright.kit.exchange import Response
 
 _FAIRNESS = "x-kubernetes-pf-"
@@ -43,10 +44,12 @@ async def _run(options: argparse.Namespace) -> None:
     choice = access.choose(options.kubeconfig, os.environ, Path.cwd())
     transport = _Unfair(access.connect(choice, access.load(choice, None)))
     cluster = app.ClusterSettings(
-        identity="bench",
+        identity=f"bench-{os.getpid()}",
         kube_api_qps=options.kube_api_qps,
         kube_api_burst=options.kube_api_burst,
-        leader_elect=False,
+        shards=options.shards,
+        leader_elect=options.shards > 1,
+        terms=app.Terms(retry_period=parse_duration(options.leader_election_retry_period)),
     )
     given = app.ControllerOptions(feature_gates=options.feature_gates)
     running = await app.start_controllers(transport, given, cluster=cluster)
@@ -61,7 +64,9 @@ def main() -> None:
     parser.add_argument("--kube-api-qps", type=float, required=True)
     parser.add_argument("--kube-api-burst", type=int, default=50)
     parser.add_argument("--feature-gates", default="")
-    parser.add_argument("--leader-elect", choices=("false",), default="false")
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--leader-elect", choices=("false",), help="as it is with one shard")
+    parser.add_argument("--leader-election-retry-period", default="15s")
     app.run(_run(parser.parse_args()))
 
 
