@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -17,6 +18,7 @@ from apiserver.callers import (
     StartApi,
 )
 from certwright.apiserver.verbs.reads import CHUNK
+from certwright.apiserver.verbs.watch import WatchStream
 from certwright.store.memory import MemoryStore
 
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -289,3 +291,22 @@ async def test_watchers_of_one_form_share_the_bytes(api: Api) -> None:
     assert chunks[0] is chunks[1]
     for response in responses:
         await response.stream.aclose()  # type: ignore[union-attr] # a watch is a stream that can be closed
+
+
+async def test_who_has_the_answer_of_a_write_is_not_ahead_of_its_watchers(api: Api) -> None:
+    response = await api.raw("GET", f"{SECRETS}?watch=true&resourceVersion={api.store.revision}")
+    stream, sent = response.stream, list[bytes]()
+
+    def write(chunk: bytes) -> bool:
+        sent.append(chunk)
+        return True
+
+    assert isinstance(stream, WatchStream)
+    stream.push_into(write)
+    reading = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    made = await api.secret("a")
+    assert [json.loads(chunk)["object"] for chunk in sent] == [made]
+    await stream.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await reading
