@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import ssl
 import sys
@@ -130,6 +131,7 @@ def main() -> None:
     parser.add_argument("--certificate", type=Path, required=True, help="certificate and key, PEM")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--revision", default="0")
+    gc.disable()  # it would stop the watchers while it looks at all that they have heard
     uvloop.run(_run(parser.parse_args()))
 
 
