@@ -153,7 +153,8 @@ class Watch(Protocol):
 
     def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
         """Give batches to `taker` at once, as they are told, while somebody waits in `next`. It says whether
-        it has taken the batch; one that it has not is what `next` returns."""
+        it has taken the batch; one that it has not is what `next` returns. What a lone write brings SHOULD be
+        handed over before its `put` or `delete` returns."""
 
     def close(self) -> None:
         """Stop; harmless when repeated."""
