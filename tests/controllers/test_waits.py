@@ -40,7 +40,7 @@ def test_an_issuer_that_has_been_changed_is_asked_at_the_designs_time(generation
     status = CertificateStatus(last_failure_time=START, failed_issuance_attempts=2)
     failed = msgspec.structs.replace(certificate(), status=status)
     issuer = Issuer(metadata=ObjectMeta(name="ca", generation=generation), spec=SELF_SIGNED)
-    around = snapshot(certificate=failed, requests=(refused,), find_issuer=lambda: issuer)
+    around = snapshot(certificate=failed, requests=(refused,), issuer=issuer)
     assert waits.retry_at(around, Limits()) == START + hours * HOUR
 
 

@@ -42,11 +42,10 @@ class Authorities:
         self._wake = wake
         self._known: dict[ObjectKey, _Authority] = {}
 
-    async def of(self, certificate: Certificate) -> tuple[CertificateFacts, ...]:
-        """The CA certificates of the issuer that the Certificate's spec names, the one that signs first.
-        Raises what a GET of its Secret raises."""
-        issuer = self.issuer_of(certificate)
-        if issuer is None or issuer.spec.ca is None:
+    async def of(self, issuer: Issuer | ClusterIssuer) -> tuple[CertificateFacts, ...]:
+        """The CA certificates of an issuer, the one that signs first. Raises what a GET of its Secret
+        raises."""
+        if issuer.spec.ca is None:
             return ()
         namespace = issuer.metadata.namespace or self._cluster_resource_namespace
         return await self._read(ObjectKey(namespace, issuer.spec.ca.secret_name))

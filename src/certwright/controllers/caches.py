@@ -213,9 +213,11 @@ class Caches:
         """The next-key Secrets that a Certificate of that name owns."""
         return self.secrets.next_keys_of(owner)
 
-    def certificates_for(self, secret: str) -> list[Certificate]:
-        """The Certificates whose target is that Secret."""
-        return self.certificates.cache.by_index(_BY_TARGET, secret)
+    def certificates_for(self, secret: str, *, but: ObjectKey) -> list[Certificate]:
+        """The Certificates whose target is that Secret, without that one."""
+        cache = self.certificates.cache
+        found = (cache.get(key) for key in self.certificate_keys_for(secret) if key != but)
+        return [certificate for certificate in found if certificate is not None]
 
     def certificate_keys_for(self, secret: str) -> Sequence[ObjectKey]:
         """The keys of the Certificates whose target is that Secret."""

@@ -255,7 +255,7 @@ class Controllers:
         )
         readiness, revisions = Readiness(), Revisions()
         office = self._acme.renewal_office(lambda key: queue.add(key))
-        renewal_info = RenewalInformation(office, self._acme.asks_for_renewal)
+        renewal_info = RenewalInformation(office)
         on = self._enabled
         reconciler = CertificateReconciler(
             deciders=_rows(

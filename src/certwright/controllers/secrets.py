@@ -208,6 +208,8 @@ class Secrets:
         answer = None
         for _ in range(_MOST_LOOKS):
             whole = self._whole.cache.get(key)
+            if whole is not None and not self._may_be_bare(key):
+                return whole
             known = self._known(key)
             if whole is not None and _is_only_whole(known):
                 return whole
@@ -219,6 +221,11 @@ class Secrets:
             if self._is_fresh(answer, key, known):
                 break
         return answer
+
+    def _may_be_bare(self, key: ObjectKey) -> bool:
+        """Whether the copy without the label knows anything of that name: of hardly any that is labelled."""
+        bare = self._bare
+        return bare is not None and (key in bare.cache or bare.others.left_at(key) is not None)
 
     def _known(self, key: ObjectKey) -> _Known:
         whole, bare = self._whole.cache.revision(key), self._bare

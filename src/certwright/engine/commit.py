@@ -74,6 +74,8 @@ class StatusWriter(Generic[T]):
         resourceVersion of `old`, other `ApiError`s, `Unreachable`, and `SpecAndStatus` when spec or metadata
         differ as well.
         """
+        if new is old:
+            return old
         if new.spec != old.spec or new.metadata != old.metadata:
             raise SpecAndStatus(f"{kind.kind} {old.metadata.key}: only its status may differ here")
         if new.status == old.status:

@@ -51,6 +51,7 @@ def _after(data: bytes, at: int, elements: int) -> bytes:
     return data[at : der.behind(data, at)]
 
 
+@lru_cache(maxsize=1024)
 def canonical(spki: bytes) -> bytes:
     """The same key in the bytes in which keys are compared, those of `keys.public_key_der`. Raises `BadKey`
     where that has to be read for it, and cannot."""

@@ -223,12 +223,6 @@ class Acme:
         self._office = RenewalOffice(self._client_of_certificate, wake, now=self._clock.now)
         return self._office
 
-    def asks_for_renewal(self, certificate: Certificate) -> bool:
-        """Whether the issuer of a Certificate is an ACME issuer that wants its server asked (RFC 9773)."""
-        found = self._find_issuer(certificate.spec.issuer_ref, certificate.metadata.namespace)
-        spec = found.view.spec.acme if found is not None and certificate.spec.issuer_ref.is_ours else None
-        return spec is not None and spec.renewal_information_source != "None"
-
     async def _client_of_certificate(self, certificate: Certificate) -> AcmeClient | None:
         way = await self._way(certificate.spec.issuer_ref, certificate.metadata)
         return None if isinstance(way, Wait) else way.client

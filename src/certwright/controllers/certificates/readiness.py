@@ -12,8 +12,7 @@ from datetime import datetime
 
 from certwright.controllers.certificates import renewals, rules, wanted
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.renewals import Plan
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Plan, Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, reasons
 

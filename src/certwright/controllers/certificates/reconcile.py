@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from certwright.client.cache import revision_of
@@ -65,11 +64,12 @@ class Wakes(Protocol):
 
 
 class _Around(NamedTuple):
-    """The Secrets that have to do with a Certificate, and the CA of its issuer."""
+    """The Secrets that have to do with a Certificate, its issuer, and the CA of that."""
 
     target: Secret | None
     named_key: Secret | None
     passwords: Mapping[str, Secret]
+    issuer: Issuer | ClusterIssuer | None
     authority: tuple[CertificateFacts, ...]
 
 
@@ -92,7 +92,7 @@ class CertificateReconciler:
         hands: Hands,
         status: StatusWriter[Certificate],
         client: Client,
-        authority_of: Callable[[Certificate], Awaitable[tuple[CertificateFacts, ...]]],
+        authority_of: Callable[[Issuer | ClusterIssuer], Awaitable[tuple[CertificateFacts, ...]]],
         issuer_of: Callable[[Certificate], Issuer | ClusterIssuer | None],
         now: Callable[[], datetime],
     ) -> None:
@@ -204,11 +204,13 @@ class CertificateReconciler:
     async def _look_around(self, certificate: Certificate) -> _Around:
         meta, secrets = certificate.metadata, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
+        issuer = self._issuer_of(certificate)
         return _Around(
             target=await secrets.look(_target_of(certificate)),
             named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
             passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
-            authority=await self._authority_of(certificate),
+            issuer=issuer,
+            authority=await self._authority_of(issuer) if issuer is not None else (),
         )
 
     async def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
@@ -238,9 +240,9 @@ class CertificateReconciler:
             requests=tuple(r for r in caches.requests_of(owner) if is_controlled_by(r.metadata, meta.uid)),
             next_keys=tuple(next_keys),
             named_key=named,
-            rivals=tuple(c for c in caches.certificates_for(target) if c.metadata.uid != meta.uid),
+            rivals=tuple(caches.certificates_for(target, but=meta.key)),
+            issuer=around.issuer,
             authority=around.authority,
-            find_issuer=partial(self._issuer_of, certificate),
             passwords=around.passwords,
             is_fresh=is_fresh,
         )

@@ -8,7 +8,6 @@ Next:      readiness
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 from certwright.controllers.acme.renewal_office import RenewalOffice
@@ -17,22 +16,21 @@ from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources.certificate import ARIStatus, Certificate, CertificateACMEStatus
+from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
 
 
 class RenewalInformation:
-    """`asks` says whether a Certificate's issuer is an ACME issuer that is to be asked."""
+    """Asks for Certificates of ACME issuers whose servers are to be asked."""
 
-    def __init__(self, office: RenewalOffice, asks: Callable[[Certificate], bool]) -> None:
+    def __init__(self, office: RenewalOffice) -> None:
         self._office = office
-        self._asks = asks
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Take what was heard into the status; take it away where nobody asks any longer."""
         facts = rules.certificate_of(snapshot)
         # As the draft has it: an issuance that has just ended takes away what was said of the one before.
         held = draft.certificate.status.acme
-        if not isinstance(facts, CertificateFacts) or not self._asks(snapshot.certificate):
+        if not isinstance(facts, CertificateFacts) or not _asks(snapshot):
             if held is not None:
                 draft.change(acme=None)
             return
@@ -48,11 +46,10 @@ class RenewalInformation:
     async def act(self, snapshot: Snapshot, hands: Hands) -> bool:  # noqa: ARG002 - the protocol's
         """Have the server asked where that is due; nothing is written here."""
         facts = rules.certificate_of(snapshot)
-        certificate = snapshot.certificate
-        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not self._asks(certificate):
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
             return False
         if self._is_due(snapshot, facts):
-            self._office.ask(certificate, facts)
+            self._office.ask(snapshot.certificate, facts)
         return False
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -68,6 +65,11 @@ class RenewalInformation:
             heard = self._office.answer(certificate.metadata.uid, facts)
             return heard is None or heard.status is not None
         return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now
+
+
+def _asks(snapshot: Snapshot) -> bool:
+    spec = snapshot.issuer.spec.acme if snapshot.issuer is not None else None
+    return spec is not None and spec.renewal_information_source != "None"
 
 
 def _is_of(held: ARIStatus, facts: CertificateFacts) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Plan, Snapshot
 from certwright.kit.durations import parse_duration
 from certwright.pki import chain, renewal, windows
 from certwright.pki.certificates import CertificateFacts
@@ -21,14 +21,6 @@ _SHORTEST_LIFE = timedelta(minutes=1)
 # A server that calls every new certificate overdue would otherwise be asked for one after the other. Many
 # set the beginning back by an hour.
 _SOONEST_SUGGESTED = timedelta(hours=2)
-
-
-class Plan(NamedTuple):
-    """The moment of renewal, None: never because of the time. `problem` is a sentence where the maintenance
-    windows could not be obeyed."""
-
-    moment: datetime | None
-    problem: str = ""
 
 
 class _Span(NamedTuple):
@@ -48,6 +40,12 @@ def plan(snapshot: Snapshot, facts: CertificateFacts) -> Plan:
     A `status.renewalTime` that is one of the possible moments is kept as it is: cert-manager writes the
     first of them.
     """
+    if not snapshot.plans:
+        snapshot.plans.append(_plan(snapshot, facts))
+    return snapshot.plans[0]
+
+
+def _plan(snapshot: Snapshot, facts: CertificateFacts) -> Plan:
     spec, status = snapshot.certificate.spec, snapshot.certificate.status
     if spec.renewal is not None and spec.renewal.is_disabled:
         return _NEVER

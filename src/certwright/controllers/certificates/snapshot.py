@@ -30,17 +30,25 @@ class Verdict(NamedTuple):
     message: str
 
 
+class Plan(NamedTuple):
+    """The moment of renewal, None: never because of the time. `problem` is a sentence where the maintenance
+    windows could not be obeyed."""
+
+    moment: datetime | None
+    problem: str = ""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One Certificate and what belongs to it.
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`. `find_issuer` looks up the issuer of ours that the spec names; `authority` is the CA that
+    `secretName`. `issuer` is the one of ours that the spec names; `authority` is the CA that
     it signs with now, and those above it as far as they are known; empty where that is not for us to know.
     `passwords` are the Secrets that passwords of key stores come from, by name, as far as they exist.
     `is_fresh`: this pass has written the Certificate itself, so that it cannot be an old copy. `judged`: what
-    the rules have said about this very snapshot so far.
+    the rules have said about this very snapshot so far; `plans`: its plan of renewal, once it is known.
     """
 
     certificate: Certificate
@@ -52,16 +60,17 @@ class Snapshot:
     named_key: Secret | None = None
     rivals: tuple[Certificate, ...] = ()
     authority: tuple[CertificateFacts, ...] = ()
-    find_issuer: Callable[[], Issuer | ClusterIssuer | None] = lambda: None
+    issuer: Issuer | ClusterIssuer | None = None
     passwords: Mapping[str, Secret] = field(default_factory=dict)
     is_fresh: bool = False
     judged: dict[Rule, Verdict | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    plans: list[Plan] = field(default_factory=list, init=False, compare=False, repr=False)
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""
         return self if certificate is self.certificate else replace(self, certificate=certificate)
 
-    @property
+    @cached_property
     def is_issuing(self) -> bool:
         """Whether a new certificate is on its way (`Issuing=True`)."""
         return conditions.is_true(self.certificate.status.conditions, reasons.ISSUING)

@@ -17,6 +17,7 @@ from certwright.resources import names
 
 # A CA that is replaced every hour but lives for years must not make every Secret grow without end.
 _MOST_KEPT = 8
+_ANOTHERS = (rules.issuer_is_another, rules.certificate_is_another)
 
 
 def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
@@ -57,11 +58,7 @@ def _held(snapshot: Snapshot) -> bytes:
 def _is_of_same_issuer(snapshot: Snapshot) -> bool:
     """Whether the Secret says that it is this Certificate's, by the issuer that the spec names."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
-    return (
-        names.ISSUER_NAME in notes
-        and rules.issuer_is_another(snapshot) is None
-        and rules.certificate_is_another(snapshot) is None
-    )
+    return names.ISSUER_NAME in notes and rules.first(_ANOTHERS, snapshot) is None
 
 
 def _valid(found: Iterable[CertificateFacts], snapshot: Snapshot) -> list[CertificateFacts]:

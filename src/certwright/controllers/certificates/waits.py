@@ -38,7 +38,7 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
     requests = snapshot.requests_of(snapshot.next_revision)
     if any(snapshot.differences(request) for request in requests):
         return None
-    issuer = snapshot.find_issuer()
+    issuer = snapshot.issuer
     standing = backoff.standing_of(
         snapshot.certificate,
         issuer_minimum=minimum_of(issuer),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import lru_cache
 
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.pki import match
@@ -25,7 +26,13 @@ ONE_SECOND = timedelta(seconds=1)
 
 def key_plan(spec: CertificateSpec) -> KeyPlan:
     """The kind of key. Raises `pki.errors.BadKey` for one that does not exist."""
-    return KeyPlan.of(spec.key.algorithm_or_default, spec.key.size_or_default)
+    key = spec.key
+    return _key_plan(key.algorithm_or_default, key.size_or_default)
+
+
+@lru_cache(maxsize=64)
+def _key_plan(algorithm: str, size: int) -> KeyPlan:
+    return KeyPlan.of(algorithm, size)
 
 
 def key_differences(key: KeyFacts, spec: CertificateSpec) -> tuple[str, ...]:
@@ -99,10 +106,12 @@ def request_differences(
     found = [f"spec.{field}" for field in match.request_differences(csr, csr_plan(spec))]
     if request.is_ca != spec.is_ca:
         found.append("spec.isCA")
-    if _usages(request.usages, is_ca=request.is_ca) != _usages(spec.usages, is_ca=spec.is_ca):
+    if (request.usages, request.is_ca) != (spec.usages, spec.is_ca) and _usages(
+        request.usages, is_ca=request.is_ca
+    ) != _usages(spec.usages, is_ca=spec.is_ca):
         found.append("spec.usages")
     # A request without a duration was for the default one, as a spec without it is.
-    if request.requested_duration != spec.requested_duration:
+    if request.duration != spec.duration and request.requested_duration != spec.requested_duration:
         found.append("spec.duration")
     if not request.issuer_ref.same_issuer(spec.issuer_ref):
         found.append("spec.issuerRef")
