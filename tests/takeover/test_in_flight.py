@@ -9,10 +9,11 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.core import ConfigMap
 from certwright.resources.errors import NotFound
-from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CONFIG_MAPS, SECRETS
 from controllers.acme.fake_world import FakeWorld, Shown, fake_world
-from support.world import make_world
+from support.world import World, make_world
 from takeover import fleet
 from takeover.go_x509 import key_pem
 from takeover.in_flight import NEXT, STAGES, renewal
@@ -112,3 +113,59 @@ async def test_an_order_that_waits_for_its_proof_is_finished_and_not_placed_agai
         assert await second.challenges() == []
         assert [one.metadata.name for one in await second.requests()] == ["web-1"]
         assert created(world, "challenges") == created(world, "orders") == 0
+
+
+async def test_what_a_solver_has_left_is_not_touched_and_goes_with_its_challenge() -> None:
+    """Pods, Services and Ingresses of solvers belong to the Challenge; a ConfigMap stands for them here."""
+    ca, objects = await begun()
+    (proof,) = ca.authorizations.values()
+    objects = as_cert_manager_has_it(objects, "acme.cert-manager.io/finalizer")
+    store = await store_of(
+        [*objects, left_by_solver(next(one for one in objects if one["kind"] == "Challenge"))]
+    )
+    async with make_world(store=store, controllers=False) as world:
+        second = FakeWorld(world, ca, Shown())
+        ca.now = world.clock.now
+        await second.start()
+        await world.advance(timedelta(minutes=1))
+        assert [one.metadata.name for one in await left(world)] == ["cm-acme-http-solver-x2vdk"]
+        ca.decide(proof)
+        await world.advance(timedelta(minutes=1))
+        assert await world.is_ready("web")
+        assert await second.challenges() == []
+        assert await left(world) == []
+        assert not [one.path for one in world.recording.object_writes() if "cm-acme-http-solver" in one.path]
+
+
+def left_by_solver(challenge: Json) -> Json:
+    """As cert-manager marks what it makes for a Challenge."""
+    meta = challenge["metadata"]
+    labels = {
+        "acme.cert-manager.io/http-domain": "592939313",
+        "acme.cert-manager.io/http-token": "900588431",
+        "acme.cert-manager.io/http01-solver": "true",
+    }
+    found = {
+        "name": "cm-acme-http-solver-x2vdk",
+        "generateName": "cm-acme-http-solver-",
+        "namespace": "default",
+        "uid": "5b1d0a0e-6a1c-4a6b-9a57-0d9d6f6d9a01",
+        "labels": labels,
+        "creationTimestamp": "2026-01-01T00:00:01Z",
+        "ownerReferences": [
+            {
+                "apiVersion": "acme.cert-manager.io/v1",
+                "kind": "Challenge",
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": found, "data": {"port": "8089"}}
+
+
+async def left(world: World) -> list[ConfigMap]:
+    """What there is of a solver."""
+    return (await world.client.list(CONFIG_MAPS, labels="acme.cert-manager.io/http01-solver=true")).items
