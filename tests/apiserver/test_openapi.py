@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import struct
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def api(registry: Registry) -> OpenApi:
 
 
 def answer(api: OpenApi, path: str, **more: str) -> Response:
-    response = api.respond(path, **more)
+    response = asyncio.run(api.respond(path, **more))
     assert response is not None
     return response
 
@@ -246,4 +247,4 @@ def test_an_address_that_is_out_of_date_leads_to_the_right_one(api: OpenApi) -> 
     "path", ["/openapi", "/openapi/v3/api/v2", "/openapi/v3/apis/none/v1", "/openapi/v4"]
 )
 def test_other_paths_are_not_answered(api: OpenApi, path: str) -> None:
-    assert api.respond(path) is None
+    assert asyncio.run(api.respond(path)) is None

@@ -7,6 +7,7 @@ used, or once.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import lzma
 from functools import cache
@@ -47,7 +48,7 @@ def documents() -> Json:
     paths = ("v2", "v3/apis/test.dev/v1", "v3/apis/test.dev/v1beta1")
     made = {}
     for path in paths:
-        response = api.respond(f"/openapi/{path}")
+        response = asyncio.run(api.respond(f"/openapi/{path}"))
         assert response is not None
         made[path] = plain(msgspec.json.decode(response.body))
     return made

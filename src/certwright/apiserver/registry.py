@@ -66,7 +66,10 @@ class Registry:
         return tuple(d for d in self._all if d.group == group and d.version == version)
 
     def put_crd(self, crd: dict[str, Any]) -> None:
-        """Serve what a committed CustomResourceDefinition says, instead of what it said before."""
+        """Serve what a committed CustomResourceDefinition says, instead of what it said before.
+
+        Its schemas may be given as JSON (`msgspec.Raw`).
+        """
         name = crd["metadata"]["name"]
         made = self._make_definitions(crd)
         if made or name in self._crds:

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from certwright.apiserver import own_service, refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
@@ -407,7 +409,7 @@ class ApiServer:
         found = discovery.respond(self._backend.registry, path, accept, known, method=request.method)
         if found is not None:
             return await _convert_plain(request, found)
-        if (document := self._openapi.respond(path, accept, known, query)) is not None:
+        if (document := await self._openapi.respond(path, accept, known, query)) is not None:
             return document
         # These do not look at the method.
         if path == METRICS_PATH:
@@ -467,12 +469,29 @@ async def _convert(call: Call, response: Response) -> Response:
     return await encodings.convert(call, response)
 
 
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Shown(msgspec.Struct):
+    metadata: _Metadata = _Metadata()
+
+
+class _ShownRow(msgspec.Struct):
+    object: _Shown
+
+
+class _Created(_Shown):
+    rows: tuple[_ShownRow, ...] = ()
+
+
+_decode_created = msgspec.json.Decoder(_Created).decode
+
+
 def _name_in(created: Response) -> str:
     """The name of the object that was created, whatever form it is shown in."""
-    shown: Any = decode_json(created.body)
-    rows = shown.get("rows")
-    found: str = (rows[0]["object"] if rows else shown)["metadata"]["name"]
-    return found
+    shown = _decode_created(created.body)
+    return (shown.rows[0].object if shown.rows else shown).metadata.name
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:

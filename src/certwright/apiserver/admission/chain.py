@@ -17,6 +17,7 @@ from certwright.apiserver.crds import crd_rules
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.users import approvals, privileges
+from certwright.apiserver.verbs import aside
 from certwright.resources.errors import Details, Forbidden
 from certwright.store.contract import Row
 
@@ -48,7 +49,7 @@ class AdmissionChain:
         definition, backend = call.definition, self._backend
         admission.validate(definition, new, old)
         if definition.is_crd:
-            call.warnings += crd_rules.warnings(new, old)
+            call.warnings += await aside.run(crd_rules.warnings, new, old)
         privileges.check(backend.authorizer, call.user, definition, new, old)
         if approvals.concerns(definition):
             part = call.route.subresource

@@ -18,6 +18,7 @@ from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import is_terminating
 from certwright.apiserver.background.remains import Remains
 from certwright.apiserver.crds import crd_controllers, crd_status
+from certwright.apiserver.crds.crd_outline import lightly, outline
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.verbs.deletes import BACKGROUND, CRD_CLEANUP, every_row, remove
 from certwright.apiserver.verbs.shaping import is_released
@@ -157,7 +158,7 @@ class Termination:
     async def _say_underway(self, definition: ResourceDefinition, key: Key) -> None:
         """Say in a CustomResourceDefinition's status that its objects are being deleted."""
         row = await self._backend.store.latest(key)
-        obj = objects.to_object(definition, row) if row is not None else None
+        obj = outline(definition, row) if row is not None else None
         if row is None or obj is None or CRD_CLEANUP not in obj["metadata"].get("finalizers", ()):
             return
         status = crd_status.with_deletion(obj, self._backend.timestamp())
@@ -171,7 +172,7 @@ class Termination:
         row = await backend.store.latest(key)
         if row is None:
             return True
-        obj = objects.to_object(definition, row)
+        obj = lightly(definition, row)
         changed = _without_own_finalizer(obj)
         if is_released(obj):
             # Watchers see a definition as it was, as it is let go of by an update of its status.
@@ -207,7 +208,7 @@ class ServedKinds:
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Serve what a written definition says."""
         if definition.is_crd:
-            self._backend.registry.put_crd(objects.to_object(definition, row))
+            self._backend.registry.put_crd(outline(definition, row))
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Stop to serve what a deleted definition said."""

@@ -16,6 +16,7 @@ import msgspec
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.crds import crd_status
+from certwright.apiserver.crds.crd_outline import outline
 from certwright.apiserver.crds.crd_status import Taken
 from certwright.apiserver.definitions import Json, ResourceDefinition
 from certwright.apiserver.ownership import managed
@@ -110,7 +111,7 @@ class DefinitionControllers:
         row = await backend.store.latest(call.key)
         if row is None:
             return False
-        old = objects.to_object(definition, row)
+        old = outline(definition, row)
         status = self._next(old)
         if status is None:
             return False

@@ -146,14 +146,18 @@ def _keyed_errors(path: str, schema: Schema, keys: list[str]) -> list[FieldError
         text = "must be object if parent array's x-kubernetes-list-type is map"
         return [*errors, invalid(f"{path}.items.type", items.get("type", ""), text)]
     properties = items.get("properties") or {}
-    for index, key in enumerate(keys):
+    unknown = invalid(where, keys, "entries must all be names of item properties")
+    repeated = invalid(where, keys, "must not contain duplicate entries")
+    seen = set[str]()
+    for key in keys:
         if key not in properties:
-            errors.append(invalid(where, keys, "entries must all be names of item properties"))
+            errors.append(unknown)
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             errors.append(invalid(f"{path}.items.properties[{key}].type", items["type"], text))
-        if key in keys[:index]:
-            errors.append(invalid(where, keys, "must not contain duplicate entries"))
+        if key in seen:
+            errors.append(repeated)
+        seen.add(key)
     return errors
 
 
@@ -167,11 +171,12 @@ def _item_errors(path: str, schema: Schema, keys: list[str]) -> list[FieldError]
         text = f"cannot be nullable when x-kubernetes-list-type is {kind}"
         errors.append(forbidden(f"{path}.items.nullable", text))
     properties = (items.get("properties") or {}) if kind == "map" else {}
+    always = frozenset(items.get("required") or ())
     for key in keys:
         if key not in properties:
             continue
         where = f"{path}.items.properties[{key}]"
-        if key not in items.get("required", ()) and properties[key].get("default") is None:
+        if key not in always and properties[key].get("default") is None:
             errors.append(
                 required(f"{where}.default", f"{_IS_KEY} must have a default or be a required property")
             )

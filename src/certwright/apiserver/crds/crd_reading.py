@@ -32,7 +32,7 @@ def readers(
     """How rows are read and written in the version `wanted`; None where they are what they are stored as."""
     versions = crd["spec"]["versions"]
     stored = next(version["name"] for version in versions if version["storage"])
-    if all(version.get("schema") == versions[0].get("schema") for version in versions):
+    if all(schema.says_the_same(schemas[stored]) for schema in schemas.values()):
         if crd["metadata"].get("generation", 1) == 1:
             return None, None
         return _unless_newer(schemas[stored], int(crd["metadata"].get("resourceVersion") or 0)), None

@@ -16,7 +16,7 @@ import msgspec
 from certwright.apiserver.crds.crd_costs import Budget, times
 from certwright.apiserver.schemas import field_paths
 from certwright.apiserver.schemas.schema_walk import EMBEDDED
-from certwright.resources.errors import FieldError, invalid, not_supported, required
+from certwright.resources.errors import FieldError, forbidden, invalid, not_supported, required
 
 if TYPE_CHECKING:
     from certwright.apiserver.schemas.cel_checker import Checker
@@ -158,8 +158,12 @@ def _compile_errors(
 ) -> list[FieldError]:
     # Imported here because CEL takes 12 MB, and most servers never see a rule.
     from certwright.apiserver.schemas import cel_schema, cel_sizes
+    from certwright.apiserver.schemas.cel import CompileError
 
-    checker = cel_schema.checker(place.schema, root=place.root)
+    try:
+        checker = cel_schema.checker(place.schema, root=place.root)
+    except CompileError as error:
+        return [forbidden(f"{place.path}.{RULES}", str(error))]
     sizes = cel_sizes.sized(place.schema, root=place.root)
     if checker is None or sizes is None:
         return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]

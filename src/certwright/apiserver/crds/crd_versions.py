@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from certwright.apiserver.crds.crd_sizes import size_errors
 from certwright.apiserver.crds.crd_structural import structural_errors
 from certwright.apiserver.crds.crd_validations import rule_errors
 from certwright.apiserver.definitions import Json
@@ -148,6 +149,8 @@ def _part_errors(
 
 
 def _schema_errors(path: str, schema: Json, accepted: _Accepted, *, has_status: bool) -> list[FieldError]:
+    if errors := size_errors(path, schema):
+        return errors
     schemas, known = accepted
     errors = structural_errors(path, schema, has_status=has_status)
     # Rules that were accepted before need no second look.

@@ -51,6 +51,11 @@ class NativeSchema(Schema):
         """No built-in kind has CEL rules."""
         return False
 
+    @property
+    def is_dear(self) -> bool:
+        """The tables of Go's types are read part by part."""
+        return False
+
     def process(self, obj: Json) -> list[str]:
         """Read `obj` in place; returns the paths of the fields dropped, sorted.
 

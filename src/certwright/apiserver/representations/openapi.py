@@ -25,6 +25,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.registry import Registry
 from certwright.apiserver.representations import openapi_proto, openapi_v2, openapi_v3
 from certwright.apiserver.representations.discovery import NO_CACHE
+from certwright.apiserver.verbs import aside
 from certwright.kit.exchange import Response
 
 Json = dict[str, Any]
@@ -42,7 +43,7 @@ class OpenApi:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def respond(
+    async def respond(
         self, path: str, accept: str = "", if_none_match: str = "", query: str = ""
     ) -> Response | None:
         """The answer to a request for `path`, or None where it names no document.
@@ -70,7 +71,7 @@ class OpenApi:
             headers |= {"cache-control": "public, immutable", "expires": expires}
         if _is_known(if_none_match, etag):
             return Response(304, headers)
-        body = zlib.decompress(self._packed(path, form, make))
+        body = zlib.decompress(await self._packed(path, form, make))
         return Response(200, {**headers, "content-type": form}, body)
 
     def _maker(self, path: str) -> tuple[Make, str] | None:
@@ -82,15 +83,15 @@ class OpenApi:
     def _hash_of_all(self) -> str:
         return _digest(msgspec.json.encode(self._index()))
 
-    def _packed(self, path: str, form: str, make: Make) -> bytes:
-        key = (path, f"zlib:{form}")
-        made = self._registry.made.get(key)
-        if made is None:
-            content = make()
-            body = msgspec.json.encode(content) if form == _JSON else openapi_proto.encode(content)
-            made = (zlib.compress(body, 6), "")
-            self._registry.made[key] = made
-        return made[0]
+    async def _packed(self, path: str, form: str, make: Make) -> bytes:
+        key, registry = (path, f"zlib:{form}"), self._registry
+        if (made := registry.made.get(key)) is not None:
+            return made[0]
+        before = registry.generation
+        packed = await aside.run(_pack, make, form)
+        if registry.generation == before:
+            registry.made[key] = (packed, "")
+        return packed
 
     def _index(self) -> Json:
         paths: Json = {}
@@ -130,7 +131,12 @@ def _essence(definition: ResourceDefinition) -> tuple[object, ...]:
     names = (definition.plural, definition.kind, definition.list_kind, definition.namespaced)
     parts = [part.name for part in definition.subresources]
     more = (definition.verbs, definition.status_subresource, parts, definition.selectable_fields)
-    return *names, *more, definition.schema.openapi if definition.custom else ""
+    return *names, *more, definition.schema.fingerprint if definition.custom else ""
+
+
+def _pack(make: Make, form: str) -> bytes:
+    content = make()
+    return zlib.compress(msgspec.json.encode(content) if form == _JSON else openapi_proto.encode(content), 6)
 
 
 def _digest(body: bytes) -> str:

@@ -104,7 +104,11 @@ class Types:
         `parts` has the types of what is in it, by path (`spec.lists`), where a message cannot say them.
         """
         pool = new_pool()
-        pool.Add(self._file)
+        try:
+            pool.Add(self._file)
+        except TypeError:
+            # The library lays a message down in 64 KiB, some bytes for each field.
+            raise CompileError("rules cannot look at an object with thousands of fields") from None
         messages = [message.name for message in self._file.message_type]
         return Checker(
             pool, type_named(of_self), {path: type_named(kind) for path, kind in parts.items()}, messages

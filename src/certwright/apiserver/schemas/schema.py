@@ -9,11 +9,12 @@ Source: Kubernetes documentation, "Specifying a structural schema".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from certwright.apiserver.schemas.made_once import made_once
 from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_embedded import Malformed
 from certwright.apiserver.schemas.schema_ratchet import Ratchet
@@ -34,6 +35,9 @@ _BLOCKING = frozenset(
     }
 )
 """After one of these no rule is looked at: rules rely on the types."""
+_LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
+"""Bytes of a schema by which a processor is kept busy for tens of milliseconds: when it checks an object, and
+when it is compiled."""
 Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
@@ -50,7 +54,7 @@ class Schema:
 
     def __init__(
         self,
-        openapi: Mapping[str, Any] | None = None,
+        openapi: Mapping[str, Any] | msgspec.Raw | None = None,
         *,
         known_rules: frozenset[str] = frozenset(),
         also: Also | None = None,
@@ -58,6 +62,7 @@ class Schema:
     ) -> None:
         """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here. `also` finds
         what no schema can say; it gets objects of any shape. `named`: kind and version, for error messages.
+        A schema may be given as its JSON.
         """
         self._known_rules = known_rules
         self._also = also
@@ -69,6 +74,26 @@ class Schema:
         """The schema as it was given, for documentation; a new copy each time."""
         decoded: dict[str, Any] = msgspec.json.decode(self._encoded)
         return decoded
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from others, in documents."""
+        return sha256(self._encoded).hexdigest()
+
+    def says_the_same(self, other: Schema) -> bool:
+        """Whether it was given as the same JSON, but for the order of names."""
+        one, two = self._encoded, other._encoded
+        return one == two or (len(one) == len(two) and msgspec.json.decode(one) == msgspec.json.decode(two))
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether an object may keep a processor busy for long however small it is.
+
+        The schema is large, or has yet to be compiled, or has rules.
+        """
+        size = len(self._encoded)
+        compiled = Schema._check.is_made(self)
+        return size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
 
     def process(self, obj: dict[str, Any]) -> list[str]:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
@@ -98,11 +123,17 @@ class Schema:
         return self.judge(obj, old, [])
 
     def judge(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
+        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError], part: str = ""
     ) -> list[FieldError]:
-        """The same; what rules find wrong with parts that have not changed goes into `kept`."""
+        """The same; what rules find wrong with parts that have not changed goes into `kept`.
+
+        `part`: the one property that is new, `status` or any (empty).
+        """
         errors: list[FieldError] = []
-        self._check(obj, None, errors)
+        if part == "status":
+            self._check_status({name: obj[name] for name in ("status",) if name in obj}, None, errors)
+        else:
+            self._check(obj, None, errors)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
         if self._also is not None:
@@ -114,7 +145,7 @@ class Schema:
             return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
         return errors + self._break_rules(obj, old, kept)
 
-    @cached_property
+    @made_once
     def has_rules(self) -> bool:
         """Whether there are CEL rules in it, beside those that are known."""
         return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
@@ -142,13 +173,13 @@ class Schema:
             return []
         return cel_rules.run_rules(self._rules, obj, old, kept)
 
-    @cached_property
+    @made_once
     def _rules(self) -> Node | None:
         from certwright.apiserver.schemas import cel_rules
 
         return cel_rules.compile_rules(self.openapi, root=True, known=self._known_rules)
 
-    @cached_property
+    @made_once
     def _ratchet(self) -> tuple[Ratchet, Check]:
         root = self._root
         ratchet = Ratchet(root)
@@ -156,19 +187,28 @@ class Schema:
         assert check is not None, "an object is always checked for being one"
         return ratchet, check
 
-    @cached_property
+    @made_once
     def _walk(self) -> Walk:
         # The metadata of every kind is the same, and looked after by metadata.py.
         return compile_walk(self.openapi, root=True)
 
-    @cached_property
+    @made_once
     def _prune(self) -> Walk:
         return compile_walk(self.openapi, root=True, defaults=False)
 
-    @cached_property
+    @made_once
     def _check(self) -> Check:
         check = compile_check(self._root)
         assert check is not None, "an object is always checked for being one"
+        return check
+
+    @made_once
+    def _check_status(self) -> Check:
+        """The check of an object of which only the status is new."""
+        properties = self.openapi.get("properties") or {}
+        own = {name: properties[name] for name in ("status",) if name in properties}
+        check = compile_check({"type": "object", "properties": own})
+        assert check is not None, "as above"
         return check
 
     @property

@@ -5,6 +5,7 @@ Source: KEP-4008 (CRD validation ratcheting); apiserver `pkg/cel/common/equality
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,6 +40,13 @@ def old_items(schema: Schema, old: Any) -> Callable[[Any], Any]:
     return lambda item: by_key.get(key_of(item))
 
 
+class _Judged(threading.local):
+    """What is being judged: large objects are so in threads, by the same check."""
+
+    new: Any = None
+    old: Any = None
+
+
 class Ratchet:
     """Takes back what a check finds wrong in parts that have not changed.
 
@@ -47,8 +55,7 @@ class Ratchet:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._new: Any = None
-        self._old: Any = None
+        self._judged = _Judged()
 
     def guard(self, check: Check) -> Check:
         """`check`, silent about what is as it was."""
@@ -63,12 +70,13 @@ class Ratchet:
 
     def run(self, check: Check, new: Any, old: Any) -> list[FieldError]:
         """What a guarded check finds wrong with `new` that was not so in `old`."""
-        self._new, self._old = new, old
+        judged = self._judged
+        judged.new, judged.old = new, old
         errors: list[FieldError] = []
         try:
             check(new, None, errors)
         finally:
-            self._new = self._old = None
+            judged.new = judged.old = None
         return errors
 
     def _unchanged(self, value: Any, path: Path) -> bool:
@@ -81,7 +89,7 @@ class Ratchet:
         while path is not None:
             path, step = path
             steps.append(step)
-        schema, new, old = self._schema, self._new, self._old
+        schema, new, old = self._schema, self._judged.new, self._judged.old
         for step in reversed(steps):
             if isinstance(step, int):
                 found = old_items(schema, old)(new[step])

@@ -188,8 +188,15 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 _NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
 
 
+_MAX_PATTERN = 32 * 1024
+"""Characters. Longer ones take tens of milliseconds to compile, in which nothing else of Python runs; Go's
+limits are of the same kind, and a hundred times as large."""
+
+
 def pattern_problem(pattern: str) -> str | None:
     """Why `pattern` is refused in a schema, or None."""
+    if len(pattern) > _MAX_PATTERN:
+        return "error parsing regexp: expression too large"
     try:
         re.compile(pattern)
         doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None

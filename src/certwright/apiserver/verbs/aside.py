@@ -31,14 +31,14 @@ def _pool() -> ThreadPoolExecutor:
 def is_long(call: Call, row: Row | None = None) -> bool:
     """Whether the work of a write may keep a processor busy for long.
 
-    `row`: what it changes. Definitions, rules in CEL and patches that copy may take long however small the
+    `row`: what it changes. Definitions, dear schemas and patches that copy may take long however small the
     body is.
     """
     body, schema = call.request.body, call.definition.schema
     size = len(body) + (len(row.meta) + len(row.body) if row is not None else 0)
     if size > LARGE or call.definition.is_crd:
         return True
-    return schema.has_rules or (call.verb == "patch" and b'"copy"' in body)
+    return schema.is_dear or (call.verb == "patch" and b'"copy"' in body)
 
 
 async def run(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

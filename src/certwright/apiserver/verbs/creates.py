@@ -177,7 +177,8 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # What an apply creates may name the revision of an object that is gone.
         raise ApiError("resourceVersion should not be set on objects to be created")
-    return await backend.put(call.definition, key, objects.columns(obj), previous=None)
+    columns = await aside.run_if(aside.is_long(call), objects.columns, obj)
+    return await backend.put(call.definition, key, columns, previous=None)
 
 
 def is_revision(text: str) -> bool:

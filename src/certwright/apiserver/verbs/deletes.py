@@ -16,6 +16,7 @@ from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import IMMORTAL
 from certwright.apiserver.crds import crd_status
+from certwright.apiserver.crds.crd_outline import lightly
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.routes import is_true
@@ -297,7 +298,7 @@ async def remove(
         return await backend.delete(definition, row, objects.last_words(row)), True
     # A definition is marked by a way of its own, and by this one only when it is deleted again.
     again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
-    obj = objects.to_object(definition, row)
+    obj = lightly(definition, row)
     unchanged = "deletionTimestamp" in meta and finalizers == before and not again
     if unchanged and objects.is_as_kept(definition, row, obj):
         return row, False

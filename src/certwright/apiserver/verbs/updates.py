@@ -303,7 +303,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
     if route.subresource or (wish.applied is None and not by_put):
         raise not_found(definition, route.name)
     if wish.applied is not None:
-        new = apply.apply(backend, call, wish.applied, None)
+        new = await aside.run_if(aside.is_long(call), apply.apply, backend, call, wish.applied, None)
         check_new(call, new)
         inner = call
     else:
@@ -335,4 +335,5 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
         # shows the change at the revision that it was made on.
         await backend.delete(definition, row, objects.last_words(row))
         return Row(row.key, row.revision, *objects.columns(new)(row.revision))
-    return await backend.put(definition, row.key, objects.columns(new), previous=row)
+    columns = await aside.run_if(aside.is_long(call, row), objects.columns, new)
+    return await backend.put(definition, row.key, columns, previous=row)

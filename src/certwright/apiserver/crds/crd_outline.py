@@ -1,0 +1,43 @@
+"""A stored CustomResourceDefinition whose schemas are left as the JSON that they are.
+
+Most of a definition are its schemas, megabytes of them at times, and who serves it or writes its status does
+not look into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from certwright.apiserver import objects
+from certwright.apiserver.definitions import Json, ResourceDefinition
+from certwright.apiserver.objects import decode_json
+from certwright.store.contract import Row
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_versions = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def outline(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a fresh object that may be changed, each `openAPIV3Schema` in it a `msgspec.Raw`."""
+    crd = objects.to_object(definition, row._replace(body=b""))
+    return crd | _read(_members(b"{%b}" % row.body), "spec", _spec)
+
+
+def lightly(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a fresh object of which no schema is going to be looked at: of a definition its outline."""
+    return (outline if definition.is_crd else objects.to_object)(definition, row)
+
+
+def _read(members: Mapping[str, msgspec.Raw], name: str, read: Callable[[msgspec.Raw], object]) -> Json:
+    """All members read, the one of that name by a function of its own."""
+    return {key: read(raw) if key == name else decode_json(raw) for key, raw in members.items()}
+
+
+def _spec(raw: msgspec.Raw) -> Json:
+    return _read(_members(raw), "versions", _all_versions)
+
+
+def _all_versions(raw: msgspec.Raw) -> list[Json]:
+    return [_read(version, "schema", _members) for version in _versions(raw)]

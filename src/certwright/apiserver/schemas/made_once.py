@@ -1,0 +1,37 @@
+"""Attributes that are made when they are first asked for, by whichever thread asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class made_once(Generic[T]):  # noqa: N801 - a decorator, as `property` is
+    """As `functools.cached_property`, but nobody waits for another thread's work on another object: before
+    Python 3.12 that has one lock for all objects. Two threads may make it twice; the later one is kept."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> made_once[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> made_once[T] | T:
+        if instance is None:
+            return self
+        # From now on the attribute is found before this one is asked.
+        made = instance.__dict__[self._name] = self._make(instance)
+        return made
+
+    def is_made(self, instance: object) -> bool:
+        """Whether it is there already."""
+        return self._name in instance.__dict__
