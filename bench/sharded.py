@@ -1,8 +1,8 @@
 """Certificates issued by one replica, and by several that share the work: how the rate grows.
 
-With cert-manager's limits for a client (`--kube-api-qps`) each replica is bound by its own limit, so that
-several are faster until the processors, or the API server, are the bound. Without a limit they are from the
-beginning.
+With the limits that clients have by default (`--kube-api-qps` and burst) each replica is bound by its own,
+so that several are faster until the processors, or the API server, are the bound. Without a limit they are
+from the beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bench.rig import Daemon, daemon
 from bench.scale import daemon_cpu_s
 from certwright.resources.table import LEASES
 
-LIMITS = {"50/50": ("--kube-api-qps", "50", "--kube-api-burst", "50"), "none": ("--kube-api-qps", "-1")}
+LIMITS = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "none": ("--kube-api-qps", "-1")}
+PACED = 120
 CASES = [(limit, shards) for limit in LIMITS for shards in (1, 2, 4)]
 HEADINGS = [
     "QPS/burst of each",
@@ -57,7 +58,9 @@ class Sharded:
 
 
 def sharded(folder: Path, limit: str, shards: int, number: int) -> Sharded:
-    """Issue so many certificates with so many replicas, each of which has a part of the Certificates."""
+    """Issue so many certificates with so many replicas, each of which has a part of the Certificates. With a
+    limit it is `PACED` of them at most, which takes a minute."""
+    number = number if limit == "none" else min(number, PACED)
     module = "certwright" if limit == "none" else "bench.paced"
     flags = [*LIMITS[limit], "--leader-election-retry-period", _RETRY]
     flags += ["--shards", str(shards)] if shards > 1 else ["--leader-elect", "false"]
