@@ -38,6 +38,7 @@ async def start_api() -> AsyncIterator[StartApi]:
         root_ca: str = "",
         event_ttl: timedelta = DEFAULT_TTL,
         in_flight: InFlight | None = None,
+        collects_garbage: bool = True,
     ) -> Api:
         store, clock = store or MemoryStore(), TestClock()
         server = ApiServer(
@@ -52,7 +53,7 @@ async def start_api() -> AsyncIterator[StartApi]:
             event_ttl=event_ttl,
             in_flight=in_flight,
         )
-        await server.start(custom_resource_definitions())
+        await server.start(custom_resource_definitions(), collects_garbage=collects_garbage)
         started.append(Api(server, clock, store, user))
         return started[-1]
 

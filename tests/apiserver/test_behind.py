@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from apiserver.callers import MERGE, SECRETS, Api, StartApi
+from certwright.store.contract import Key
+from certwright.store.memory import MemoryStore
 
 Json = dict[str, Any]
 NAMESPACES = "/api/v1/namespaces"
@@ -135,6 +137,63 @@ async def test_orphans_are_nobodys_when_the_owner_is_gone(api: Api) -> None:
     await api.settle()
     assert not await exists(api, f"{SECRETS}/owner")
     assert "ownerReferences" not in (await api.ok("GET", f"{SECRETS}/orphan"))["metadata"]
+
+
+async def test_owners_that_went_while_nobody_looked_are_missed_after_a_start(start_api: StartApi) -> None:
+    store = MemoryStore()
+    api = await start_api(store=store)
+    gone, there = await api.secret("gone"), await api.secret("there")
+    await api.secret("left", ownerReferences=owned_by(gone))
+    await api.secret("both", ownerReferences=owned_by(gone) + owned_by(there))
+    await api.secret("kept", ownerReferences=owned_by(there))
+    await api.settle()
+    await api.server.close()
+    await store.delete(Key("secrets", "default", "gone"))
+    again = await start_api(store=store)
+    await again.settle()
+    assert not await exists(again, f"{SECRETS}/left")
+    both = (await again.ok("GET", f"{SECRETS}/both"))["metadata"]["ownerReferences"]
+    assert [reference["name"] for reference in both] == ["there"]
+    await again.ok("DELETE", f"{SECRETS}/there")
+    await again.settle()
+    assert not await exists(again, f"{SECRETS}/both")
+    assert not await exists(again, f"{SECRETS}/kept")
+
+
+async def test_deletions_before_garbage_is_collected_are_made_good_then(start_api: StartApi) -> None:
+    store = MemoryStore()
+    api = await start_api(store=store)
+    background, foreground = await api.secret("background"), await api.secret("foreground")
+    orphaned = await api.secret("orphaned")
+    await api.secret("a", ownerReferences=owned_by(background))
+    await api.secret("b", ownerReferences=owned_by(foreground, block=True), finalizers=["x.dev/own"])
+    await api.secret("c", ownerReferences=owned_by(orphaned))
+    await api.settle()
+    await api.server.close()
+    again = await start_api(store=store, collects_garbage=False)
+    await again.ok("DELETE", f"{SECRETS}/background")
+    await again.ok("DELETE", f"{SECRETS}/foreground", FOREGROUND)
+    await again.ok("DELETE", f"{SECRETS}/orphaned", {"propagationPolicy": "Orphan"})
+    await again.secret("d", ownerReferences=owned_by(background))
+    assert await exists(again, f"{SECRETS}/a")
+    again.server.collect_garbage()
+    await again.settle()
+    assert not await exists(again, f"{SECRETS}/a")
+    assert not await exists(again, f"{SECRETS}/d")
+    assert "deletionTimestamp" in (await again.ok("GET", f"{SECRETS}/b"))["metadata"]
+    assert await exists(again, f"{SECRETS}/foreground")
+    assert "ownerReferences" not in (await again.ok("GET", f"{SECRETS}/c"))["metadata"]
+
+
+async def test_who_names_an_owner_that_is_gone_follows_though_others_are_held(api: Api) -> None:
+    owner = await api.secret("owner")
+    await api.secret("held", ownerReferences=owned_by(owner), finalizers=["x.dev/own"])
+    await api.ok("DELETE", f"{SECRETS}/owner")
+    await api.settle()
+    await api.secret("late", ownerReferences=owned_by(owner))
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/late")
+    assert await exists(api, f"{SECRETS}/held")
 
 
 async def test_an_owner_in_another_namespace_is_none_and_told(api: Api) -> None:

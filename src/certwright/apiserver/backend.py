@@ -45,13 +45,6 @@ class Observer(Protocol):
         """`row` is gone."""
 
 
-class Dependents(Protocol):
-    """Knows who belongs to whom."""
-
-    async def orphan(self, uid: str) -> None:
-        """Take the owner of that uid out of the owner references of all its dependents."""
-
-
 class Admission(Protocol):
     """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE."""
 
@@ -89,7 +82,6 @@ class Backend:
     name_suffix: Callable[[], str]
     tasks: TaskSet
     observers: list[Observer] = field(default_factory=list)
-    dependents: Dependents = field(init=False)
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
     authorizer: Authorizer = field(init=False)

@@ -141,7 +141,6 @@ class ApiServer:
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
-        self._backend.dependents = self._garbage
         self._webhooks = Webhooks(self._backend)
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
         # The registry first: whoever hears of a definition after it may ask for its kinds.
@@ -186,9 +185,10 @@ class ApiServer:
         """How many streams of events are open."""
         return len(self._watches)
 
-    async def start(self, crds: list[dict[str, Any]]) -> None:
+    async def start(self, crds: list[dict[str, Any]], *, collects_garbage: bool = True) -> None:
         """Serve what the store holds; create or update `crds`; make the namespaces every cluster has.
 
+        Without `collects_garbage` that begins when `collect_garbage` is called.
         Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
         """
         await self._served.load()
@@ -205,13 +205,18 @@ class ApiServer:
         await rbac_defaults.ensure(self.handle, _MYSELF)
         await self._aggregation.work_off()
         await self._contents.fill_all()
-        self._tasks.start(self._garbage.run(), name="garbage collector")
+        if collects_garbage:
+            self.collect_garbage()
         self._tasks.start(self._aggregation.run(), name="aggregated roles")
         self._tasks.start(self._contents.run(), name="contents of namespaces")
         self._tasks.start(self._expiry.run(), name="expiry of events")
         self._tasks.start(self._local.run(), name="APIServices")
         await self._termination.resume()
         self._health.started = True
+
+    def collect_garbage(self) -> None:
+        """From now on delete what nobody owns any more. It begins with reading all objects' metadata."""
+        self._tasks.start(self._garbage.run(), name="garbage collector")
 
     async def publish(self, *, host: str, port: int) -> None:
         """Say in the Service `kubernetes` where the server listens. Raises `ApiError`."""

@@ -125,7 +125,8 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     )
     closers.add(api.close)
     try:
-        await api.start(custom_resource_definitions())
+        # What the controllers read comes first.
+        await api.start(custom_resource_definitions(), collects_garbage=False)
     except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
     face = await opening.listen(api, options, identity)
@@ -145,6 +146,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         api.add_metrics(server.controllers.take_metrics)
         if cluster is None:
             await _wait_synced(server.controllers)
+    api.collect_garbage()
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
     return server

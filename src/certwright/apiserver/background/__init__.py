@@ -2,6 +2,6 @@
 
 May import:   what apiserver may
 Never holds:  anything that an answer waits for
-Modules:      aggregation, api_services, expiry, gc, namespace_contents, namespaces, owner_warnings,
-              remains, requests, termination
+Modules:      aggregation, api_services, dependents (who names whom as owner), expiry, gc,
+              namespace_contents, namespaces, owner_warnings, remains, requests, termination
 """

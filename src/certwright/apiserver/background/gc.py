@@ -1,8 +1,8 @@
 """Garbage: objects whose owners are gone are deleted, in the background.
 
-Keeps, by the owner's uid, who depends on it, so that a deletion costs as much as there are dependents. An
-owner that is deleted in the foreground, or that is to leave orphans, is held by a finalizer until that is
-done.
+Keeps, by the owner's uid, who depends on it, so that a deletion costs as much as there are dependents. That
+is read from all objects' metadata when the work begins, a page at a time. An owner that is deleted in the
+foreground, or that is to leave orphans, is held by a finalizer until that is done.
 
 Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
 owner reference across namespaces is none).
@@ -14,12 +14,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
 from certwright.apiserver.background import requests
+from certwright.apiserver.background.dependents import Dependents
 from certwright.apiserver.background.owner_warnings import OwnerWarnings
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Owner
@@ -43,13 +44,19 @@ _LONGEST_PAUSE_S = 256
 _HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 
-@dataclass(slots=True)
-class _Family:
-    """Everybody who names one owner. `where` is the namespace that the owner is looked for in."""
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """An owner that is gone."""
 
-    owner: Owner
-    where: str
-    members: dict[Key, ResourceDefinition] = field(default_factory=dict)
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What somebody says of his owner, which may not be so."""
+
+    uid: str
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +67,24 @@ class _Dying:
     key: Key
 
 
+_Suspect = _Gone | _Claim | _Dying
+
+
 class GarbageCollector:
     """Watches who owns whom, and deletes what nobody owns any more."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._families: dict[str, _Family] = {}
-        self._suspects: asyncio.Queue[str | _Dying] = asyncio.Queue()
+        self._dependents = Dependents()
+        self._suspects: asyncio.Queue[_Suspect] = asyncio.Queue()
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
         self._warnings = OwnerWarnings(backend)
-        self._working = False
-        self._refused: dict[str | _Dying, int] = {}  # how often in a row
+        self._working = True
+        self._refused: dict[_Suspect, int] = {}  # how often in a row
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing left to look at."""
+        """Whether there is nothing left to look at; not before the work has begun."""
         return self._suspects.empty() and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
@@ -83,7 +93,7 @@ class GarbageCollector:
         old = objects.owners_of(previous.meta) if previous is not None else ()
         if new != old:
             self._leave(row.key, old)
-            self._join(definition, row.key, new)
+            self._join(row.key, new)
         if b'"deletionTimestamp"' in row.meta:
             self._note_dying(definition, row)
 
@@ -94,57 +104,56 @@ class GarbageCollector:
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget what was deleted, and suspect its dependents."""
         self._leave(row.key, objects.owners_of(row.meta))
-        if self._families and (uid := objects.uid_of(row.meta)) in self._families:
-            self._suspects.put_nowait(uid)
+        if (uid := objects.uid_of(row.meta)) in self._dependents:
+            self._suspects.put_nowait(_Gone(uid))
 
-    def _join(self, definition: ResourceDefinition, key: Key, owners: tuple[Owner, ...]) -> None:
+    def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
-            family = self._families.get(owner.uid)
-            if family is None:
-                family = self._families[owner.uid] = _Family(owner, key.namespace)
-                # The owner may be gone already: then no deletion will ever tell.
-                self._suspects.put_nowait(owner.uid)
-            elif key.namespace != family.where:
-                self._suspects.put_nowait(owner.uid)
-            family.members[key] = definition
+            self._dependents.add(owner.uid, key)
+            # The owner may be gone already: then no deletion will ever tell.
+            self._suspects.put_nowait(_Claim(owner.uid, key))
 
     def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
-            family = self._families.get(owner.uid)
-            if family is not None:
-                family.members.pop(key, None)
-                if not family.members:
-                    del self._families[owner.uid]
+            self._dependents.discard(owner.uid, key)
             if dying := self._waiting.get(owner.uid):
                 self._suspects.put_nowait(dying)
 
-    async def load(self) -> None:
-        """Find all owners in the store, once, when the server starts."""
+    async def _load(self) -> None:
+        """Find all owners in the store, once."""
         for definition in one_per_bucket(self._backend):
             after: tuple[str, str] | None = None
             while True:
                 page = await self._backend.store.list(
                     definition.bucket, limit=CHUNK, after=after, meta_only=True
                 )
-                for row in page.rows:
-                    self._join(definition, row.key, objects.owners_of(row.meta))
-                    if b'"deletionTimestamp"' in row.meta:
-                        self._note_dying(definition, row)
-                if not page.more or not page.rows:
+                await self._take_in(definition, page.rows)
+                await asyncio.sleep(0)  # others want to go on
+                if not page.more:
                     break
-                after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+                after = page.last
+
+    async def _take_in(self, definition: ResourceDefinition, rows: list[Row]) -> None:
+        claims: list[tuple[Key, Owner]] = []
+        for row in rows:
+            for owner in objects.owners_of(row.meta):
+                self._dependents.add(owner.uid, row.key)
+                claims.append((row.key, owner))
+            if b'"deletionTimestamp"' in row.meta:
+                self._note_dying(definition, row)
+        for key, owner in claims:
+            if not key.namespace or not await self._lives(owner, key.namespace):
+                self._suspects.put_nowait(_Claim(owner.uid, key))
 
     async def run(self) -> None:
         """Load, then look after suspects for ever."""
-        await self.load()
+        await self._load()
+        self._working = False
         while True:
             suspect = await self._suspects.get()
             self._working = True
             try:
-                if isinstance(suspect, _Dying):
-                    await self._finish(suspect)
-                else:
-                    await self._examine(suspect)
+                await self._look_after(suspect)
             except StoreError:
                 _log.warning("garbage collection for %s failed and is tried again", suspect, exc_info=True)
                 await self._backend.clock.sleep(1)
@@ -157,30 +166,36 @@ class GarbageCollector:
                 self._refused.pop(suspect, None)
             finally:
                 self._working = False
-            # Most are answered without any waiting, and after a start there is one for each owner.
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # most are answered without any waiting
 
-    async def _try_later(self, suspect: str | _Dying) -> None:
+    async def _look_after(self, suspect: _Suspect) -> None:
+        match suspect:
+            case _Dying():
+                await self._finish(suspect)
+            case _Claim(uid, key):
+                await self._check(uid, key)
+            case _Gone(uid):
+                await self._bereave_all(uid)
+
+    async def _try_later(self, suspect: _Suspect) -> None:
         refusals = self._refused[suspect] = self._refused.get(suspect, 0) + 1
         await self._backend.clock.sleep(min(2**refusals, _LONGEST_PAUSE_S))
         self._suspects.put_nowait(suspect)
 
     # --- owners that are gone -----------------------------------------------------------------------------
 
-    async def _examine(self, uid: str) -> None:
-        family = self._families.get(uid)
-        if family is None:
-            return
-        owned = await self._lives(family.owner, family.where)
-        # Of an owner that lives only those are suspect that look for it in another namespace, or in none.
-        members = [
-            (key, definition)
-            for key, definition in family.members.items()
-            if not owned or key.namespace != family.where or not key.namespace
-        ]
-        for start in range(0, len(members), _TOGETHER):
-            some = members[start : start + _TOGETHER]
-            await asyncio.gather(*(self._bereave(definition, key, uid) for key, definition in some))
+    async def _check(self, uid: str, key: Key) -> None:
+        """Whether the owner with that uid, whom somebody names, is where he is looked for."""
+        row = await self._backend.store.latest(key)
+        own = _named(row, uid)
+        # Of an owner in a namespace, named by an object in none, it has to be told even though he lives.
+        if own is not None and not (key.namespace and await self._lives(own, key.namespace)):
+            await self._bereave(key, uid)
+
+    async def _bereave_all(self, uid: str) -> None:
+        keys = self._dependents.of(uid)
+        for start in range(0, len(keys), _TOGETHER):
+            await asyncio.gather(*(self._bereave(key, uid) for key in keys[start : start + _TOGETHER]))
 
     async def _lives(self, owner: Owner, namespace: str) -> bool:
         """Whether the owner is there. A kind that is not served cannot be judged, so it counts as living;
@@ -192,19 +207,20 @@ class GarbageCollector:
         row = await self._backend.store.latest(key)
         return row is not None and objects.uid_of(row.meta) == owner.uid
 
-    async def _bereave(self, definition: ResourceDefinition, key: Key, uid: str, policy: str = "") -> None:
+    async def _bereave(self, key: Key, uid: str, policy: str = "") -> None:
         """Delete a dependent, or only its reference while it has another living owner."""
         for _ in range(_ATTEMPTS):
             row = await self._backend.store.latest(key)
-            owners = objects.owners_of(row.meta) if row is not None else ()
-            own = next((owner for owner in owners if owner.uid == uid), None)
-            if row is None or own is None:
+            definition, own = self._definition(key), _named(row, uid)
+            if row is None or own is None or definition is None:
                 return
             if not policy:
                 await self._warnings.check(definition, row, own, self._namespaces(uid))
                 if await self._lives(own, key.namespace):
                     return
-            others = [owner for owner in owners if owner.uid not in (uid, *self._waiting)]
+            others = [
+                owner for owner in objects.owners_of(row.meta) if owner.uid not in (uid, *self._waiting)
+            ]
             try:
                 if any([await self._lives(owner, key.namespace) for owner in others]):
                     await self._strip(definition, row, uid)
@@ -218,8 +234,11 @@ class GarbageCollector:
 
     def _namespaces(self, uid: str) -> set[str]:
         """Where those live who name an owner."""
-        family = self._families.get(uid)
-        return {key.namespace for key in family.members} if family is not None else set()
+        return {key.namespace for key in self._dependents.of(uid)}
+
+    def _definition(self, key: Key) -> ResourceDefinition | None:
+        group, _, plural = key.bucket.rpartition("/")
+        return self._backend.registry.by_resource(group, plural)
 
     async def _strip(self, definition: ResourceDefinition, row: Row, uid: str) -> None:
         def strip(obj: objects.Json) -> objects.Json:
@@ -258,7 +277,7 @@ class GarbageCollector:
         held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
         uid = meta.get("uid", "")
         if ORPHAN_FINALIZER in held:
-            await self.orphan(uid)
+            await self._orphan(uid)
             await self._let_go(dying, ORPHAN_FINALIZER)
         elif FOREGROUND_FINALIZER in held:
             self._waiting[uid] = dying
@@ -268,15 +287,12 @@ class GarbageCollector:
 
     async def _dependents_left(self, uid: str) -> bool:
         """Delete the dependents of an owner that is going; whether it has to wait for any."""
-        family = self._families.get(uid)
         left = False
-        for key, definition in list(family.members.items()) if family is not None else ():
+        for key in self._dependents.of(uid):
             row = await self._backend.store.latest(key)
-            if row is None:
-                continue
-            if b'"deletionTimestamp"' not in row.meta:
-                policy = FOREGROUND if objects.uid_of(row.meta) in self._families else BACKGROUND
-                await self._bereave(definition, key, uid, policy)
+            if row is not None and b'"deletionTimestamp"' not in row.meta:
+                policy = FOREGROUND if objects.uid_of(row.meta) in self._dependents else BACKGROUND
+                await self._bereave(key, uid, policy)
                 row = await self._backend.store.latest(key)
             owners = objects.owners_of(row.meta) if row is not None else ()
             left = left or any(owner.uid == uid and owner.block_owner_deletion for owner in owners)
@@ -293,19 +309,24 @@ class GarbageCollector:
                 continue
             return
 
-    async def orphan(self, uid: str) -> None:
+    async def _orphan(self, uid: str) -> None:
         """Take the owner of that uid out of the owner references of all its dependents."""
-        family = self._families.get(uid)
-        for key, definition in list(family.members.items()) if family is not None else ():
+        for key in self._dependents.of(uid):
             for _ in range(_ATTEMPTS):
-                row = await self._backend.store.latest(key)
-                if row is None or all(owner.uid != uid for owner in objects.owners_of(row.meta)):
+                row, definition = await self._backend.store.latest(key), self._definition(key)
+                if row is None or definition is None or _named(row, uid) is None:
                     break
                 try:
                     await self._strip(definition, row, uid)
                 except (Changed, Missing):
                     continue
                 break
+
+
+def _named(row: Row | None, uid: str) -> Owner | None:
+    """The owner with that uid, if the object names it."""
+    owners = objects.owners_of(row.meta) if row is not None else ()
+    return next((owner for owner in owners if owner.uid == uid), None)
 
 
 def _without_finalizer(obj: objects.Json, finalizer: str) -> objects.Json:
