@@ -113,7 +113,7 @@ class Sender(asyncio.Protocol):
         """Write a chunk of a stream that writes for itself (`kit.exchange.Write`)."""
         if self._resumed is not None or self.transport.is_closing():
             return False
-        self.transport.write(wire.chunk(data))
+        self.transport.write(wire.shared_chunk(data))
         return True
 
 

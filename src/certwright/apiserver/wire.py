@@ -95,6 +95,10 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+shared_chunk = lru_cache(maxsize=1)(chunk)
+"""`chunk` of data that many are sent one after the other: the watchers of one event."""
+
+
 def wants_pretty(request: Request) -> bool:
     """Whether a person is going to read the answer: the query says so, or a program that people use."""
     if wanted := _PRETTY.search(request.target):

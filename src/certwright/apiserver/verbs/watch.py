@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.definitions import ResourceDefinition
@@ -311,7 +311,7 @@ def too_old(revision: int, oldest: int) -> Expired:
 
 @dataclass(slots=True)
 class _Run:
-    """One watch at work."""
+    """One watch at work. `lines` says what it is told of a batch; empty where none of that concerns it."""
 
     backend: Backend
     call: Call
@@ -321,6 +321,11 @@ class _Run:
     encoder: Encoder
     bookmark_every_s: float | None
     marked: int = 0
+    lines: Callable[[list[Event]], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_told_all = self.matcher.trivial and self.watch.position >= self.options.after
+        self.lines = self.encoder.lines if is_told_all else self._selected_lines
 
     async def chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
         """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""
@@ -362,7 +367,7 @@ class _Run:
             batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
             if batch is None:
                 return
-            if lines := self.lines(batch):
+            if batch and (lines := self.lines(batch)):
                 yield lines
             if every is not None and time() >= bookmark_at:
                 bookmark_at = time() + every
@@ -379,11 +384,8 @@ class _Run:
         self.marked = self.watch.position
         return self.encoder.bookmark(self.marked)
 
-    def lines(self, batch: list[Event]) -> bytes:
-        """What the watcher is told of a batch; empty where none of it concerns it."""
+    def _selected_lines(self, batch: list[Event]) -> bytes:
         after, matcher = self.options.after, self.matcher
-        if matcher.trivial and batch and batch[0].revision > after:
-            return self.encoder.lines(batch)
         lines = [
             self.encoder.line(*change)
             for event in batch
