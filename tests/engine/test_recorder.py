@@ -162,3 +162,25 @@ async def test_when_too_many_wait_the_caller_is_not_held_up(scene: Scene) -> Non
     for number in range(recorder_module._WAITING + 5):
         scene.recorder.event(SECRETS, WEB, "Normal", "R", str(number))
     assert scene.recorder.dropped == 5
+
+
+async def test_few_are_written_at_a_time_and_more_where_many_wait(scene: Scene) -> None:
+    def record(number: int) -> None:
+        for n in range(number):
+            meta = SecretMeta(name=f"s{n}", namespace="n", uid=f"u{n}")
+            scene.recorder.event(SECRETS, Secret(metadata=meta), "Normal", "Made", f"one of {number}")
+
+    async def under_way() -> int:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return len(scene.server.requests)
+
+    scene.server.gate.clear()
+    record(100)
+    few = await under_way()
+    record(5_000)
+    many = await under_way()
+    assert 0 < few < 4 < many
+    scene.server.gate.set()
+    await scene.recorder.flush()
+    assert len(scene.server.requests) == 5_100

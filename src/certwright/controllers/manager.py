@@ -88,6 +88,8 @@ USER_AGENT = "certwright"
 # Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
 # them together can put into one commit.
 _WORKERS = 32
+# Those of Orders and Challenges wait for a CA as well, which should soon hear of all: so many times more.
+_FOR_A_CA = 4
 _A_DAY = timedelta(days=1)
 _LOOK_AGAIN_S = 5.0
 
@@ -230,9 +232,16 @@ class Controllers:
         memory.give_back()
 
     def _controller(
-        self, name: str, reconcile: Reconcile, rank: Rank | None = None, flow: Flow | None = None
+        self,
+        name: str,
+        reconcile: Reconcile,
+        rank: Rank | None = None,
+        flow: Flow | None = None,
+        *,
+        times: int = 1,
     ) -> Controller:
-        controller = Controller(name, reconcile, self._queue(name, rank, flow), workers=self._workers)
+        queue = self._queue(name, rank, flow)
+        controller = Controller(name, reconcile, queue, workers=times * self._workers)
         self._controllers.append(controller)
         return controller
 
@@ -442,7 +451,7 @@ class Controllers:
             queue = self._queue("challenges", precedence.rank, precedence.flow)
             challenges = self._acme.challenges(queue.add, tell_order)
             self._controllers.append(
-                Controller("challenges", challenges.reconcile, queue, workers=self._workers)
+                Controller("challenges", challenges.reconcile, queue, workers=_FOR_A_CA * self._workers)
             )
             caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
@@ -452,7 +461,7 @@ class Controllers:
         """Returns what wakes the Order of a Challenge."""
         caches, orders = self._caches, self._acme.orders()
         first = OrderPrecedence(caches, self._acme.is_proven)
-        add = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
+        add = self._controller("orders", orders.reconcile, first.rank, first.flow, times=_FOR_A_CA).queue.add
         self._acme.ledgers.start(add)
         tell_order = wake_orders(caches, add)
         wake_with_issuer(caches, add, caches.orders_for)

@@ -1,7 +1,8 @@
 """Events: what happened to an object, for people to read in `kubectl describe`.
 
-They are written in the background and never hold anybody up. Each object's events are written in the order in
-which they were recorded; those of different objects side by side.
+They are written in the background and never hold anybody up: a few at a time, so that the program's work goes
+first; the more of them wait, the more. Each object's events are written in the order in which they were
+recorded; those of different objects side by side.
 Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -38,8 +39,10 @@ _MESSAGE_BYTES = 1024
 _NAME_BYTES = 253
 _WAITING = 10_000
 _REMEMBERED = 4096
-# As many writes under way as the workers of two controllers have, so that events keep up with their work.
 _LANES = 32
+# So many writes are under way, and one more for each so many events that wait.
+_FEW = 2
+_ONE_MORE = 500
 
 
 class _What(NamedTuple):
@@ -82,6 +85,8 @@ class Recorder:
         self._component = component
         self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
         self._waiting = 0
+        self._writing = 0
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._written: OrderedDict[_What, _Written] = OrderedDict()
         self._tasks: TaskSet | None = None
         self.dropped = 0
@@ -103,6 +108,7 @@ class Recorder:
         lane = zlib.crc32(f"{meta.uid}{meta.namespace}/{meta.name}".encode()) % _LANES
         self._waiting += 1
         self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now()))
+        self._give_turns()
         if self._tasks is None:
             self._start()
 
@@ -116,6 +122,8 @@ class Recorder:
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
+            self._turns.clear()
+            self._writing = 0
 
     def _start(self) -> None:
         self._tasks = TaskSet()
@@ -125,13 +133,31 @@ class Recorder:
     async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
         while True:
             sighting = await lane.get()
+            await self._turn()
             try:
                 await self._write(sighting)
             except (ApiError, Unreachable) as error:
                 self._drop(str(error))
             finally:
                 self._waiting -= 1
+                self._writing -= 1
+                self._give_turns()
                 lane.task_done()
+
+    async def _turn(self) -> None:
+        """Return when one more may write."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        self._give_turns()
+        await turn
+
+    def _give_turns(self) -> None:
+        while self._turns and self._writing < _FEW + self._waiting // _ONE_MORE:
+            turn = self._turns.popleft()
+            # One that has been cancelled is gone.
+            if not turn.done():
+                turn.set_result(None)
+                self._writing += 1
 
     def _drop(self, why: str) -> None:
         self.dropped += 1

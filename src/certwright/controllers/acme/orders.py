@@ -13,6 +13,8 @@ Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmeo
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=10)
+# What a CA has yet to work on goes before what it is done with: of each CA, certificates are fetched and
+# stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
+_END_AT_ONCE = 6
 
 
 FindWay = Callable[[Order], Awaitable[Way | Wait]]
@@ -119,6 +124,7 @@ class OrderReconciler:
         self._began_at = began_at
         self._memories: dict[ObjectKey, _Memory] = {}
         self._contents: Contents = {}
+        self._endings = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_END_AT_ONCE))
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
@@ -266,7 +272,8 @@ class OrderReconciler:
         if there.status == "ready" and memory.polls:
             there = await ordering.finalize(way.client, order, csr)
         if there.status == "valid" and there.certificate:
-            return await self._store(order, way, there, csr)
+            async with self._endings[way.client.directory_url]:
+                return await self._store(order, way, there, csr)
         if there.status == "invalid":
             return await self._fail(order, "invalid", _words(there))
         # `processing`, or a state of tomorrow.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 _FIRST, _SHORTEST, _LONGEST = timedelta(seconds=0.1), timedelta(seconds=0.05), timedelta(seconds=1)
-# Nine in ten first questions shall find the verdict: the delay comes to rest where one step up for each that
-# does not is as much as nine down for those that do.
-_UP, _DOWN = 1.25, 1.25 ** (-1 / 9)
+# Forty-nine in fifty first questions shall find the verdict: the delay comes to rest where a step up for each
+# that does not is as much as 49 down for those that do. Of many at once, one that does not holds up the end.
+_UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
 
 
 class Pace:
