@@ -171,6 +171,9 @@ class TestSizes:
             assert [row.meta for row in page.rows] == [b"m%d" % row.revision for row in page.rows]
             assert len(page.rows) == 20
             assert await asyncio.to_thread(sent_bytes, etcd) - before < 50_000
+            chosen = await store.list(BUCKET, keep=lambda row: row.key.name in ("07", "19"))
+            assert [(row.key.name, row.body) for row in chosen.rows] == [("07", body), ("19", body)]
+            assert await asyncio.to_thread(sent_bytes, etcd) - before < 3 << 20
 
     async def test_pages_of_large_rows_end_where_they_are_full(self, etcd: Etcd) -> None:
         async with servers(etcd, 1) as (store,):

@@ -287,7 +287,7 @@ async def test_a_batch_of_any_number_and_size_is_written_whole(path: Path, size:
     await store.close()
 
 
-async def test_bodies_are_not_read_for_metadata(path: Path) -> None:
+async def test_bodies_are_not_read_for_metadata_nor_for_rows_that_are_not_chosen(path: Path) -> None:
     store = await open_sqlite(path)
     for number in range(40):
         await store.put(Key("things", "", f"{number:02}"), lambda revision: (b"m" * 600, b"x" * 500_000))
@@ -295,13 +295,16 @@ async def test_bodies_are_not_read_for_metadata(path: Path) -> None:
 
 
 async def reopen_and_measure(store: SqliteStore, path: Path) -> None:
-    """Read metadata only from a cold store, and count the bytes that came from the file."""
+    """Read only metadata, or one row of all, from a cold store, and count the bytes that came from it."""
     await store.close()
     store = await open_sqlite(path)
     before = bytes_read()
     page = await store.list("things", meta_only=True)
     assert [len(row.meta) for row in page.rows] == [600] * 40
     assert bytes_read() - before < 1_000_000
+    chosen = await store.list("things", keep=lambda row: row.key.name == "17")
+    assert [(row.key.name, len(row.body)) for row in chosen.rows] == [("17", 500_000)]
+    assert bytes_read() - before < 2_000_000
     await store.list("things")
     assert bytes_read() - before > 20_000_000
     await store.close()

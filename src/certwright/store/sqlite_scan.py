@@ -1,7 +1,7 @@
 """Reading a list from the SQLite file, row by row.
 
-Where rows are chosen by their metadata, the body of each is a read of its own: those of the others, large
-ones perhaps, are neither read nor opened.
+Where rows are chosen by their metadata, the bodies of the others are not opened, and large ones not read:
+each of those that are wanted is then a read of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from certwright.store.pages import Wanted
 from certwright.store.seal import BODY, META, Seal
 
 _BODY = "SELECT body FROM rows WHERE rowid = ?"
+# What lies in the row's own page as a rule. SQLite knows a length without reading what is so long.
+_SMALL_BODY = "CASE WHEN length(body) <= 4096 THEN body END"
 
 
 class Scan:
@@ -26,12 +28,13 @@ class Scan:
         self._reader = reader
         self._wanted = wanted
         self._seal = seal if seal is not None and wanted.bucket in seal.buckets else None
-        self._at = 0
+        self._at: tuple[int, bytes | None] = (0, None)
         where, values = where_of(wanted)
         self._has_bodies = wanted.keep is None and not wanted.meta_only
-        columns = f"namespace, name, revision, meta, {'body' if self._has_bodies else 'rowid'}"
+        body = "body" if self._has_bodies else "NULL" if wanted.meta_only else _SMALL_BODY
         self._cursor = reader.execute(
-            f"SELECT {columns} FROM rows WHERE {where} ORDER BY namespace, name",  # noqa: S608 - constants
+            f"SELECT rowid, namespace, name, revision, meta, {body} FROM rows"  # noqa: S608 - constants
+            f" WHERE {where} ORDER BY namespace, name",
             values,
         )
 
@@ -41,22 +44,24 @@ class Scan:
 
     def _whole_rows(self) -> Iterator[Row]:
         bucket, seal = self._wanted.bucket, self._seal
-        for namespace, name, revision, meta, body in self._cursor:
+        for _, namespace, name, revision, meta, body in self._cursor:
             row = Row(Key(bucket, namespace, name), revision, meta, body)
             yield row if seal is None else seal.open_row(row)
 
     def _bare_rows(self) -> Iterator[Row]:
         bucket, seal = self._wanted.bucket, self._seal
-        for namespace, name, revision, meta, rowid in self._cursor:
-            self._at, key = rowid, Key(bucket, namespace, name)
+        for rowid, namespace, name, revision, meta, body in self._cursor:
+            self._at, key = (rowid, body), Key(bucket, namespace, name)
             yield Row(key, revision, meta if seal is None else seal.open(key, META, meta), b"")
 
     def whole(self, row: Row) -> Row:
         """The row that came last, with its body if that is wanted."""
         if self._wanted.meta_only:
             return row
-        # The cursor is still open, so this is of the same moment.
-        (body,) = self._reader.execute(_BODY, (self._at,)).fetchone()
+        rowid, body = self._at
+        if body is None:
+            # The cursor is still open, so this is of the same moment.
+            (body,) = self._reader.execute(_BODY, (rowid,)).fetchone()
         if self._seal is not None:
             body = self._seal.open(row.key, BODY, body)
         return Row(row.key, row.revision, row.meta, body)
