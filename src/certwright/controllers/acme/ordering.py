@@ -128,7 +128,7 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrd
     """Hand in the signing request; where the order is in another state, how it is. Raises `AcmeError`."""
     there = ServerOrder(url=order.status.url, status="ready", finalize=order.status.finalize_url)
     try:
-        return await client.run(orders.finalize, there, csr.parsed.public_bytes(Encoding.DER))
+        return await client.run(orders.finalize, there, csr.der)
     except Refused as refused:
         if refused.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
             raise
