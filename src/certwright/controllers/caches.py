@@ -78,32 +78,11 @@ class Caches:
         mine: Mine | None = None,
     ) -> None:
         self._client = client
+        self._clock = clock
+        self._namespace = namespace
         self._cluster_resource_namespace = cluster_resource_namespace
-        self.certificates: Informer[Certificate] = follow_some(
-            client,
-            CERTIFICATES,
-            clock,
-            keep=belonging.keep_certificates(mine, self.certificate_keys_for) if mine else None,
-            found_by=belonging.target_of,
-            namespace=namespace,
-            indexers={
-                _BY_TARGET: _target_secret,
-                _BY_NEXT_KEY: _next_key,
-                _BY_ISSUER: _own_issuer,
-                _BY_FAILURE: _failing,
-                _BY_CONDITION: _conditions_but_ready,
-            },
-            packing=replace(packings.plain(Certificate), note=_ends_at),
-        )
-        self.requests: Informer[CertificateRequest] = follow_some(
-            client,
-            CERTIFICATE_REQUESTS,
-            clock,
-            keep=belonging.keep_requests(mine) if mine else None,
-            namespace=namespace,
-            indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
-            packing=packings.requests(self._is_settled),
-        )
+        self.certificates = self._follow_certificates(mine)
+        self.requests = self._follow_requests(mine)
         by_secret = {_BY_CA: _ca_secret, _BY_REFERENCE: _secrets_of_issuer}
         self.issuers: Informer[Issuer] = Informer(
             client, ISSUERS, clock, namespace=namespace, indexers=by_secret
@@ -121,29 +100,64 @@ class Caches:
             is_filtered=filtered_secrets,
         )
         self.secrets.add_use(self._refers_to)
-
-        acme = {_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer}
-        self.orders: Informer[Order] = Informer(
+        self.orders = self._follow_orders()
+        self.challenges: Informer[Challenge] = Informer(
             client,
-            ORDERS,
+            CHALLENGES,
             clock,
             namespace=namespace,
-            indexers={
-                **acme,
-                _BY_CERTIFICATE: _named_certificate,
-                _BY_URL: _url_of_order,
-                _BY_NAMES: _names_had,
-            },
-            packing=packings.plain(Order),
-        )
-        self.challenges: Informer[Challenge] = Informer(
-            client, CHALLENGES, clock, namespace=namespace, indexers=acme
+            indexers={_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer},
         )
         self.signing_requests: Informer[CertificateSigningRequest] | None = None
         if signing_requests and not namespace:
             self.signing_requests = Informer(
                 client, CERTIFICATE_SIGNING_REQUESTS, clock, indexers={_BY_ISSUER: _awaited_signer}
             )
+
+    def _follow_certificates(self, mine: Mine | None) -> Informer[Certificate]:
+        return follow_some(
+            self._client,
+            CERTIFICATES,
+            self._clock,
+            keep=belonging.keep_certificates(mine, self.certificate_keys_for) if mine else None,
+            found_by=belonging.target_of,
+            namespace=self._namespace,
+            indexers={
+                _BY_TARGET: _target_secret,
+                _BY_NEXT_KEY: _next_key,
+                _BY_ISSUER: _own_issuer,
+                _BY_FAILURE: _failing,
+                _BY_CONDITION: _conditions_but_ready,
+            },
+            packing=replace(packings.plain(Certificate), note=_ends_at),
+        )
+
+    def _follow_requests(self, mine: Mine | None) -> Informer[CertificateRequest]:
+        return follow_some(
+            self._client,
+            CERTIFICATE_REQUESTS,
+            self._clock,
+            keep=belonging.keep_requests(mine) if mine else None,
+            namespace=self._namespace,
+            indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
+            packing=packings.requests(self._is_settled),
+        )
+
+    def _follow_orders(self) -> Informer[Order]:
+        return Informer(
+            self._client,
+            ORDERS,
+            self._clock,
+            namespace=self._namespace,
+            indexers={
+                _BY_OWNER: _owner_uid,
+                _BY_ISSUER: _open_issuer,
+                _BY_CERTIFICATE: _named_certificate,
+                _BY_URL: _url_of_order,
+                _BY_NAMES: _names_had,
+            },
+            packing=packings.plain(Order),
+        )
 
     def start(self, tasks: TaskSet) -> None:
         """Begin to follow the server."""
