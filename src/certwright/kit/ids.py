@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 
 # Vowels are left out so that no words appear, and 0, 1, 3 so that nothing is misread
 # (k8s.io/apimachinery/pkg/util/rand).
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+# Version and variant have bits of their own (RFC 9562 §5.4).
+_VERSION_4 = 0x4 << 76 | 0b10 << 62
+_RANDOM = (1 << 128) - 1 ^ (0xF << 76 | 0b11 << 62)
 
 
 def new_uid() -> str:
     """A random (version 4) UUID in its usual text form."""
-    return str(uuid.UUID(bytes=os.urandom(16), version=4))
+    # Every create needs one, and `uuid.UUID` takes four times as long.
+    digits = f"{int.from_bytes(os.urandom(16), 'big') & _RANDOM | _VERSION_4:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def random_suffix(length: int = 5) -> str:

@@ -54,11 +54,13 @@ def check_shape(
     Into `warnings` goes what was wrong before and has not changed.
     """
     metadata = new["metadata"]
-    errors: list[FieldError] = check(metadata, definition)
-    errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
+    errors: list[FieldError] = []
+    if part != "status" or definition.is_crd:  # else the metadata is the stored one
+        errors = check(metadata, definition)
+        errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
     kept: list[FieldError] = []
     schema = definition.schema
-    found = schema.judge(new, old, kept) if definition.custom else schema.validate(new, old)
+    found = schema.judge(new, old, kept, part) if definition.custom else schema.validate(new, old)
     if warnings is not None:
         warnings += [text for text in map(str, kept) if text not in warnings]
     errors += map(_as_of_status, found) if part == "status" else found

@@ -108,6 +108,7 @@ def _bytes(value: Any, path: Path, struct: str) -> Any:
 
 
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
+_AS_WRITTEN = len("2006-01-02T15:04:05Z")
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _MICROS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -125,7 +126,10 @@ def _moment(value: Any, pattern: re.Pattern[str], layout: str) -> datetime:
 
 
 def _time(value: Any, _: Path, __: str) -> Any:
-    return _moment(value, _SECONDS, _LAYOUT).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    moment = _moment(value, _SECONDS, _LAYOUT)
+    if len(value) == _AS_WRITTEN and value[-1] == "Z":
+        return value
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(_AS_WRITTEN, "0")
 
 
 def _micro_time(value: Any, _: Path, __: str) -> Any:

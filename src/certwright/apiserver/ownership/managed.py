@@ -9,7 +9,7 @@ Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,7 +19,14 @@ from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership.fields_check import check_typed
-from certwright.apiserver.ownership.fields_set import FieldsError, difference, read, reconciled, union
+from certwright.apiserver.ownership.fields_set import (
+    FieldsError,
+    Node,
+    difference,
+    read,
+    reconciled,
+    union,
+)
 from certwright.apiserver.ownership.fields_type import ATOMIC, OBJECT_META, Type, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
 from certwright.apiserver.ownership.versions import Change, type_in_version
@@ -148,7 +155,8 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
         base = _sent(meta.get(MANAGED)) or []
         change = change_of(backend, call, blank(call.definition), new)
         entries = _updated(backend, call, base, change, found, manager)
-        _check_entries(call, new, entries)
+        if base:
+            _check_entries(call, new, entries)
         put(meta, write_entries(entries))
     except FieldsError:
         # The object is wrong, as its validation will say in better words.
@@ -169,6 +177,7 @@ def _brought_up_to_date(
 ) -> msgspec.Raw | None:
     stored: msgspec.Raw | None = old["metadata"].get(MANAGED)
     base = None if call.route.subresource else _base(new["metadata"].get(MANAGED, stored), stored)
+    is_sent = base is not None
     if base is None:
         base, kept = (read_entries(stored) if stored else []), stored
     else:
@@ -183,7 +192,8 @@ def _brought_up_to_date(
     if kept is not None:
         return kept
     base = [entry for entry in base if bytes(entry.fields_v1) != _NOTHING]
-    _check_entries(call, new, base)
+    if is_sent:
+        _check_entries(call, new, base)
     return write_entries(base)
 
 
@@ -287,8 +297,7 @@ def _updated(
     backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
 ) -> list[Entry]:
     """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
-    touched = _sorted_json(found.touched) if found.touched else _NOTHING
-    removed = _sorted_json(found.removed) if found.removed else _NOTHING
+    touched, removed = _members_of(found.touched), _members_of(found.removed)
     version, subresource = call.definition.api_version, call.route.subresource
     entries: list[Entry] = []
     mine: Entry | None = None
@@ -313,11 +322,11 @@ def _updated(
             left = _less(kind, before, touched, removed)
         else:
             there = change.seen_in(entry.api_version) or found
-            left = _less(kind, before, _sorted_json(there.touched), _sorted_json(there.removed))
+            left = _less(kind, before, _members_of(there.touched), _members_of(there.removed))
         if left != _NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
     if mine is None and found.touched:
-        entries.append(new_entry(call, manager, UPDATE, touched, backend.timestamp()))
+        entries.append(new_entry(call, manager, UPDATE, _sorted_json(touched), backend.timestamp()))
     return entries if len(entries) <= MAX_UPDATERS else _capped(entries)
 
 
@@ -327,16 +336,54 @@ def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
 
 
-@lru_cache(maxsize=_KEPT)
-def _less(kind: Type, fields: bytes, touched: bytes, removed: bytes) -> bytes:
-    left = reconciled(decode_json(fields), kind)
-    return _sorted_json(difference(difference(left, decode_json(touched)), decode_json(removed)))
+_Members = Mapping[str, msgspec.Raw]
+"""The nodes of an object's own members (`f:metadata`, `f:spec`, …), each by itself: what is set of the
+metadata differs from object to object, the rest is the same for many."""
+_read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _members_of(fields: Node) -> _Members:
+    return {name: msgspec.Raw(_sorted_json(node)) for name, node in fields.items()}
+
+
+def _less(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
+    """The fields that were neither touched nor removed."""
+    found = {
+        name: _member_less(kind, name, bytes(part), _bytes(touched.get(name)), _bytes(removed.get(name)))
+        for name, part in _read_members(fields).items()
+    }
+    return _sorted_json({name: left for name, left in found.items() if left is not None})
+
+
+def _more(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
+    """The fields that were not removed, and those that were touched."""
+    found: dict[str, msgspec.Raw | None] = dict(touched)
+    for name, part in _read_members(fields).items():
+        left = _member_less(kind, name, bytes(part), b"", _bytes(removed.get(name)))
+        if left is not None:
+            more = touched.get(name)
+            found[name] = left if more is None else _member_more(name, bytes(left), bytes(more))
+    return _sorted_json(found)
+
+
+def _bytes(raw: msgspec.Raw | None) -> bytes:
+    return b"" if raw is None else bytes(raw)
 
 
 @lru_cache(maxsize=_KEPT)
-def _more(kind: Type, fields: bytes, touched: bytes, removed: bytes) -> bytes:
-    left = difference(reconciled(decode_json(fields), kind), decode_json(removed))
-    return _sorted_json(union(left, decode_json(touched)))
+def _member_less(kind: Type, name: str, part: bytes, *others: bytes) -> msgspec.Raw | None:
+    """What is left of a member without what is in the `others`; None: nothing."""
+    left = reconciled({name: decode_json(part)}, kind)
+    for other in others:
+        if other:
+            left = difference(left, {name: decode_json(other)})
+    return msgspec.Raw(_sorted_json(left[name])) if name in left else None
+
+
+@lru_cache(maxsize=_KEPT)
+def _member_more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
+    both = union({name: decode_json(part)}, {name: decode_json(other)})
+    return msgspec.Raw(_sorted_json(both[name]))
 
 
 def _plus(fields: bytes, others: bytes) -> bytes:
@@ -380,6 +427,8 @@ def keep_times(new: Json, old: Json) -> None:
     """Where nothing but the times of entries has changed, put the old ones back: then nothing is written."""
     new_raw, old_raw = new["metadata"].get(MANAGED), old["metadata"].get(MANAGED)
     if type(new_raw) is not msgspec.Raw or type(old_raw) is not msgspec.Raw or new_raw == old_raw:
+        return
+    if new.keys() != old.keys():
         return
     for name, value in old.items():
         if name != "metadata" and new.get(name) != value:

@@ -80,7 +80,7 @@ class Change:
 
     def check_old(self, api_versions: Iterable[str]) -> None:
         """Raise `NotConvertible` where the old object does not have the form of one of these versions."""
-        for api_version in set(api_versions):
+        for api_version in set(api_versions) - {self._definition.api_version}:
             there = in_version(self._backend, self._definition, api_version)
             if there is not None:
                 converted(self._backend, there, self._definition, self._objects[0][1])
