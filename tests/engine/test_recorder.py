@@ -181,6 +181,8 @@ async def test_few_are_written_at_a_time_and_more_where_many_wait(scene: Scene) 
     record(5_000)
     many = await under_way()
     assert 0 < few < 4 < many
+    flushing = asyncio.create_task(scene.recorder.flush())
+    assert await under_way() > many
     scene.server.gate.set()
-    await scene.recorder.flush()
+    await flushing
     assert len(scene.server.requests) == 5_100

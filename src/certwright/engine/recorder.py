@@ -86,6 +86,7 @@ class Recorder:
         self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
         self._waiting = 0
         self._writing = 0
+        self._is_hurried = False
         self._turns: deque[asyncio.Future[None]] = deque()
         self._written: OrderedDict[_What, _Written] = OrderedDict()
         self._tasks: TaskSet | None = None
@@ -113,9 +114,14 @@ class Recorder:
             self._start()
 
     async def flush(self) -> None:
-        """Return when everything recorded so far was written or dropped."""
-        for lane in self._lanes:
-            await lane.join()
+        """Return when everything recorded so far was written or dropped; nothing gives way meanwhile."""
+        self._is_hurried = True
+        self._give_turns()
+        try:
+            for lane in self._lanes:
+                await lane.join()
+        finally:
+            self._is_hurried = False
 
     async def close(self) -> None:
         """Stop writing; what still waits is lost (`flush` first)."""
@@ -152,7 +158,8 @@ class Recorder:
         await turn
 
     def _give_turns(self) -> None:
-        while self._turns and self._writing < _FEW + self._waiting // _ONE_MORE:
+        most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
+        while self._turns and self._writing < most:
             turn = self._turns.popleft()
             # One that has been cancelled is gone.
             if not turn.done():
