@@ -128,7 +128,7 @@ class PackedObjects(Generic[T]):
 
     def _pack_oldest(self) -> None:
         if self._press.wants_samples:
-            self._press.learn([self._packing.encode(obj) for obj in self._samples()])
+            self._press.learn(map(self._packing.encode, self._samples()))
         key, (obj, revision) = self._fresh.popitem(last=False)
         self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
 

@@ -8,7 +8,7 @@ Source: RFC 8878 (Zstandard), §5 (dictionaries); zstd's manual, `ZDICT_trainFro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from zstandard import (
     DICT_TYPE_RAWCONTENT,
@@ -76,7 +76,7 @@ class Press:
             return False
         return not self._dictionaries or self._share > _WORSE * self._expected
 
-    def learn(self, samples: Sequence[bytes]) -> None:
+    def learn(self, samples: Iterable[bytes]) -> None:
         """Use a dictionary made of these texts from now on. Those of before are kept. Where there is nothing
         to learn from, samples are wanted again later."""
         self._wants_first = False
@@ -115,7 +115,7 @@ def _compressor(dictionary: ZstdCompressionDict | None) -> ZstdCompressor:
 
 def _dictionary(samples: Sequence[bytes]) -> ZstdCompressionDict:
     try:
-        return train_dictionary(_ROOM, list(samples))
+        return train_dictionary(_ROOM, [*samples])
     except ZstdError:
         # Too few of them, or too short, to tell what is frequent.
         return ZstdCompressionDict(b"".join(samples)[-_ROOM:], dict_type=DICT_TYPE_RAWCONTENT)
