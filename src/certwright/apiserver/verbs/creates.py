@@ -53,13 +53,14 @@ async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[s
 
     `repeats`: what a strict client is told of fields that came twice.
     """
-    await aside.run_if(aside.is_long(call), read_fields, call, obj, refuse_body, repeats)
+    is_long = aside.is_long(call)
+    await aside.run_if(is_long, read_fields, call, obj, refuse_body, repeats)
     if call.verb != "patch":
         metadata.wipe(obj["metadata"])
     _place(call, obj["metadata"])
     if call.verb != "patch":
         drop_duplicate_owners(call, obj["metadata"], admitted=False)
-    return await _create(backend, call, obj)
+    return await _create(backend, call, obj, is_long=is_long)
 
 
 def _place(call: Call, meta: Json) -> None:
@@ -75,11 +76,10 @@ def _place(call: Call, meta: Json) -> None:
         )
 
 
-async def _create(backend: Backend, call: Call, obj: Json) -> Row:
+async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     definition, meta = call.definition, obj["metadata"]
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
-    is_long = aside.is_long(call)
     if definition.custom:
         # What admission adds is nobody's, as in Kubernetes.
         await aside.run_if(is_long, managed.on_create, backend, call, obj)
