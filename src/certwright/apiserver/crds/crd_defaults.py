@@ -13,7 +13,7 @@ from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_embedded import Malformed
 from certwright.apiserver.schemas.schema_ratchet import same
 from certwright.apiserver.schemas.schema_walk import EMBEDDED, compile_walk
-from certwright.resources.errors import FieldError, invalid
+from certwright.resources.errors import MAX_CAUSES, FieldError, invalid
 
 Schema = Mapping[str, Any]
 
@@ -48,7 +48,9 @@ def _one_default(path: str, schema: Schema) -> list[FieldError]:
     if (check := compile_check(schema)) is not None:
         found: list[FieldError] = []
         check(given, None, found)
-        errors += [FieldError(_below(path, error.field), error.reason, error.detail) for error in found]
+        errors += [
+            FieldError(_below(path, error.field), error.reason, error.detail) for error in found[:MAX_CAUSES]
+        ]
     return errors
 
 

@@ -18,6 +18,7 @@ MAX_PARTS = 20_000
 whole Pods have some 2,000."""
 _ONE = ("items", "additionalProperties", "not")
 _MANY = ("allOf", "anyOf", "oneOf")
+_DEFAULT = 3  # more: what has a default is in every object, and all of its schema is used
 _NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
 
 
@@ -37,7 +38,7 @@ def _count(schema: Schema) -> int:
     found, waiting = 0, [schema]
     while waiting:
         part = waiting.pop()
-        found += 1 + sum(len(part.get(word) or ()) for word in _NAMES)
+        found += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
         waiting += [child for child in _children(part) if isinstance(child, Mapping)]
     return found
 

@@ -83,9 +83,19 @@ async def _convert_whole(request: Request, response: Response, wire: str) -> Res
 
 async def _as_yaml(response: Response) -> Response:
     body = await _whole(response)
-    text = (await asyncio.to_thread(write_yaml, decode_json(body))).encode()
+    text = await asyncio.to_thread(_yaml, body)
     response.headers["content-type"] = YAML
     return Response(response.status, response.headers, text)
+
+
+def _yaml(body: bytes) -> bytes:
+    """A list is written item by item: what reads and writes many at once lets nobody else in meanwhile."""
+    head = _head(body)
+    if not head.items:
+        return write_yaml(decode_json(body)).encode()
+    items = [write_yaml([decode_json(raw)]).encode() for raw in head.items]
+    start, end = {"apiVersion": head.api_version}, {"kind": head.kind, "metadata": head.metadata}
+    return b"".join([write_yaml(start).encode(), b"items:\n", *items, write_yaml(end).encode()])
 
 
 async def _whole(response: Response) -> bytes:

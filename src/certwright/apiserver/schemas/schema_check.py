@@ -176,18 +176,19 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
 
 
 def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -> Check | None:
-    children = {
-        key: child for key, prop in properties.items() if (child := compile_check(prop, guard)) is not None
-    }
-    if not children:
+    if not properties:
         return None
-    quick = {key: simple for key in children if (simple := simple_type(properties[key])) is not None}
+    quick = {key: simple for key, prop in properties.items() if (simple := simple_type(prop)) is not None}
+    # Made on first use: few objects have all that the schema of a Pod may have.
+    children: dict[str, Check | None] = {}
     get_quick, get_child = quick.get, children.get
 
     def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
         for key, item in value.items():
             if type(item) is not get_quick(key):
                 child = get_child(key)
+                if child is None and key in properties and key not in children:
+                    child = children[key] = compile_check(properties[key], guard)
                 if child is not None:
                     child(item, (path, key), errors)
 

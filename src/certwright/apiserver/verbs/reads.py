@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +20,8 @@ from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
 
 CHUNK = 500
 """Rows that are read, joined and sent at a time."""
+_BATCH_BYTES = 1 << 20
+"""Of large rows fewer are joined at a time: others wait meanwhile."""
 
 
 def check_table(call: Call) -> None:
@@ -175,7 +177,10 @@ async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
 
 
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
-    """The list that is in memory whole."""
+    """The list whose rows are in memory: at once, or batch by batch where it is long."""
+    if len(found.rows) > CHUNK or sum(map(_size, found.rows)) > _BATCH_BYTES:
+        parts = _Parts(call, found.metadata(call), backend.clock.now())
+        return Response(200, forms.headers(call), stream=_in_batches(parts, found.rows))
     if call.form.shape is Shape.TABLE:
         body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
         if not found.rows and call.definition.is_crd:
@@ -191,6 +196,22 @@ def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     return Response(200, forms.headers(call), body)
 
 
+def _size(row: Row) -> int:
+    return len(row.meta) + len(row.body)
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch, size = list[Row](), 0
+    for row in rows:
+        batch.append(row)
+        size += _size(row)
+        if size > _BATCH_BYTES or len(batch) == CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
 class _Parts:
     """A list that is sent part by part, in the form that the client wants."""
 
@@ -198,16 +219,27 @@ class _Parts:
         self._call = call
         self._now = now
         if call.form.shape is Shape.TABLE:
-            self.opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
+            opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
             self._around = len(self._rows(())) - len(b"]}")
         else:
-            self.opening = forms.list_opening(call.definition, call.form, metadata)
+            opening = forms.list_opening(call.definition, call.form, metadata)
+        self._before = opening
 
     def _rows(self, rows: Iterable[Row]) -> bytes:
         return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
 
-    def of(self, rows: Iterable[Row]) -> bytes:
-        """The items of `rows`, with commas between them."""
+    def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """What to send for the next rows."""
+        for batch in _batches(rows):
+            yield self._before + self._items(batch)
+            self._before = b","
+
+    @property
+    def rest(self) -> bytes:
+        """What follows the last row."""
+        return self._before.removeprefix(b",") + b"]}"
+
+    def _items(self, rows: Iterable[Row]) -> bytes:
         call = self._call
         if call.form.shape is Shape.TABLE:
             return self._rows(rows)[self._around : -len(b"]}")]
@@ -222,19 +254,25 @@ async def _everything(backend: Backend, call: Call, options: ListOptions, matche
     return _answer(backend, call, _Found(page.rows, page.revision))
 
 
+async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:
+    for chunk in parts.of(rows):
+        yield chunk
+        await asyncio.sleep(0)
+    yield parts.rest
+
+
 async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
     """The chunks of a list, all of the first page's revision."""
     found = _Found([], page.revision)
     parts = _Parts(call, found.metadata(call), backend.clock.now())
-    opening, comma = parts.opening, b""
     while True:
-        items = parts.of(page.rows)
-        yield opening + (comma + items if items else b"")
-        opening, comma = b"", b"," if items else comma
+        for chunk in parts.of(page.rows):
+            yield chunk
+            await asyncio.sleep(0)
         if not page.more:
             break
         try:
             page = await _page(backend, call, matcher, limit=CHUNK, after=page.last, revision=found.revision)
         except Compacted:
             raise paging.expired(ListOptions()) from None
-    yield b"]}"
+    yield parts.rest

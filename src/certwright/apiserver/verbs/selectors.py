@@ -7,9 +7,10 @@ apimachinery `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from certwright.resources.errors import BadRequest, FieldError, invalid
 from certwright.resources.naming import check_label_key, check_label_value
@@ -18,6 +19,10 @@ _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=,()!<>]|[^ \t\r\n=,()!<>]+)")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _SYMBOLS = frozenset(("==", "!=", "=", ",", "(", ")", "!", "<", ">"))
 _OPERATORS = {"in": "in", "=": "in", "==": "in", "notin": "notin", "!=": "notin", ">": "gt", "<": "lt"}
+
+
+MAX_TERMS = 1_000
+"""Of a selector. Each object of a list is held against all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +165,20 @@ def _check_values(key: str, operator: str, values: list[str]) -> None:
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; empty for an empty one. Raises `BadRequest`."""
     try:
-        return _Parser(text).parse()
+        return _bounded("label", _Parser(text).parse())
     except _NoSelector as error:
         raise BadRequest(str(error)) from None
+
+
+_T = TypeVar("_T")
+
+
+def _bounded(what: str, terms: Iterable[_T]) -> tuple[_T, ...]:
+    """The terms, each once. Raises `BadRequest`."""
+    found = tuple(dict.fromkeys(terms))
+    if len(found) > MAX_TERMS:
+        raise BadRequest(f"a {what} selector may have at most {MAX_TERMS} terms, this one has {len(found)}")
+    return found
 
 
 def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
@@ -186,7 +202,7 @@ class FieldTerm:
 @lru_cache(maxsize=512)
 def parse_fields(text: str) -> tuple[FieldTerm, ...]:
     """The terms of a field selector, in order; empty for an empty one. Raises `BadRequest`."""
-    return tuple(_field_term(part, text) for part in sorted(_split_escaped(text)) if part)
+    return _bounded("field", (_field_term(part, text) for part in sorted(_split_escaped(text)) if part))
 
 
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
