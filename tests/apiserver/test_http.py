@@ -7,14 +7,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
 from certwright.apiserver import wire
 from certwright.apiserver.protocol import HttpProtocol, Traffic
+from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Request, Response
 
 FOR_EVER = 60.0
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -55,7 +58,7 @@ async def line() -> AsyncIterator[Line]:
             raise RuntimeError("broken")
         return Response(200, {"x-at": request.target}, request.body)
 
-    traffic = Traffic(answer, is_fair=False)
+    traffic = Traffic(answer, TestClock(NOON), is_fair=False)
     server = await asyncio.get_running_loop().create_server(lambda: HttpProtocol(traffic), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     yield Line(reader, writer, asked, begun, go)
@@ -201,6 +204,11 @@ async def test_the_target_is_handed_over_as_it_was_sent(line: Line, sent: str, t
 async def test_a_handler_that_fails_is_told_of_as_500(line: Line, caplog: pytest.LogCaptureFixture) -> None:
     assert statuses(await line.tell(b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n")) == [500]
     assert "could not be answered" in caplog.text
+
+
+@pytest.mark.parametrize("sent", [LAST, b"nonsense\r\n\r\n"], ids=["an answer", "a refusal"])
+async def test_every_answer_says_when_it_was_made(line: Line, sent: bytes) -> None:
+    assert b"\r\ndate: Sun, 01 Nov 2026 12:00:00 GMT\r\n" in await line.tell(sent)
 
 
 def test_an_answer_cannot_be_split_by_a_value() -> None:

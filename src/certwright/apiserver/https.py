@@ -12,6 +12,7 @@ from pathlib import Path
 
 from certwright.apiserver.protocol import HttpProtocol, Traffic
 from certwright.apiserver.sending import WRITE_S
+from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Handler
 
 HANDSHAKE_S = 10.0
@@ -89,15 +90,16 @@ async def serve_https(
     keyfile: Path,
     client_ca_file: Path | None,
     is_fair: bool = True,
+    clock: Clock | None = None,
 ) -> HttpsFace:
     """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: tell clients that they need not limit
-    themselves.
+    themselves. `clock`: for the field `Date`; the system's, if none is given.
 
     Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
     `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
     """
     context = _context(certfile, keyfile, client_ca_file)
-    traffic = Traffic(handler, is_fair=is_fair)
+    traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair)
     bound = _bind(host, port)
     server = await asyncio.get_running_loop().create_server(
         lambda: HttpProtocol(traffic),

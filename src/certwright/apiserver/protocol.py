@@ -23,6 +23,7 @@ from certwright.apiserver import wire
 from certwright.apiserver.fairness import too_many
 from certwright.apiserver.sending import Sender
 from certwright.apiserver.verbs.forms import failure
+from certwright.kit.clock import Clock
 from certwright.kit.exchange import Handler, Request, Response
 from certwright.resources.errors import ApiError, Details, TooLarge, Unavailable
 
@@ -69,9 +70,9 @@ _BROKEN = b"Internal Server Error"
 class Traffic:
     """What the connections of one face share: who answers, and how much is on its way."""
 
-    def __init__(self, handler: Handler, *, is_fair: bool) -> None:
+    def __init__(self, handler: Handler, clock: Clock, *, is_fair: bool) -> None:
         self.handler = handler
-        self.extra = wire.ExtraFields(is_fair=is_fair)
+        self.extra = wire.ExtraFields(clock, is_fair=is_fair)
         self.connections: set[HttpProtocol] = set()
         self.arriving = 0  # bytes of bodies that are not whole yet
         self.is_closing = False
@@ -107,7 +108,7 @@ class HttpProtocol(Sender):
     """
 
     def __init__(self, traffic: Traffic) -> None:
-        super().__init__()
+        super().__init__(traffic.extra)
         self._traffic = traffic
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request that asks for an end is not looked at, but it is no mistake either.
@@ -357,7 +358,7 @@ class HttpProtocol(Sender):
         """Have a request answered, and send that. Whether the connection ends with it."""
         request = exchange.request
         response = exchange.refusal or await self._traffic.handler(request)
-        response.headers = self._traffic.extra.added(request, response.headers)
+        response.headers = self._extra.added(request, response.headers)
         is_last = exchange.refusal is not None or not exchange.keep_alive or self._is_last
         if is_last:
             response.headers["connection"] = "close"

@@ -25,7 +25,8 @@ class Sender(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, extra: wire.ExtraFields) -> None:
+        self._extra = extra
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # it answers the present request
         self._is_last = False  # no request is answered after the present one
@@ -67,7 +68,8 @@ class Sender(asyncio.Protocol):
         """Some words, as the last answer; nothing but the end where one has begun."""
         if not self._has_begun:
             fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(text))}
-            self._write(wire.head(Response(code, fields | {"connection": "close"})) + text)
+            fields |= {"date": self._extra.date(), "connection": "close"}
+            self._write(wire.head(Response(code, fields)) + text)
         self.transport.close()
 
     async def _send_stream(self, request: Request, response: Response, stream: AsyncIterator[bytes]) -> None:

@@ -11,6 +11,7 @@ import gzip
 import re
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
@@ -18,6 +19,7 @@ import msgspec
 
 from certwright.apiserver.representations.negotiation import JSON
 from certwright.kit import ids
+from certwright.kit.clock import Clock
 from certwright.kit.exchange import Request, Response
 
 GZIP_FROM = 128 * 1024
@@ -35,14 +37,25 @@ _NO_CONTENT = frozenset({204, 304})
 class ExtraFields:
     """The header fields that every answer carries; `is_fair`: the server has priority and fairness."""
 
-    def __init__(self, *, is_fair: bool) -> None:
+    def __init__(self, clock: Clock, *, is_fair: bool) -> None:
+        self._clock = clock
+        self._second = -1
+        self._date = ""
         # What client-go's controllers look for: a server with these needs no rate limit in its clients.
         names = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
         self._fixed = {name: ids.new_uid() for name in names}
 
     def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
         """The fields of the answer to `request`, and these."""
-        return {**_CACHE_CONTROL, **fields, **self._fixed, "audit-id": _audit_id(request)}
+        own = {"audit-id": _audit_id(request), "date": self.date()}
+        return {**_CACHE_CONTROL, **fields, **self._fixed, **own}
+
+    def date(self) -> str:
+        """The value of `Date`, which every answer must have (RFC 9110 §6.6.1)."""
+        second = int(self._clock.now().timestamp())
+        if second != self._second:
+            self._second, self._date = second, formatdate(second, usegmt=True)
+        return self._date
 
 
 def _audit_id(request: Request) -> str:
