@@ -354,3 +354,27 @@ async def check_definition(server: ApiServer, schema: dict[str, Any]) -> None:
     await ask(server, "PATCH", f"{traps}/x?fieldManager=me&force=true", trap, _APPLY)
     await ask(server, "GET", traps)
     assert (await ask(server, "DELETE", f"{path}/traps.test.dev")).status == 200
+
+
+@pytest.mark.parametrize("name", ["too many fields", "too many defaults", "too many required"])
+async def test_a_schema_of_too_many_parts_is_refused_with_what_to_do(server: ApiServer, name: str) -> None:
+    body = json.dumps(crd("traps", an_object(spec=DEFINITIONS[name]))).encode()
+    answer = await ask(server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    (cause, *_) = json.loads(answer.body)["details"]["causes"]
+    assert (answer.status, cause["reason"]) == (422, "FieldValueTooMany")
+    assert cause["field"].endswith("openAPIV3Schema")
+    assert "x-kubernetes-preserve-unknown-fields" in cause["message"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["labelSelector=" + "%2C".join(f"k{n}" for n in range(3_000)), "fieldSelector=" + "a%3Db%2C" * 3_000],
+    ids=["labels", "one field many times"],
+)
+async def test_a_selector_has_a_thousand_terms_at_most_each_counted_once(
+    server: ApiServer, query: str
+) -> None:
+    answer = await ask(server, "GET", f"{_PLACES['custom'][0]}?{query}")
+    text = json.loads(answer.body)["message"]
+    assert answer.status == 400
+    assert ("at most 1000 terms" in text) == query.startswith("label")
