@@ -472,7 +472,7 @@ class ListingContract:
     async def test_rows_are_chosen_as_they_were_at_the_revision(self, open_store: OpenStore) -> None:
         store = await open_store()
         rows = await fill(store, 6)
-        revision = rows[-1].revision
+        revision = max(row.revision for row in rows)
 
         def keep(row: Row) -> bool:
             return int(row.meta) <= revision

@@ -88,14 +88,14 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
 def _choose(current: Iterator[Row], wanted: Wanted, whole: Callable[[Row], Row]) -> Cut:
     keep, limit, rows = wanted.keep, wanted.limit, list[Row]()
     assert keep is not None, "asked by `cut`"
-    last: Place | None = None
+    last: Row | None = None
     for looked_at, row in enumerate(current):
         if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT):
-            return Cut(rows, True, last)
-        last = row.key[1:]
+            return Cut(rows, True, last.key[1:])
+        last = row
         if keep(row):
             rows.append(whole(row))
-    return Cut(rows, False, last)
+    return Cut(rows, False, None)
 
 
 def _past_rows(undo: Mapping[Place, Row | None], wanted: Wanted) -> list[Row]:
