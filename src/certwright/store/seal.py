@@ -170,4 +170,7 @@ def _closed(head: bytes, cipher: AESGCM, nonce: bytes, plain: bytes, place: byte
 
 def _does_not_open(key: Key, why: str) -> str:
     where = f"{key.namespace}/{key.name}" if key.namespace else key.name
-    return f"the row {where} of {key.bucket} does not open ({why}): restore a backup"
+    return (
+        f"the row {where} of {key.bucket} does not open ({why}): restore a backup, or delete that row"
+        " (docs/encryption.md says how)"
+    )
