@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from certwright.apiserver.server import ApiServer
+from certwright.apiserver.verbs import aside
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.controllers.manager import Controllers
@@ -35,6 +37,7 @@ from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
 from certwright.store.contract import Store
 from certwright.store.memory import MemoryStore
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
@@ -81,6 +84,19 @@ class Recording:
         return [w for w in self.writes if w.by == by and "/events" in w.path]
 
 
+class _OnTheSpot(Executor):
+    """Does work at once, where it is asked for: `settle` cannot see what a thread is still doing."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Its result, which is there already."""
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 async def settle() -> None:
     """Run until nothing is left to do but wait for the clock.
 
@@ -100,6 +116,9 @@ class World:
     """The parts, and the few verbs that tests are written in."""
 
     def __init__(self, store: Store, clock: TestClock) -> None:
+        # No threads: what is large, or not compiled yet, is worked on beside the loop otherwise.
+        self._threads = aside._pool
+        setattr(aside, "_pool", _OnTheSpot)  # noqa: B010 - a name that mypy takes for a function's
         self.store = store
         self.clock = clock
         self.server = ApiServer(store, clock, authenticator=lambda _: None, bookmark_every_s=None)
@@ -167,6 +186,7 @@ class World:
 
     async def close(self) -> None:
         """Stop everything."""
+        setattr(aside, "_pool", self._threads)  # noqa: B010 - see __init__
         await self.stop_controllers()
         await self.server.close()
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from certwright.acme.protocol.messages import Action
+from certwright.client.local import LocalTransport
+from certwright.client.rest import Client
 from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.manager import Controllers
+from certwright.controllers.ours import Shards
+from certwright.kit.workshop import Inline
+from certwright.resources.meta import ObjectKey
 from controllers.acme.fake_world import fake_world
+from support.world import CONTROLLER
 
 
 async def test_a_lost_account_is_looked_after_by_the_replica_that_misses_it() -> None:
@@ -21,3 +30,33 @@ async def test_a_lost_account_is_looked_after_by_the_replica_that_misses_it() ->
         await fake.world.advance(timedelta(minutes=5))
         assert await fake.world.is_ready("web"), await fake.message_of()
         assert [action for action, _ in fake.ca.requests].count(Action.NEW_ACCOUNT) == 2
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        acme = AcmeOptions(make_transport=fake.ca.transport, responder=fake.shown)
+        world = fake.world
+        await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
+        client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent="other")
+        theirs = Shards(frozenset({1}), 2)
+        other = Controllers(client, world.clock, Inline(), acme=acme, mine=theirs)
+        other.start()
+        await world.settle()
+        names = [f"web-{number}" for number in range(6)]
+        assert {theirs(ObjectKey("default", name)) for name in names} == {True, False}
+        for name in names:
+            await fake.issue(name, f"{name}.example.org")
+        if restarted:
+            await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
+        await world.advance(timedelta(minutes=1))
+        for name in names:
+            assert await world.is_ready(name)
+        assert [action for action, _ in fake.ca.requests].count(Action.NEW_ORDER) == len(names)
+        # Nobody asks again and again whose the Orders are that belong to requests which he does not hold.
+        assert world.controllers is not None
+        for member in (world.controllers, other):
+            queues = {one.name: one.queue.waiting for one in member._controllers}
+            assert (queues["orders"], queues["challenges"]) == (0, 0)
+        await other.close()
