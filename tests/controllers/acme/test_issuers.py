@@ -155,7 +155,8 @@ async def test_no_key_is_made_where_that_is_forbidden(world: AcmeWorld) -> None:
 async def test_another_account_key_is_another_account_and_another_address_is_told(world: AcmeWorld) -> None:
     await verdict(world, "moving", **binding("right"))
     first = (await world.client.get(CLUSTER_ISSUERS, "moving")).status.acme
-    other = await world.client.get(SECRETS, "eab-right-kid-1-account", "kube-system")
+    await verdict(world, "elsewhere", **binding("right"))
+    other = await world.client.get(SECRETS, "elsewhere-account", "kube-system")
     await world.client.patch(
         SECRETS,
         "moving-account",
