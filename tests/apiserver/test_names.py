@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from certwright.apiserver.verbs.names import NameRule, dns_1035_label, dns_label, dns_subdomain, for_prefix
+from certwright.apiserver.verbs.names import (
+    NameRule,
+    dns_1035_label,
+    dns_label,
+    dns_subdomain,
+    for_prefix,
+    problems,
+)
+from certwright.resources.naming import SUBDOMAIN_MESSAGE, SUBDOMAIN_PATTERN
 
 
 @pytest.mark.parametrize(
@@ -27,3 +37,10 @@ def test_names(rule: NameRule, good: list[str], bad: list[str]) -> None:
 
 def test_a_name_that_is_too_long_is_told_the_limit() -> None:
     assert dns_label("x" * 64) == "must be no more than 63 characters"
+
+
+def test_a_name_that_is_too_long_is_told_what_else_is_wrong_with_it() -> None:
+    for marks in itertools.product("a-.A", repeat=5):
+        name = "".join(marks) + "b" * 300 + "".join(reversed(marks))
+        has_form = SUBDOMAIN_PATTERN.fullmatch(name) is not None
+        assert (SUBDOMAIN_MESSAGE not in problems(dns_subdomain, name)) is has_form, name

@@ -319,18 +319,30 @@ def too_long(field: str, limit: int) -> FieldError:
 
 MAX_CAUSES = 1_000
 """How many of the reasons why one object is invalid are told."""
+_MAX_TOLD = 1 << 20
+"""Characters of all of them: each may show a large value."""
+
+
+def _told(errors: list[FieldError]) -> list[FieldError]:
+    """The first of `errors`, one at least."""
+    length = 0
+    for index, error in enumerate(errors[:MAX_CAUSES]):
+        length += len(error.message) + len(error.field)
+        if index and length > _MAX_TOLD:
+            return errors[:index]
+    return errors[:MAX_CAUSES]
 
 
 def invalid_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Invalid:
     """The 422 that carries `errors`, worded as Kubernetes' `errors.NewInvalid`, which carries any number."""
-    more = len(errors) - MAX_CAUSES
-    errors = errors[:MAX_CAUSES]
+    count = len(errors)
+    errors = _told(errors)
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
     qualified = f"{kind}.{group}" if group else kind
     # Each cause is listed, and each sentence said once.
     texts = list(dict.fromkeys(map(str, errors)))
-    if more > 0:
-        texts.append(f"and {more} more")
+    if len(errors) < count:
+        texts.append(f"and {count - len(errors)} more")
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return Invalid(
         f'{qualified} "{name}" is invalid: {listed}',

@@ -36,20 +36,18 @@ REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
 """The keys that a Secret of a type must have."""
 
 
-def _key_error(path: str, key: str) -> FieldError | None:
+def _key_problem(key: str) -> str:
     if len(key) > 253:
-        return invalid(path, key, "must be no more than 253 characters")
-    if key == ".":
-        return invalid(path, key, "must not be '.'")
-    if key == "..":
-        return invalid(path, key, "must not be '..'")
+        return "must be no more than 253 characters"
+    if key in (".", ".."):
+        return f"must not be '{key}'"
     if key.startswith(".."):
-        return invalid(path, key, "must not start with '..'")
-    return None if _KEY.fullmatch(key) else invalid(path, key, _KEY_TEXT)
+        return "must not start with '..'"
+    return "" if _KEY.fullmatch(key) else _KEY_TEXT
 
 
 def _key_errors(name: str, data: Json) -> list[FieldError]:
-    return [error for key in data if (error := _key_error(f"{name}[{key}]", key)) is not None]
+    return [invalid(f"{name}[{key}]", key, problem) for key in data if (problem := _key_problem(key))]
 
 
 def _decoded_size(value: str) -> int:

@@ -35,6 +35,8 @@ from certwright.resources.errors import FieldError
 
 Guard = Callable[[Check], Check]
 """Put around the check of every place, down to scalars, but not within allOf, anyOf, oneOf and not."""
+_Steps = dict[type, list[Check]]
+"""What is checked of values of a Python type."""
 
 
 def compile_check(schema: Schema, guard: Guard | None = None) -> Check | None:
@@ -47,20 +49,30 @@ def _compile(schema: Schema, guard: Guard | None) -> Check | None:
     steps, kind = _steps(schema, guard), type_check(schema)
     if not steps:
         return kind
-    # The usual types are looked up here, which saves a call per value.
-    usual, get_steps = allowed_types(schema), steps.get
+    return _steps_only(steps) if kind is None else _kind_and_steps(kind, allowed_types(schema), steps)
 
+
+def _steps_only(steps: _Steps) -> Check:
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        found = type(value)
-        if kind is not None and found not in usual:
-            kind(value, path, errors)
-        for step in get_steps(found, ()):
+        for step in steps.get(type(value), ()):
             step(value, path, errors)
 
     return check
 
 
-def _steps(schema: Schema, guard: Guard | None) -> dict[type, list[Check]]:
+def _kind_and_steps(kind: Check, usual: frozenset[type], steps: _Steps) -> Check:
+    # The usual types are looked up here, which saves a call per value.
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        found = type(value)
+        if found not in usual:
+            kind(value, path, errors)
+        for step in steps.get(found, ()):
+            step(value, path, errors)
+
+    return check
+
+
+def _steps(schema: Schema, guard: Guard | None) -> _Steps:
     every = [*enum_check(schema), *_logic_checks(schema)]
     number = number_checks(schema)
     steps = {
@@ -181,12 +193,11 @@ def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -
     quick = {key: simple for key, prop in properties.items() if (simple := simple_type(prop)) is not None}
     # Made on first use: few objects have all that the schema of a Pod may have.
     children: dict[str, Check | None] = {}
-    get_quick, get_child = quick.get, children.get
 
     def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
         for key, item in value.items():
-            if type(item) is not get_quick(key):
-                child = get_child(key)
+            if type(item) is not quick.get(key):
+                child = children.get(key)
                 if child is None and key in properties and key not in children:
                     child = children[key] = compile_check(properties[key], guard)
                 if child is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -43,6 +44,10 @@ _SAYS_NOTHING = frozenset(
     {"type", "description", "title", "default", "example", "externalDocs", "x-kubernetes-map-type"}
 )
 
+_ALIKE = 256
+"""How many checks are kept for all places of all schemas that ask the same: each is a dozen objects, and
+Python's garbage collector looks at every one of them."""
+
 
 def simple_type(schema: Schema) -> type | None:
     """The Python type of values when that is all the schema asks (strings, booleans), for a quick look."""
@@ -63,7 +68,12 @@ def _types(schema: Schema) -> tuple[str, ...]:
 
 def allowed_types(schema: Schema) -> frozenset[type]:
     """The Python types of the values that `schema` means; none where it says nothing."""
-    return frozenset(python for name in _types(schema) for python in _PYTHON.get(name, ()))
+    return _in_python(_types(schema))
+
+
+@lru_cache(_ALIKE)
+def _in_python(types: tuple[str, ...]) -> frozenset[type]:
+    return frozenset(python for name in types for python in _PYTHON.get(name, ()))
 
 
 def type_check(schema: Schema) -> Check | None:
@@ -71,10 +81,13 @@ def type_check(schema: Schema) -> Check | None:
     types = _types(schema)
     if not types:
         return None
-    allowed = allowed_types(schema)
-    nullable = bool(schema.get("nullable"))
-    form = str(schema.get("format", "")) if check_for(str(schema.get("format", ""))) else ""
-    takes_whole_floats = "integer" in types
+    form = str(schema.get("format", ""))
+    return _type_check(types, form if check_for(form) else "", nullable=bool(schema.get("nullable")))
+
+
+@lru_cache(_ALIKE)
+def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
+    allowed, takes_whole_floats = _in_python(types), "integer" in types
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         kind = type(value)
@@ -150,16 +163,18 @@ def _first_only(checks: list[Check]) -> list[Check]:
 
 def _length_checks(schema: Schema) -> list[Check]:
     low, high = schema.get("minLength"), schema.get("maxLength")
-    if low is None and high is None:
-        return []
+    return [] if low is None and high is None else [_length_check(low, high)]
 
+
+@lru_cache(_ALIKE)
+def _length_check(low: int | None, high: int | None) -> Check:
     def check(value: str, path: Path, errors: list[FieldError]) -> None:
         if high is not None and len(value) > high:
             errors.append(words.string_too_long(path, high))
         elif low is not None and len(value) < low:
             errors.append(words.wrong(path, value, f"should be at least {low} chars long"))
 
-    return [check]
+    return check
 
 
 def _pattern_check(schema: Schema) -> list[Check]:

@@ -16,6 +16,7 @@ from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import Json, encode_json
 from certwright.apiserver.representations.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.apiserver.verbs import json_errors
+from certwright.apiserver.verbs.aside import LARGE
 from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
 from certwright.resources import manifests
 from certwright.resources.errors import BadRequest, invalid_object, not_supported, quoted
@@ -217,7 +218,24 @@ def _may_repeat(body: bytes, value: Json) -> bool:
     This looks at the text only (a colon after a quote), so that the costly pass is left out nearly always; it
     serves warnings. Refusals (`Strict`) never rest on it.
     """
-    return body.count(b'":') != encode_json(value).count(b'":')
+    is_large = len(body) > LARGE
+    return body.count(b'":') != (_count_colons(value) if is_large else encode_json(value).count(b'":'))
+
+
+def _count_colons(value: Any) -> int:
+    """The same of the JSON of `value`, without making it: it may be of numbers that take long to write, and
+    nothing else of Python would run meanwhile."""
+    found, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is dict:
+            found += len(item) + sum(key.count('":') for key in item)
+            waiting += item.values()
+        elif type(item) is list:
+            waiting += item
+        elif type(item) is str:
+            found += item.count('":')
+    return found
 
 
 class _Pairs(list[tuple[str, Any]]):
