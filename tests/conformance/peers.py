@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ Json = dict[str, Any]
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
 AGENT = "differential/1.0"
 _PATIENCE_S = 20.0
+_BUSY_FOR_S, _BUSY_WORDS = 60.0, b"storage is (re)initializing"
+"""How long the reference may be putting up the storage of a kind whose definition has just changed, and what
+it answers meanwhile, to anything, with 429. It may have served the kind before."""
+_PAUSE_S = 0.05
 _WARNING = re.compile(r'299 - "((?:\\.|[^"\\])*)"')
 _COMPARED = ("content-type", "retry-after", "allow", "location", "accept-patch")
 """The header fields that clients act upon; `warning` is compared too, text by text."""
@@ -179,13 +184,22 @@ class Caller:
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         if raw:
             headers.setdefault("content-type", "application/json")
-        answer = await self.peer.send(method, target, headers, raw)
+        answer = await self._send(method, target, headers, raw)
         if not quiet:
             shown = {name: value for name, value in headers.items() if name not in ("user-agent",)}
             answered = self._read(answer, prefix=_prefix(body))
             asked = self.scrub.text(f"{method} {target} {json.dumps(shown)}")
             self.transcript.append(Exchange(asked, answered, raw[:2000].decode(errors="replace")))
         return answer
+
+    async def _send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """The answer of a server that is ready to give one."""
+        deadline = time.monotonic() + _BUSY_FOR_S
+        while True:
+            answer = await self.peer.send(method, target, headers, body)
+            if not (answer.status == 429 and _BUSY_WORDS in answer.body) or time.monotonic() > deadline:
+                return answer
+            await asyncio.sleep(_PAUSE_S)
 
     def _read(self, answer: Answer, *, prefix: str) -> Any:
         body = answer.json
