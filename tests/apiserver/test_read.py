@@ -395,6 +395,31 @@ async def test_a_full_page_goes_on_while_there_is_more_to_look_at(api: Api) -> N
     assert first["metadata"]["remainingItemCount"] == 2
 
 
+@pytest.mark.parametrize("selector", ["type%3Dx.dev/one", "type%3Dx.dev/one&labelSelector=l%3D1"])
+async def test_nothing_is_looked_at_beyond_a_full_page(api: Api, selector: str) -> None:
+    for name, kind in (("a", "x.dev/two"), ("b", "x.dev/one"), ("c", "x.dev/two")):
+        meta = {"name": name, "labels": {"l": "1" if kind == "x.dev/one" else "2"}}
+        await api.ok("POST", SECRETS, {"metadata": meta, "type": kind})
+    page = await api.ok("GET", f"{SECRETS}?limit=1&fieldSelector={selector}")
+    assert (names(page), "continue" in page["metadata"]) == (["b"], True)
+    await api.ok("DELETE", f"{SECRETS}/c")
+    page = await api.ok("GET", f"{SECRETS}?limit=1&fieldSelector={selector}")
+    assert (names(page), "continue" in page["metadata"]) == (["b"], False)
+
+
+async def test_what_remains_is_told_of_old_revisions_and_after_any_token(api: Api) -> None:
+    for name in "abc":
+        await api.secret(name)
+    revision = (await api.ok("GET", SECRETS))["metadata"]["resourceVersion"]
+    await api.ok("DELETE", f"{SECRETS}/b")
+    then = await api.ok("GET", f"{SECRETS}?limit=1&resourceVersion={revision}")
+    assert then["metadata"]["remainingItemCount"] == 2
+    rest = await api.ok("GET", f"{SECRETS}?limit=1&continue={then['metadata']['continue']}")
+    assert (names(rest), rest["metadata"]["remainingItemCount"]) == (["b"], 1)
+    now = await api.ok("GET", f"{SECRETS}?limit=1&continue={_token(rv=-1, start='0')}")
+    assert (names(now), now["metadata"]["remainingItemCount"]) == (["a"], 1)
+
+
 async def test_a_page_of_all_namespaces_goes_on_in_the_next(api: Api) -> None:
     for namespace in ("default", "kube-system"):
         for name in "ab":

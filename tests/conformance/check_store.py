@@ -499,11 +499,51 @@ class ListingContract:
         await store.delete(Key(BUCKET, "ns", "000"))
         await store.delete(Key(BUCKET, "ns", "004"))
         after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
-        then = await store.list(BUCKET, limit=2, after=after, revision=page.revision)
-        now = await store.list(BUCKET, limit=2, after=after)
+        then = await store.list(BUCKET, limit=2, after=after, revision=page.revision, counted=True)
+        now = await store.list(BUCKET, limit=1, after=after, counted=True)
         assert [row.key.name for row in then.rows] == ["002", "003"]
-        assert then.remaining in (None, 2)
-        assert now.remaining in (None, 2)
+        assert then.remaining == 2
+        assert now.remaining == 3
+        first = await store.list(BUCKET, "ns", limit=1, revision=page.revision, counted=True)
+        assert (first.rows[0].key.name, first.remaining) == ("000", 5)
+        await store.close()
+
+    async def test_remaining_is_told_while_others_write(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await fill(store, 6)
+        writes = asyncio.gather(
+            fill(store, 3, namespace="other"),
+            store.delete(Key(BUCKET, "ns", "001")),
+            store.delete(Key(BUCKET, "ns", "005")),
+        )
+        while not writes.done():
+            page = await store.list(BUCKET, "ns", limit=2, counted=True)
+            whole = await store.list(BUCKET, "ns", revision=page.revision)
+            assert page.remaining == len(whole.rows) - 2
+            await asyncio.sleep(0)
+        await writes
+        await store.close()
+
+    async def test_a_page_has_more_where_rows_follow_that_are_not_wanted(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        revision = max(row.revision for row in await fill(store, 4))
+
+        def keep(row: Row) -> bool:
+            return row.key.name in ("001", "003")
+
+        async def ends(limit: int, revision: int | None = None) -> tuple[bool, str]:
+            page = await store.list(BUCKET, limit=limit, keep=keep, revision=revision)
+            assert page.last is not None
+            return page.more, page.last[1]
+
+        assert [await ends(limit) for limit in (1, 2, 3)] == [(True, "001"), (False, "003"), (False, "003")]
+        await store.delete(Key(BUCKET, "ns", "003"))
+        await store.put(Key(BUCKET, "ns", "002"), saying("new"))
+        assert [await ends(limit) for limit in (1, 2)] == [(True, "001"), (False, "002")]
+        await store.delete(Key(BUCKET, "ns", "002"))
+        assert await ends(1) == (False, "001")
+        # Then something lay there that is gone.
+        assert [await ends(limit, revision) for limit in (1, 2)] == [(True, "001"), (False, "003")]
         await store.close()
 
     async def test_a_page_ends_when_it_holds_enough_bytes(self, open_store: OpenStore) -> None:

@@ -65,8 +65,9 @@ Choice = Callable[[Row], bool]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A piece of a list. `revision` is the one that the whole list is of; `more` whether there is more to
-    look at, after `last`; `remaining` how many rows follow, where that was asked for and is cheap to know."""
+    """A piece of a list. `revision` is the one that the whole list is of; `last` the last place that was
+    looked at; `more` whether there is more to look at after it, wanted or not; `remaining` how many rows
+    follow, where that was asked for and they are not too many to be counted."""
 
     rows: list[Row]
     revision: int
@@ -76,9 +77,10 @@ class Page:
 
     def only(self, rows: list[Row], limit: int | None = None) -> Page:
         """This page with only these of its rows, so many at most: it ends where they do."""
-        if limit is None or len(rows) <= limit:
+        if limit is None or len(rows) < limit:
             return Page(rows, self.revision, self.more, None, self.last)
-        return Page(rows[:limit], self.revision, True, None, rows[limit - 1].key[1:])
+        last = rows[limit - 1].key[1:]
+        return Page(rows[:limit], self.revision, self.more or last != self.last, None, last)
 
 
 class StoreError(Exception):
@@ -204,8 +206,8 @@ class Store(Protocol):
         the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows hold
         `max_bytes`; it has at least one row even so. With `keep` (not together with `max_bytes`) there are
         only rows that it accepts; of others the bodies need not be read. Such a page may end anywhere, even
-        empty, and goes on after its `last`. `counted` asks for `remaining`. Raises `Compacted` when
-        `revision` is too old, and `FutureRevision`.
+        empty, and goes on after its `last`. `counted` (not together with `keep`) asks for `remaining`. Raises
+        `Compacted` when `revision` is too old, and `FutureRevision`.
         """
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

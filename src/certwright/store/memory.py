@@ -9,7 +9,7 @@ from certwright.store.contract import Choice, Encode, Event, Key, Page, Row, Una
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
-from certwright.store.pages import Wanted, cut
+from certwright.store.pages import Undo, Wanted, count_past, cut
 
 
 class _Bucket:
@@ -40,6 +40,11 @@ class _Bucket:
         for index in range(begin, end):
             row = self.rows[self._places[index]]
             yield row._replace(body=b"") if meta_only else row
+
+
+def _count_undone(held: _Bucket, wanted: Wanted, undo: Undo) -> int:
+    """How many rows there are less now than there were."""
+    return count_past(undo, wanted) - sum(place in held.rows for place in undo if wanted.covers(place))
 
 
 class MemoryStore:
@@ -100,8 +105,9 @@ class MemoryStore:
         begin, end = held.span(namespace, after)
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
         rows, more, last = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
-        countable = counted and more and keep is None and not undo
-        remaining = end - begin - len(rows) if countable else None
+        remaining = None
+        if counted and more and keep is None:
+            remaining = end - begin - len(rows) + _count_undone(held, wanted, undo)
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
 from certwright.store.contract import Choice, Row
 from certwright.store.log import Place
+
+Undo = Mapping[Place, Row | None]
+"""What lay at places that have changed since, at the revision of a list."""
 
 # So many rows are looked at for a page of few: others wait meanwhile.
 _MOST_LOOKED_AT = 2_000
@@ -26,6 +30,10 @@ class Wanted:
     max_bytes: int | None = None
     keep: Choice | None = None
 
+    def covers(self, place: Place) -> bool:
+        """Whether a row that lies there is to be looked at."""
+        return self.namespace in (None, place[0]) and (self.after is None or place > self.after)
+
 
 class Cut(NamedTuple):
     """A page's rows, whether there is more to look at, and the last place that was looked at."""
@@ -42,30 +50,29 @@ def _as_it_is(row: Row) -> Row:
 def cut(
     current: Iterator[Row],
     wanted: Wanted,
-    undo: Mapping[Place, Row | None],
+    undo: Undo,
     whole: Callable[[Row], Row] = _as_it_is,
 ) -> Cut:
     """The page.
 
     `current` gives the rows there are now in order of key, beginning after `wanted.after`; it is read no
     further than needed. With `wanted.keep` they may lack their bodies: `whole` then completes the one that
-    was read last. `undo` gives, for keys that have changed, what lay there at the list's revision.
+    was read last of them.
     """
-    take = _take if wanted.keep is None else _choose
-    if not undo:
-        return take(current, wanted, whole)
-    kept, more, last = take((row for row in current if row.key[1:] not in undo), wanted, whole)
-    past: Iterable[Row] = _past_rows(undo, wanted)
-    if more:
-        # Current rows beyond the last one were not looked at, so nothing beyond it may be shown.
-        past = (row for row in past if last is not None and row.key[1:] < last)
-    rows = sorted([*kept, *past])
-    if wanted.limit is not None and len(rows) > wanted.limit:
-        rows, more, last = rows[: wanted.limit], True, rows[wanted.limit - 1].key[1:]
-    return Cut(rows, more, last)
+    if undo:
+        unchanged = (row for row in current if row.key[1:] not in undo)
+        current = merge(unchanged, sorted(_past_rows(undo, wanted)))
+    if wanted.keep is None:
+        return _take(current, wanted)
+    return _choose(current, wanted, wanted.keep, lambda row: row if row.key[1:] in undo else whole(row))
 
 
-def _take(current: Iterator[Row], wanted: Wanted, _whole: Callable[[Row], Row]) -> Cut:
+def count_past(undo: Undo, wanted: Wanted) -> int:
+    """How many rows of the past there are to look at."""
+    return sum(row is not None and wanted.covers(place) for place, row in undo.items())
+
+
+def _take(current: Iterator[Row], wanted: Wanted) -> Cut:
     if wanted.max_bytes is None:
         rows = list(islice(current, wanted.limit))
     else:
@@ -85,9 +92,8 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     return rows
 
 
-def _choose(current: Iterator[Row], wanted: Wanted, whole: Callable[[Row], Row]) -> Cut:
-    keep, limit, rows = wanted.keep, wanted.limit, list[Row]()
-    assert keep is not None, "asked by `cut`"
+def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row]) -> Cut:
+    limit, rows = wanted.limit, list[Row]()
     last: Row | None = None
     for looked_at, row in enumerate(current):
         if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT):
@@ -95,16 +101,9 @@ def _choose(current: Iterator[Row], wanted: Wanted, whole: Callable[[Row], Row])
         last = row
         if keep(row):
             rows.append(whole(row))
-    return Cut(rows, False, None)
+    return Cut(rows, False, last.key[1:] if last is not None else None)
 
 
-def _past_rows(undo: Mapping[Place, Row | None], wanted: Wanted) -> list[Row]:
-    rows = []
-    for place, row in undo.items():
-        if row is None or (wanted.namespace is not None and place[0] != wanted.namespace):
-            continue
-        if wanted.after is not None and place <= wanted.after:
-            continue
-        if wanted.keep is None or wanted.keep(row):
-            rows.append(row._replace(body=b"") if wanted.meta_only else row)
-    return rows
+def _past_rows(undo: Undo, wanted: Wanted) -> list[Row]:
+    rows = [row for place, row in undo.items() if row is not None and wanted.covers(place)]
+    return [row._replace(body=b"") for row in rows] if wanted.meta_only else rows

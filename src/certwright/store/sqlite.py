@@ -19,15 +19,12 @@ from certwright.store.overlay import Batch, Overlay
 from certwright.store.pages import Wanted, cut
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_probe
-from certwright.store.sqlite_scan import Scan, where_of
+from certwright.store.sqlite_scan import Scan, count_rows, where_of
 from certwright.store.sqlite_sweeping import SqliteSweeping
 from certwright.store.sqlite_writer import Writer
 from certwright.store.sweeping import Rotation
 
 _GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
-
-# More rows than this are not counted for a page's `remaining`: that takes some 10 ms.
-_COUNTED = 100_000
 
 
 async def open_sqlite(
@@ -134,17 +131,12 @@ class SqliteStore:
         try:
             with closing(Scan(self._reader, wanted, self._seal)) as scan:
                 rows, more, last = cut(iter(scan), wanted, undo, scan.whole)
-            countable = counted and more and keep is None and not undo
-            remaining = self._remaining(wanted, len(rows)) if countable else None
+            countable = counted and more and keep is None
+            found = count_rows(self._reader, wanted, undo) if countable else None
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
+        remaining = found - len(rows) if found is not None else None
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
-
-    def _remaining(self, wanted: Wanted, shown: int) -> int | None:
-        where, values = where_of(wanted)
-        statement = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
-        (found,) = self._reader.execute(statement, (*values, _COUNTED + 1)).fetchone()
-        return None if found > _COUNTED else int(found) - shown
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""

@@ -9,13 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+import msgspec
+
 from certwright.store.contract import Key, Row
-from certwright.store.pages import Wanted
+from certwright.store.pages import Undo, Wanted, count_past
 from certwright.store.seal import BODY, META, Seal
 
 _BODY = "SELECT body FROM rows WHERE rowid = ?"
 # What lies in the row's own page as a rule. SQLite knows a length without reading what is so long.
 _SMALL_BODY = "CASE WHEN length(body) <= 4096 THEN body END"
+
+# More rows than this are not counted for a page's `remaining`: that takes some 10 ms.
+_COUNTED = 100_000
 
 
 class Scan:
@@ -83,3 +88,24 @@ def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
     if after[0] > namespace:
         return "FALSE", ()
     return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
+
+
+def count_rows(reader: sqlite3.Connection, wanted: Wanted, undo: Undo) -> int | None:
+    """How many rows `wanted` is to look at, with what has changed undone; None where they are too many to be
+    counted. Whatever a commit under way writes must be among what is undone."""
+    where, values = where_of(wanted)
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
+    if not undo:
+        (found,) = reader.execute(counted, (*values, _COUNTED + 1)).fetchone()
+        return None if found > _COUNTED else int(found)
+    changed = (
+        "SELECT count(*) FROM json_each(?) AS place CROSS JOIN rows ON rows.bucket = ?"
+        " AND rows.namespace = json_extract(place.value, '$[0]')"
+        " AND rows.name = json_extract(place.value, '$[1]')"
+    )
+    places = msgspec.json.encode([place for place in undo if wanted.covers(place)]).decode()
+    # In one statement, so that both are counted in the same moment.
+    found, now = reader.execute(
+        f"SELECT ({counted}), ({changed})", (*values, _COUNTED + 1, places, wanted.bucket)
+    ).fetchone()
+    return None if found > _COUNTED else int(found - now) + count_past(undo, wanted)

@@ -27,6 +27,8 @@ _EXPIRED_CONTINUE = (
     "up in the list."
 )
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - a version, not a password
+UNCOUNTED = -1
+"""So many objects are left after a page where they are too many to be counted."""
 _LATEST = -1
 """The revision of a token that goes on with whatever is there now."""
 _NOT_VALID = "continue key is not valid"
@@ -45,7 +47,7 @@ class _Token(msgspec.Struct):
 
 class Position(NamedTuple):
     """Where a list goes on: its revision (0: the newest), the last place that was looked at, and how many
-    objects were left after it, where that is known."""
+    objects were left after it (or `UNCOUNTED`), where somebody has counted."""
 
     revision: int
     after: tuple[str, str]
@@ -54,7 +56,7 @@ class Position(NamedTuple):
 
 def encode_token(revision: int, after: tuple[str, str], left: int | None = None) -> str:
     """The opaque text that clients send back to go on after that namespace and name, where so many objects
-    are left."""
+    (or `UNCOUNTED`) are left; None: nobody has counted."""
     start = "/".join(part for part in after if part) + "\0"
     token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start, left))
     return base64url(token)
@@ -97,7 +99,7 @@ def _bad_token(detail: str) -> BadRequest:
 class ListOptions:
     """The parameters of a list. `exact` is the revision the list must be of, `not_older` the least it may be
     of; 0: any will do. `after` is where the page before has ended, `left` how many objects there were after
-    it, where that is known."""
+    it (or `UNCOUNTED`), where somebody has counted."""
 
     limit: int = 0
     exact: int = 0

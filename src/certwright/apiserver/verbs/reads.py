@@ -61,7 +61,7 @@ class _Found:
         if self.after is not None:
             token = paging.encode_token(self.revision, self.after, self.remaining)
             described: dict[str, object] = {"continue": token}
-            if self.remaining is not None:
+            if self.remaining not in (None, paging.UNCOUNTED):
                 described["remainingItemCount"] = self.remaining
         else:
             # Kubernetes keeps custom objects as they are, and with them what it would leave out elsewhere.
@@ -132,7 +132,7 @@ async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: 
     """Up to `limit` rows that match (0: all), page after page of one revision."""
     found = _Found([], options.exact, options.after)
     # What is left is counted once; the token tells the pages that follow.
-    counted = bool(options.limit) and options.after is None
+    counted = bool(options.limit) and options.left is None and matcher.trivial
     while True:
         page = await _page(
             backend,
@@ -155,9 +155,11 @@ async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: 
         await asyncio.sleep(0)  # few match: others go on meanwhile
 
 
-def _left(page: Page, options: ListOptions) -> int | None:
-    if page.remaining is not None or options.left is None:
+def _left(page: Page, options: ListOptions) -> int:
+    if page.remaining is not None:
         return page.remaining
+    if options.left is None or options.left == paging.UNCOUNTED:
+        return paging.UNCOUNTED
     return max(options.left - len(page.rows), 0)
 
 
