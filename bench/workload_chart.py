@@ -1,4 +1,4 @@
-"""The picture of `bench/workloads.py`, as SVG without any library: a bar for each figure, and its goal."""
+"""The pictures of `bench/workloads.py`, as SVG without any library: a bar for each figure, and its goal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Bar:
     goal: float | None = None
 
 
-def draw(path: Path, bars: Sequence[Bar]) -> None:
-    """Write the picture. A bar is as long as its figure is in parts of its goal; a bar of twice the goal
-    fills the width, and longer ones end there."""
+def draw(path: Path, name: str, bars: Sequence[Bar]) -> None:
+    """Write the picture. A bar is as long as its figure is in parts of its goal, or of the largest figure
+    without one; a bar of twice the goal fills the width, and longer ones end there."""
     height = _TOP + len(bars) * _LINE + 30
-    title = "Workloads of the design for little memory: figures, in parts of what is allowed"
+    title = f"{name}: figures, in parts of what is allowed"
     goal = _x(1.0)
+    largest = max((bar.value for bar in bars if bar.goal is None), default=1.0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="{title}">',
@@ -38,14 +39,14 @@ def draw(path: Path, bars: Sequence[Bar]) -> None:
         text(goal, _TOP - 14, "allowed", size=10, anchor="middle", colour="#666"),
     ]
     for number, bar in enumerate(bars):
-        parts += _row(_TOP + number * _LINE, bar)
-    parts.append(text(_LEFT - 340, height - 8, "Blue: no limit is set, the length says nothing.", size=10))
+        parts += _row(_TOP + number * _LINE, bar, largest)
+    parts.append(text(_LEFT - 340, height - 8, "Blue: no limit is set; beside the largest of them.", size=10))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>", ""]))
 
 
-def _row(top: float, bar: Bar) -> Iterable[str]:
-    share = bar.value / bar.goal if bar.goal else 1.0
+def _row(top: float, bar: Bar, largest: float) -> Iterable[str]:
+    share = bar.value / (bar.goal or largest)
     colour = _FREE if bar.goal is None else _KEPT if share <= 1 else _MISSED
     width = max(_x(min(max(share, 0.0), 2.0)) - _LEFT, 1)
     yield text(_LEFT - 8, top + 10, bar.name, size=11, anchor="end")

@@ -4,6 +4,8 @@ make bench ARGS=workloads                          all of them: half an hour, mo
 make bench ARGS="workloads --only big-secrets"     one
 make bench ARGS="workloads --only many-certificates --size 10000"
 
+Each prints a table and draws docs/img/NAME.svg.
+
 The controllers run in a process of their own, over TLS, against `certwright serve --controllers ''`. Memory
 is theirs: PSS where nothing else is said, the peak is the highest resident set since their start. "Off" is
 `--feature-gates SecretsFilteredCaching=false`: one copy of all Secrets.
@@ -26,7 +28,7 @@ from bench.rig import Daemon, daemon, memory_mb, table
 from bench.workload_chart import Bar, draw
 from certwright.resources.table import SECRETS
 
-PICTURE = Path("docs/img/workloads.svg")
+PICTURES = Path("docs/img")
 GATE = "SecretsFilteredCaching"
 CALM = ("--kube-api-qps", "-1", "--leader-elect", "false")
 BIG, BIG_BYTES = 300, 1_000_000
@@ -210,19 +212,17 @@ def _store(
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print the tables, and draw the picture where all were measured."""
+    """Print a table of each, and draw a picture of it."""
     parser = argparse.ArgumentParser(prog="workloads", description=__doc__)
     parser.add_argument("--only", choices=tuple(WORKLOADS), action="append", help="this one; may be repeated")
     parser.add_argument("--size", type=int, default=CERTIFICATES, help="of many-certificates")
     parser.add_argument("--algorithm", default=stock.ALGORITHM, help="of the keys of many-certificates")
     parser.add_argument("--issued", type=int, default=ISSUED, help="certificates of shards")
     given = parser.parse_args(arguments)
-    bars: list[Bar] = []
     for name in given.only or WORKLOADS:
         print(f"\n### {name}: {WORKLOADS[name].__doc__}\n", flush=True)
-        bars += WORKLOADS[name](Options(given.size, given.algorithm, given.issued))
-    if not given.only:
-        draw(PICTURE, bars)
+        bars = WORKLOADS[name](Options(given.size, given.algorithm, given.issued))
+        draw(PICTURES / f"{name}.svg", name, bars)
 
 
 if __name__ == "__main__":
