@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -60,3 +61,18 @@ async def test_a_start_is_given_up_when_nothing_comes(world: World) -> None:
     with pytest.raises(TimeoutError):
         await caches.wait_synced(patience_s=PATIENCE_S)
     await tasks.close()
+
+
+async def test_a_wait_that_is_broken_off_leaves_nothing_to_complain_about(world: World) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    # Nobody has started it, so that nothing comes.
+    caches = Caches(Client(LocalTransport(world.server.handle, CONTROLLER), user_agent="test"), SystemClock())
+    waiting = asyncio.ensure_future(caches.wait_synced())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []

@@ -167,15 +167,16 @@ class Caches:
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
         """Return when each holds what the server has. Raises `TimeoutError` when for `patience_s` nothing
         comes; however much there is to come."""
-        waits = asyncio.gather(*(informer.synced.wait() for informer in self._all()))
+        waits = [asyncio.ensure_future(informer.synced.wait()) for informer in self._all()]
         try:
             pages = -1
-            while not waits.done():
+            while not self.synced:
                 if pages == (pages := sum(informer.pages for informer in self._all())):
                     raise TimeoutError
-                await asyncio.wait((waits,), timeout=patience_s)
+                await asyncio.wait(waits, timeout=patience_s)
         finally:
-            waits.cancel()
+            for wait in waits:
+                wait.cancel()
 
     @property
     def synced(self) -> bool:
