@@ -11,6 +11,7 @@ left either of them stays in `others` until both have come as far as the revisio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -184,23 +185,13 @@ def follow_some(
     page: int = PAGE,
 ) -> Informer[T]:
     """A copy of what `keep` says yes to; of all objects where it is None."""
-    if keep is None:
-        return Informer(
-            client,
-            kind,
-            clock,
-            namespace=namespace,
-            labels=labels,
-            indexers=indexers,
-            packing=packing,
-            page=page,
-        )
-    return PartialInformer(
+    make: Callable[..., Informer[T]] = Informer
+    if keep is not None:
+        make = partial(PartialInformer, keep=keep, found_by=found_by)
+    return make(
         client,
         kind,
         clock,
-        keep=keep,
-        found_by=found_by,
         namespace=namespace,
         labels=labels,
         indexers=indexers,
