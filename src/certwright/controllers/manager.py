@@ -165,6 +165,7 @@ class Controllers:
             gate=self._gate,
             user_agent=USER_AGENT,
             namespace=namespace or cluster_resource_namespace,
+            workshop=workshop,
         )
         limits = Limits(minimum=backoff_minimum, maximum=backoff_maximum)
         self._build_certificates(limits, suffix, owner_references=certificate_owner_references)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from acme.protocol.clients import new_key
+from acme.protocol.clients import new_key, opened, unb64
 from certwright.acme.protocol import account, authorizations, challenges, directory, orders, renewal_info
 from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import NotAcme, Refused
@@ -51,22 +50,11 @@ def drive(flow: Flow[Any], *answers: Response) -> tuple[Any, list[Request]]:
     try:
         request = next(flow)
         while True:
-            asked.append(request)
+            asked.append(request if isinstance(request, Request) else request.with_body(request.sign()))
             request = flow.send(next(given))
     except StopIteration as end:
         assert next(given, None) is None, "an answer was not asked for"
         return end.value, asked
-
-
-def opened(body: bytes) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
-    """Protected header, payload and the whole of a signature."""
-    whole: dict[str, Any] = json.loads(body)
-    return json.loads(unb64(whole["protected"])), unb64(whole["payload"]), whole
-
-
-def unb64(text: str) -> bytes:
-    """The bytes of unpadded base64url."""
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def test_a_nonce_is_asked_for_once_and_then_comes_with_each_answer() -> None:

@@ -18,8 +18,9 @@ from certwright.acme.protocol.directory import Directory, fetch_directory
 from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Action, Flow, Request, Response
+from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.kit.workshop import Inline, Workshop
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -54,7 +55,10 @@ class Pause:
 
 
 class AcmeClient:
-    """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known."""
+    """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known.
+
+    Signatures that take long are made in the `workshop`.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class AcmeClient:
         *,
         now: Callable[[], datetime],
         observe: Observer | None = None,
+        workshop: Workshop | None = None,
     ) -> None:
         self.directory_url = directory_url
         self.key = key
@@ -76,6 +81,7 @@ class AcmeClient:
         self._transport = transport
         self._now = now
         self._observe = observe
+        self._workshop = workshop or Inline()
         self._nonces = Nonces()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._directory: Directory | None = None
@@ -113,12 +119,17 @@ class AcmeClient:
     async def drive(self, flow: Flow[T]) -> T:
         """What the flow returns. Raises `AcmeError`."""
         try:
-            request = next(flow)
+            asked = next(flow)
             while True:
-                request = flow.send(await self._send(request))
+                request = asked if isinstance(asked, Request) else await self._signed(asked)
+                asked = flow.send(await self._send(request))
         except StopIteration as end:
             result: T = end.value
             return result
+
+    async def _signed(self, asked: Unsigned) -> Request:
+        body = await self._workshop.run(asked.sign) if asked.is_slow else asked.sign()
+        return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
         self.calls[request.action] += 1
@@ -150,10 +161,12 @@ class Registry:
         *,
         now: Callable[[], datetime],
         observe: Observer | None = None,
+        workshop: Workshop | None = None,
     ) -> None:
         self._make_transport = make_transport
         self._now = now
         self._observe = observe
+        self._workshop = workshop
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
 
     def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
@@ -161,7 +174,12 @@ class Registry:
         place = (directory_url, key.thumbprint, tls)
         if place not in self._clients:
             self._clients[place] = AcmeClient(
-                directory_url, key, self._make_transport(tls), now=self._now, observe=self._observe
+                directory_url,
+                key,
+                self._make_transport(tls),
+                now=self._now,
+                observe=self._observe,
+                workshop=self._workshop,
             )
         return self._clients[place]
 

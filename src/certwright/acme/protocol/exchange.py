@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from certwright.acme.protocol.errors import NotAcme, refusal
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Action, Flow, Request, Response
+from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.problem import Problem, Reaction, read_problem
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def post(
             header["kid"] = session.kid
         else:
             header["jwk"] = signer.public
-        response = yield Request(action, "POST", url, signer.sign(header, body), accept)
+        sign = partial(signer.sign, header, body)
+        response = yield Unsigned(action, url, sign, is_slow=signer.is_slow, accept=accept)
         session.nonces.keep(response)
         problem = problem_in(response)
         if problem is None:

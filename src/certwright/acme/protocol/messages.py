@@ -1,13 +1,14 @@
 """One exchange with an ACME server as plain values, and the flows that are made of them.
 
-A *flow* is a generator: it yields a `Request`, is sent the `Response`, and returns its result. It knows no
-sockets and no clock and never waits, so that every wait, retry and error is seen by whoever drives it.
+A *flow* is a generator: it yields a `Request`, or an `Unsigned` one that whoever drives it signs, is sent
+the `Response`, and returns its result. It knows no sockets and no clock and never waits, so that every wait,
+retry and error is seen by whoever drives it.
 """
 
 from __future__ import annotations
 
 import email.utils
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -44,6 +45,22 @@ class Request:
     url: str
     body: bytes = b""
     accept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsigned:
+    """A POST whose body is still to be made by `sign`: up to a millisecond of a processor, mostly without the
+    GIL where `is_slow`."""
+
+    action: Action
+    url: str
+    sign: Callable[[], bytes] = field(repr=False)
+    is_slow: bool
+    accept: str = ""
+
+    def with_body(self, body: bytes) -> Request:
+        """The request, with what `sign` has returned."""
+        return Request(self.action, "POST", self.url, body, self.accept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +114,5 @@ class Response:
 # Whoever is told to wait longer than this is told nonsense.
 _LONGEST_WAIT = timedelta(days=365)
 
-Flow = Generator[Request, Response, T]
+Flow = Generator[Request | Unsigned, Response, T]
 """Yields requests, is sent their responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""

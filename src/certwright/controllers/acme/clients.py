@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
+    from certwright.kit.workshop import Workshop
 
 
 class AcmeClients:
-    """`observe` hears of every request; `timeout_s` is for one of them; `make_transport` replaces HTTP."""
+    """`observe` hears of every request; `timeout_s` is for one of them; `make_transport` replaces HTTP;
+    what takes a processor long is done in the `workshop`."""
 
     def __init__(
         self,
@@ -25,12 +27,14 @@ class AcmeClients:
         observe: Observer | None = None,
         timeout_s: float = 30.0,
         make_transport: MakeTransport | None = None,
+        workshop: Workshop | None = None,
     ) -> None:
         self._user_agent = user_agent
         self._now = now
         self._observe = observe
         self._timeout_s = timeout_s
         self._make_transport = make_transport or self._over_http
+        self._workshop = workshop
         self._registry: Registry | None = None
 
     def registry(self) -> Registry:
@@ -38,7 +42,9 @@ class AcmeClients:
         if self._registry is None:
             from certwright.acme.protocol.client import Registry  # see the module's text
 
-            self._registry = Registry(self._make_transport, now=self._now, observe=self._observe)
+            self._registry = Registry(
+                self._make_transport, now=self._now, observe=self._observe, workshop=self._workshop
+            )
         return self._registry
 
     async def close(self) -> None:

@@ -33,6 +33,7 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
 from certwright.kit.clock import Clock
+from certwright.kit.workshop import Workshop
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
@@ -104,6 +105,7 @@ class Acme:
         gate: IssuerGate,
         user_agent: str,
         namespace: str,
+        workshop: Workshop,
     ) -> None:
         self._gate = gate
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -123,6 +125,7 @@ class Acme:
             now=clock.now,
             observe=self.traffic.observe,
             make_transport=options.make_transport,
+            workshop=workshop,
         )
         self.ledgers = Ledgers(
             client=client,
