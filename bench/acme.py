@@ -25,8 +25,9 @@ from bench.certificates import Bench, Counted, cpu_s, ready
 from bench.rig import memory_mb, table
 from certwright import app
 from certwright.acme.protocol.errors import Unreachable
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Request, Response
-from certwright.acme.protocol.transport import HttpTransport, TlsOptions, Transport
+from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.acme.solvers.contract import Solver
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder

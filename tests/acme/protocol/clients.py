@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.acme.protocol.transport import TlsOptions
 from certwright.pki import keys
 from support.pebble import Pebble
 

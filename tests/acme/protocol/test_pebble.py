@@ -20,10 +20,11 @@ from certwright.acme.protocol import (
 )
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AccountTrouble, NotAcme, Refused, Unreachable, Untrusted
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action
 from certwright.acme.protocol.orders import Order
 from certwright.acme.protocol.problem import Identifier, Reaction
-from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.acme.protocol.transport import TlsOptions
 from certwright.pki import keys
 from certwright.pki.ari import certificate_id
 from certwright.pki.csr import CsrPlan, build_csr, read_csr

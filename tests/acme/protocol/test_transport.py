@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
-from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.acme.protocol.transport import TlsOptions
 
 
 @asynccontextmanager

@@ -4,6 +4,6 @@ May import:   pki, kit
 Never holds:  solvers (they know the protocol, never the reverse); waiting and trying again (controllers)
 Modules:      messages (request, response, flow), problem (types of errors and what to do), errors, jws,
               reading, exchange (signed requests, nonces), directory, account, orders, authorizations,
-              challenges (what is shown where), certificates, revocation, renewal_info, transport (aiohttp),
-              client (the driver)
+              challenges (what is shown where), certificates, revocation, renewal_info, transport (the
+              contract), https (it, by aiohttp), client (the driver)
 """

@@ -1,24 +1,12 @@
-"""Carries requests to the server, by aiohttp.
-
-Imported only where an ACME server is talked to: aiohttp costs 25 MB.
-"""
+"""How requests get to the server: the contract, and whom to trust there."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Protocol
 
-import aiohttp
-
-from certwright.acme.protocol.errors import NotAcme, Unreachable, Untrusted
 from certwright.acme.protocol.messages import Request, Response
-from certwright.kit.proxies import proxy_for
-
-_LARGEST_BODY = 4 * 2**20
-_CONNECTIONS = 16
 
 
 class Transport(Protocol):
@@ -50,106 +38,3 @@ class TlsOptions:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
-
-
-class HttpTransport:
-    """Over HTTPS, connections reused; proxies as the environment names them (`HTTPS_PROXY`, `NO_PROXY`).
-
-    `timeout_s` is for one whole request. Raises `ValueError` for TLS options that make no sense.
-    """
-
-    def __init__(
-        self,
-        tls: TlsOptions,
-        *,
-        user_agent: str,
-        now: Callable[[], datetime],
-        timeout_s: float = 30.0,
-    ) -> None:
-        self._tls = tls.context()
-        self._user_agent = user_agent
-        self._now = now
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
-        self._proxies: dict[str, str] = {}
-
-    async def send(self, request: Request) -> Response:
-        """See `Transport`."""
-        headers = {"Content-Type": "application/jose+json"} if request.body else {}
-        if request.accept:
-            headers["Accept"] = request.accept
-        try:
-            async with self._open().request(
-                request.method,
-                request.url,
-                data=request.body or None,
-                headers=headers,
-                allow_redirects=request.method != "POST",
-                proxy=self._proxy(request.url),
-            ) as answer:
-                body = await answer.content.read(_LARGEST_BODY + 1)
-                while len(body) <= _LARGEST_BODY and (more := await answer.content.read(_LARGEST_BODY)):
-                    body += more
-                found = tuple((name.lower(), value) for name, value in answer.headers.items())
-                status = answer.status
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _converted(error, request.url, self._timeout_s) from error
-        if len(body) > _LARGEST_BODY:
-            raise NotAcme(f"{request.url} answered with more than {_LARGEST_BODY // 2**20} MiB")
-        return Response(status, found, body, request.url, self._now())
-
-    async def close(self) -> None:
-        """See `Transport`."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _open(self) -> aiohttp.ClientSession:
-        # Only here is there a loop for sure, which a session belongs to.
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
-                timeout=self._timeout,
-                headers={"User-Agent": self._user_agent, "Accept-Language": "en"},
-                # ACME knows no cookies: to look for those of a URL costs more than to write its request.
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
-    def _proxy(self, url: str) -> str | None:
-        # Not the session's `trust_env`: it looks into the environment and for ~/.netrc, in a thread, at every
-        # request, and would show an ACME server a password that is in there.
-        origin = "/".join(url.split("/", 3)[:3])
-        if origin not in self._proxies:
-            try:
-                self._proxies[origin] = proxy_for(origin)
-            except ValueError:
-                return None  # What is no URL is told by who asks it.
-        return self._proxies[origin] or None
-
-
-# Verdicts of OpenSSL (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED): no other CA would change them.
-_CLOCK_MATTERS = (9, 10)
-
-
-def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        return NotAcme(f'"{url}" is not a URL that can be asked; write https://…')
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _untrusted(error.certificate_error, url)
-    if isinstance(error, aiohttp.ClientSSLError):
-        return Untrusted(f"no TLS connection to {url}: {error}")
-    if isinstance(error, TimeoutError):
-        return Unreachable(f"{url} did not answer within {timeout_s:g} s")
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unreachable(f"the name of {url} cannot be resolved: {error.os_error}")
-    return Unreachable(f"{url} cannot be reached: {str(error) or type(error).__name__}")
-
-
-def _untrusted(error: Exception, url: str) -> Untrusted:
-    reason = getattr(error, "verify_message", "") or str(error)
-    fix = "if the server has a CA of its own, put that into spec.acme.caBundle"
-    if getattr(error, "verify_code", 0) in _CLOCK_MATTERS:
-        fix = "have the server's certificate renewed, or set the clock of this machine"
-    return Untrusted(f"the TLS certificate of {url} is not trusted: {reason}; {fix}")

@@ -53,6 +53,6 @@ class AcmeClients:
             await self._registry.close()
 
     def _over_http(self, tls: TlsOptions) -> Transport:
-        from certwright.acme.protocol.transport import HttpTransport  # see the module's text
+        from certwright.acme.protocol.https import HttpTransport  # see the module's text
 
         return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)

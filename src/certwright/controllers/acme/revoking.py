@@ -11,10 +11,11 @@ from typing import Final
 
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.revocation import RevocationReason
 from certwright.acme.protocol.revocation import revoke as revocation
-from certwright.acme.protocol.transport import HttpTransport, TlsOptions
+from certwright.acme.protocol.transport import TlsOptions
 from certwright.client.rest import Client
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.pki.certificates import read_certificate
