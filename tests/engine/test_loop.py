@@ -13,6 +13,7 @@ from certwright.engine.queue import WorkQueue
 from certwright.kit.clock import TestClock
 from certwright.resources.errors import Conflict, Details, Forbidden, TooManyRequests, Unreachable
 from certwright.resources.meta import ObjectKey
+from engine.busy import busy, busy_for
 
 A, B = ObjectKey("n", "a"), ObjectKey("n", "b")
 
@@ -23,8 +24,8 @@ async def run_all() -> None:
 
 
 @asynccontextmanager
-async def working(reconcile: Reconcile, clock: TestClock, **options: int) -> AsyncIterator[Controller]:
-    controller = Controller("certificates", reconcile, WorkQueue(clock), **options)
+async def working(reconcile: Reconcile, clock: TestClock, *, workers: int = 16) -> AsyncIterator[Controller]:
+    controller = Controller("certificates", reconcile, WorkQueue(clock), workers=workers)
     task = asyncio.ensure_future(controller.run())
     try:
         yield controller
@@ -109,6 +110,39 @@ async def test_the_latest_result_decides_when_it_is_woken() -> None:
         clock.advance(timedelta(days=600))
         await run_all()
         assert len(runs) == 3
+
+
+async def test_what_can_wait_is_done_by_another_pass_when_there_is_nothing_better_to_do() -> None:
+    clock = TestClock()
+    results = [Result(when_idle=True), Result()]
+    runs: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        runs.append(key)
+        return results.pop(0)
+
+    async with working(reconcile, clock) as controller:
+        async with busy(clock):
+            controller.queue.add(A)
+            await busy_for(timedelta(seconds=4))
+            assert runs == [A]
+        await run_all()
+        assert runs == [A, A]
+
+
+async def test_what_can_wait_does_not_wait_for_ever() -> None:
+    clock = TestClock()
+    results = [Result(when_idle=True), Result()]
+    runs: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> Result:
+        runs.append(key)
+        return results.pop(0)
+
+    async with working(reconcile, clock) as controller, busy(clock):
+        controller.queue.add(A)
+        await busy_for(timedelta(seconds=6))
+        assert runs == [A, A]
 
 
 async def test_a_failure_is_tried_again_and_told_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:

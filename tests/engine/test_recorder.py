@@ -18,6 +18,7 @@ from certwright.resources.errors import NotFound
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import NAMESPACES, SECRETS
 from client.peers import Peer
+from engine.busy import busy, busy_for, turns
 
 WEB = Secret(metadata=SecretMeta(name="web", namespace="n", uid="u1", resource_version="7"))
 
@@ -164,25 +165,60 @@ async def test_when_too_many_wait_the_caller_is_not_held_up(scene: Scene) -> Non
     assert scene.recorder.dropped == 5
 
 
-async def test_few_are_written_at_a_time_and_more_where_many_wait(scene: Scene) -> None:
-    def record(number: int) -> None:
-        for n in range(number):
-            meta = SecretMeta(name=f"s{n}", namespace="n", uid=f"u{n}")
-            scene.recorder.event(SECRETS, Secret(metadata=meta), "Normal", "Made", f"one of {number}")
+def record(scene: Scene, number: int) -> None:
+    """One event of each of so many objects."""
+    for n in range(number):
+        meta = SecretMeta(name=f"s{n}", namespace="n", uid=f"u{n}")
+        scene.recorder.event(SECRETS, Secret(metadata=meta), "Normal", "Made", "it was made")
 
-    async def under_way() -> int:
-        for _ in range(100):
-            await asyncio.sleep(0)
-        return len(scene.server.requests)
 
-    scene.server.gate.clear()
-    record(100)
-    few = await under_way()
-    record(5_000)
-    many = await under_way()
-    assert 0 < few < 4 < many
-    flushing = asyncio.create_task(scene.recorder.flush())
-    assert await under_way() > many
-    scene.server.gate.set()
-    await flushing
-    assert len(scene.server.requests) == 5_100
+async def test_on_an_idle_loop_events_are_written_at_once(scene: Scene) -> None:
+    record(scene, 5)
+    await turns(30)
+    assert len(scene.server.requests) == 5
+
+
+async def test_while_the_loop_is_busy_no_event_is_written_before_its_time(scene: Scene) -> None:
+    async with busy(scene.clock):
+        record(scene, 100)
+        await busy_for(timedelta(seconds=4))
+        assert scene.server.requests == []
+        await busy_for(timedelta(seconds=2))
+        assert len(scene.server.requests) == 100
+
+
+async def test_events_that_have_waited_keep_their_time_and_their_order(scene: Scene) -> None:
+    messages = [f"step {number}" for number in range(20)]
+    async with busy(scene.clock):
+        for message in messages:
+            scene.recorder.event(SECRETS, WEB, "Normal", "Step", message)
+        await busy_for(timedelta(seconds=6))
+    assert scene.server.messages() == messages
+    assert {body["firstTimestamp"] for body in scene.server.bodies()} == {"2026-01-01T00:00:00Z"}
+
+
+async def test_when_the_rush_is_over_events_are_written_at_once(scene: Scene) -> None:
+    async with busy(scene.clock):
+        record(scene, 100)
+        await busy_for(timedelta(seconds=1))
+    await turns(500)
+    assert len(scene.server.requests) == 100
+
+
+async def test_where_thousands_wait_they_wait_for_nothing(scene: Scene) -> None:
+    async with busy(scene.clock):
+        record(scene, recorder_module._MANY + 100)
+        await turns(10)
+        assert scene.server.requests
+        await busy_for(timedelta(seconds=4))
+        assert len(scene.server.requests) < recorder_module._MANY
+
+
+async def test_a_flush_waits_for_no_idle_moment(scene: Scene) -> None:
+    async with busy(scene.clock):
+        began = scene.clock.monotonic()
+        record(scene, 100)
+        await turns(3)
+        await scene.recorder.flush()
+        assert len(scene.server.requests) == 100
+        assert scene.clock.monotonic() - began < 4

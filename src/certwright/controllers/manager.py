@@ -59,6 +59,7 @@ from certwright.controllers.wakings import (
     wake_with_secrets,
 )
 from certwright.engine.commit import StatusWriter
+from certwright.engine.idle import IdleTurns
 from certwright.engine.loop import Controller, Reconcile
 from certwright.engine.queue import WorkQueue
 from certwright.engine.recorder import Recorder
@@ -133,7 +134,8 @@ class Controllers:
         self._workshop = workshop
         self._workers = workers
         self._tasks = TaskSet()
-        self._recorder = Recorder(client, clock, COMPONENT)
+        self._idle_turns = IdleTurns(clock)
+        self._recorder = Recorder(client, clock, COMPONENT, idle=self._idle_turns)
         signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(
             client,
@@ -215,6 +217,7 @@ class Controllers:
         """Stop. What is under way is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
         await self._acme.close()
+        await self._idle_turns.close()
         await self._recorder.close()
 
     async def _work(self) -> None:
@@ -242,7 +245,8 @@ class Controllers:
         times: int = 1,
     ) -> Controller:
         queue = self._queue(name, rank, flow)
-        controller = Controller(name, reconcile, queue, workers=times * self._workers)
+        workers = times * self._workers
+        controller = Controller(name, reconcile, queue, workers=workers, idle=self._idle_turns)
         self._controllers.append(controller)
         return controller
 

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
+from certwright.engine.idle import IdleTurns
 from certwright.engine.queue import WorkQueue
 from certwright.engine.wakeups import Wakeups
 from certwright.resources.errors import AlreadyExists, ApiError, Conflict, Unreachable
@@ -24,9 +26,11 @@ _LONGEST_REST = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`."""
+    """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`; or
+    something that can wait until there is nothing better to do, and is done then by another pass."""
 
     wake_at: datetime | None = None
+    when_idle: bool = False
 
 
 Reconcile = Callable[[ObjectKey], Awaitable[Result]]
@@ -40,7 +44,8 @@ class Controller:
     A reconcile that raises is run again, after 1 s, 2 s … 30 s, and not before the server wants to hear of it
     (`Retry-After`). Conflicts are everyday business and are not reported; other failures are, at their 1st,
     2nd, 4th, 8th … time in a row for a key. That the server cannot be reached is reported once for all keys,
-    until a reconcile succeeds again.
+    until a reconcile succeeds again. `idle` tells when there is nothing better to do: by the same for several
+    controllers it is one at a time of them all.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Controller:
         queue: WorkQueue[ObjectKey],
         *,
         workers: int = _WORKERS,
+        idle: IdleTurns | None = None,
     ) -> None:
         self.name = name
         self.queue = queue
@@ -58,6 +64,7 @@ class Controller:
         self.failures = 0
         self._reconcile = reconcile
         self._workers = workers
+        self._idle = idle or IdleTurns(queue.clock)
         self._cut_off = False
 
     @property
@@ -98,6 +105,8 @@ class Controller:
             return
         self._cut_off = False
         self.queue.succeeded(key)
+        if result.when_idle:
+            self._idle.call(partial(self.queue.add, key))
         if result.wake_at is None:
             self.wakeups.clear(key)
         else:

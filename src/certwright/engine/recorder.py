@@ -1,8 +1,8 @@
 """Events: what happened to an object, for people to read in `kubectl describe`.
 
-They are written in the background and never hold anybody up: a few at a time, so that the program's work goes
-first; the more of them wait, the more. Each object's events are written in the order in which they were
-recorded; those of different objects side by side.
+They are written in the background and never hold anybody up: when the program has nothing better to do, or
+some seconds later all the same. Each object's events are written in the order in which they were recorded;
+those of different objects side by side.
 Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
 """
 
@@ -12,12 +12,13 @@ import asyncio
 import logging
 import secrets
 import zlib
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from certwright.client.rest import Client
+from certwright.engine.idle import AT_MOST_S, IdleTurns
 from certwright.kit.clock import Clock
 from certwright.kit.ids import bounded_name
 from certwright.kit.tasks import TaskSet
@@ -40,9 +41,8 @@ _NAME_BYTES = 253
 _WAITING = 10_000
 _REMEMBERED = 4096
 _LANES = 32
-# So many writes are under way, and one more for each so many events that wait.
-_FEW = 2
-_ONE_MORE = 500
+# More wait for nothing else: they take memory, and would be lost in the end.
+_MANY = 5_000
 
 
 class _What(NamedTuple):
@@ -59,11 +59,12 @@ class _What(NamedTuple):
 
 @dataclass(slots=True)
 class _Sighting:
-    """One event to be written. `resource_version` is the object's."""
+    """One event to be written, at the latest at `due` (monotonic). `resource_version` is the object's."""
 
     what: _What
     resource_version: str
     when: datetime
+    due: float
 
 
 @dataclass(slots=True)
@@ -76,18 +77,19 @@ class _Written:
 
 
 class Recorder:
-    """Writes Events as `component`. `dropped` counts those that were lost because too many waited, or because
-    the API did not take them."""
+    """Writes Events as `component` in `idle` turns. `dropped` counts those that were lost because too many
+    waited, or because the API did not take them."""
 
-    def __init__(self, client: Client, clock: Clock, component: str) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, component: str, *, idle: IdleTurns | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
         self._component = component
+        self._idle = idle or IdleTurns(clock)
         self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
         self._waiting = 0
-        self._writing = 0
         self._is_hurried = False
-        self._turns: deque[asyncio.Future[None]] = deque()
         self._written: OrderedDict[_What, _Written] = OrderedDict()
         self._tasks: TaskSet | None = None
         self.dropped = 0
@@ -108,15 +110,15 @@ class Recorder:
         # One object's events are always in the same lane, so that they stay in order.
         lane = zlib.crc32(f"{meta.uid}{meta.namespace}/{meta.name}".encode()) % _LANES
         self._waiting += 1
-        self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now()))
-        self._give_turns()
+        due = self._clock.monotonic() + AT_MOST_S
+        self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now(), due))
         if self._tasks is None:
             self._start()
 
     async def flush(self) -> None:
         """Return when everything recorded so far was written or dropped; nothing gives way meanwhile."""
         self._is_hurried = True
-        self._give_turns()
+        self._idle.hurry()
         try:
             for lane in self._lanes:
                 await lane.join()
@@ -128,8 +130,6 @@ class Recorder:
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
-            self._turns.clear()
-            self._writing = 0
 
     def _start(self) -> None:
         self._tasks = TaskSet()
@@ -139,32 +139,15 @@ class Recorder:
     async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
         while True:
             sighting = await lane.get()
-            await self._turn()
+            if not self._is_hurried and self._waiting < _MANY:
+                await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
             try:
                 await self._write(sighting)
             except (ApiError, Unreachable) as error:
                 self._drop(str(error))
             finally:
                 self._waiting -= 1
-                self._writing -= 1
-                self._give_turns()
                 lane.task_done()
-
-    async def _turn(self) -> None:
-        """Return when one more may write."""
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
-        self._give_turns()
-        await turn
-
-    def _give_turns(self) -> None:
-        most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
-        while self._turns and self._writing < most:
-            turn = self._turns.popleft()
-            # One that has been cancelled is gone.
-            if not turn.done():
-                turn.set_result(None)
-                self._writing += 1
 
     def _drop(self, why: str) -> None:
         self.dropped += 1
