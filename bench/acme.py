@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.acme_apart import ApartTransport, Gate
+from bench.acme_carrier import cpu_s as carrier_cpu_s
+from bench.acme_carrier import memory_of_carrier_mb
 from bench.acme_floor import Floor, now, open_account
 from bench.certificates import Bench, Counted, cpu_s, ready
 from bench.rig import memory_mb, table
 from certwright import app
+from certwright.acme.carrier.choice import Transports
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Request, Response
@@ -82,8 +85,8 @@ class Took(NamedTuple):
     cpu_s: float
 
 
-Connect = Callable[[TlsOptions], Transport]
-"""Makes a transport to Pebble."""
+Around = Callable[[Transport], Transport]
+"""What stands between a client and its transport."""
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class Scene:
     responder: Responder
     bench: Bench
     calls: Counter[str]
-    connect: Connect
+    around: Around
 
     def floor_solver(self, kind: str) -> Solver:
         """Shows the proofs of the bare client."""
@@ -126,7 +129,8 @@ class Scene:
 
     async def floor(self, kind: str, names: Sequence[Sequence[str]]) -> Took:
         """What the bare client needs."""
-        client = await open_account(self.pebble.directory, self.connect(TlsOptions(self.pebble.ca_bundle)))
+        transport = over_http(TlsOptions(self.pebble.ca_bundle))
+        client = await open_account(self.pebble.directory, self.around(transport))
         floor = Floor(client, self.floor_solver(kind), kind)
         await middle_of_a_second()
         before = cpu_s()
@@ -138,14 +142,14 @@ class Scene:
     async def ours(self, kind: str, label: str, names: Sequence[Sequence[str]]) -> Took:
         """From the first apply to the last Ready."""
         await middle_of_a_second()
-        before = cpu_s()
+        before = cpu_s() + carrier_cpu_s()
 
         async def begin() -> None:
             await asyncio.gather(*(self._apply(kind, f"{label}-{n}", held) for n, held in enumerate(names)))
 
         try:
             wall = await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
-            return Took(wall, cpu_s() - before)
+            return Took(wall, cpu_s() + carrier_cpu_s() - before)
         except SystemExit as error:
             raise SystemExit(f"{error}; {await self._hindrance()}") from None
 
@@ -202,14 +206,19 @@ class Scene:
 
 
 def over_http(tls: TlsOptions) -> HttpTransport:
-    """How Pebble is talked to."""
+    """How the bare client talks to Pebble."""
     return HttpTransport(tls, user_agent="certwright-bench", now=now)
 
 
-def over_http_apart() -> Connect:
-    """The same, for orders of many names: see `acme_apart`."""
-    gate = Gate()
-    return lambda tls: ApartTransport(over_http(tls), gate)
+def nothing(transport: Transport) -> Transport:
+    """The transport itself."""
+    return transport
+
+
+def gate() -> Around:
+    """For orders of many names: see `acme_apart`."""
+    held = Gate()
+    return lambda transport: ApartTransport(transport, held)
 
 
 async def middle_of_a_second() -> None:
@@ -219,7 +228,7 @@ async def middle_of_a_second() -> None:
 
 @asynccontextmanager
 async def certwright(
-    pebble: Pebble, bind: Bind, responder: Responder, calls: Counter[str], connect: Connect = over_http
+    pebble: Pebble, bind: Bind, responder: Responder, calls: Counter[str], around: Around = nothing
 ) -> AsyncIterator[Bench]:
     """Everything of `certwright serve` but the socket, with counters in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
@@ -227,13 +236,14 @@ async def certwright(
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
         await api.start(custom_resource_definitions())
         counted, workshop = Counted(api, Counter()), Threads()
+        transports = Transports(user_agent="certwright-bench", now=now)
         options = AcmeOptions(
             http01_check_port=pebble.http_port,
             http01_nameservers=(bind.address,),
             dns01_nameservers=(bind.address,),
             dns01_authority_port=bind.port,
             responder=responder,
-            make_transport=lambda tls: CountedTransport(connect(tls), calls),
+            make_transport=lambda tls: CountedTransport(around(transports(tls)), calls),
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
         controllers = Controllers(client, SystemClock(), workshop, acme=options)
@@ -243,6 +253,7 @@ async def certwright(
             yield Bench(Client(LocalTransport(counted.handle, app.ADMIN), user_agent="bench"), counted)
         finally:
             await controllers.close()
+            await transports.close()
             workshop.close()
             await api.close()
             await store.close()
@@ -318,14 +329,15 @@ async def measure_alone(measurement: Measurement, pebble: Pebble, bind: Bind) ->
     """Print the table of one measurement, with a Pebble of its own."""
     kind, label, refused, number, each = measurement
     responder, calls = Responder(), Counter[str]()
-    connect = over_http if each == 1 else over_http_apart()
+    around = nothing if each == 1 else gate()
     await responder.listen("127.0.0.1", pebble.http_port)
     try:
-        async with certwright(pebble, bind, responder, calls, connect) as bench:
-            scene = Scene(pebble, bind, responder, bench, calls, connect)
+        async with certwright(pebble, bind, responder, calls, around) as bench:
+            scene = Scene(pebble, bind, responder, bench, calls, around)
             await scene.make_issuers()
             rows = await measure(scene, kind, f"{label}-{refused}", number, each)
-        memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"
+            carrier = f"; {memory_of_carrier_mb():.0f} MB in the process that carries the requests"
+        memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB{carrier}"
         show([*rows, [f"{label}-{refused}: memory now / peak, bare client's among it", memory]])
     finally:
         await responder.close()

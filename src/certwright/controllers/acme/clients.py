@@ -10,14 +10,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from certwright.acme.carrier.choice import Transports
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
     from certwright.kit.workshop import Workshop
 
 
 class AcmeClients:
-    """`observe` hears of every request; `timeout_s` is for one of them; `make_transport` replaces HTTP;
-    what takes a processor long is done in the `workshop`."""
+    """`observe` hears of every request; `timeout_s` is for one of them; `apart` says whether a process of its
+    own makes them (None: where that pays), `make_transport` replaces HTTP; what takes a processor long is
+    done in the `workshop`."""
 
     def __init__(
         self,
@@ -26,6 +28,7 @@ class AcmeClients:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         timeout_s: float = 30.0,
+        apart: bool | None = None,
         make_transport: MakeTransport | None = None,
         workshop: Workshop | None = None,
     ) -> None:
@@ -34,7 +37,9 @@ class AcmeClients:
         self._observe = observe
         self._timeout_s = timeout_s
         self._make_transport = make_transport or self._over_http
+        self._apart = apart
         self._workshop = workshop
+        self._transports: Transports | None = None
         self._registry: Registry | None = None
 
     def registry(self) -> Registry:
@@ -51,8 +56,14 @@ class AcmeClients:
         """Let go of the connections."""
         if self._registry is not None:
             await self._registry.close()
+        if self._transports is not None:
+            await self._transports.close()
 
     def _over_http(self, tls: TlsOptions) -> Transport:
-        from certwright.acme.protocol.https import HttpTransport  # see the module's text
+        if self._transports is None:
+            from certwright.acme.carrier.choice import Transports  # see the module's text
 
-        return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)
+            self._transports = Transports(
+                user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s, apart=self._apart
+            )
+        return self._transports(tls)

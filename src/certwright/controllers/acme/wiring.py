@@ -16,6 +16,7 @@ from certwright.acme.limits.known import Chosen
 from certwright.client.rest import Client
 from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
+from certwright.controllers.acme.finding import Ways
 from certwright.controllers.acme.ledger import Ledgers
 from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.orders import OrderReconciler
@@ -28,7 +29,7 @@ from certwright.controllers.caches import Caches
 from certwright.controllers.dependents import Dependents
 from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.signing import IssuerState
+from certwright.controllers.known_issuers import KnownIssuers
 from certwright.engine.commit import StatusWriter
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
@@ -40,7 +41,6 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists, Conflict
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
 from certwright.resources.order import Order, OrderSpec
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from certwright.acme.solvers.tlsalpn01 import Listener
     from certwright.controllers.acme.solving import Means, Surroundings
 
-_LOOK_AGAIN = timedelta(seconds=2)
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
 
@@ -64,6 +63,7 @@ class AcmeOptions:
     """What ACME can be told; names and meanings as cert-manager's flags where it has them.
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01;
+    `apart` says whether a process of its own asks ACME servers (None: where that pays), and
     `make_transport` takes the place of HTTP to ACME servers (in simulations).
     """
 
@@ -78,18 +78,14 @@ class AcmeOptions:
     dns01_authority_port: int = 53
     responder: Responder | None = None
     listener: Listener | None = None
+    apart: bool | None = None
     make_transport: MakeTransport | None = None
     limits: Chosen = field(default_factory=dict)
 
 
-FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
-SecretsOf = Callable[[IssuerReference, str], str]
-
-
 class Acme:
-    """What ACME issuers use, and the two reconcilers. `find_issuer` gives the issuer that a reference in a
-    namespace means, `secrets_of` where its Secrets lie; `distrust` has an issuer looked at again;
-    what is to be remembered of CAs is kept in `namespace`."""
+    """What ACME issuers use, and the two reconcilers. `distrust` has an issuer looked at again; what is to be
+    remembered of CAs is kept in `namespace`."""
 
     def __init__(
         self,
@@ -99,8 +95,7 @@ class Acme:
         clock: Clock,
         recorder: Recorder,
         options: AcmeOptions,
-        find_issuer: FindIssuer,
-        secrets_of: SecretsOf,
+        issuers: KnownIssuers,
         distrust: Callable[[IssuerView], None],
         gate: IssuerGate,
         user_agent: str,
@@ -116,22 +111,30 @@ class Acme:
         self._clock = clock
         self._recorder = recorder
         self._options = options
-        self._find_issuer = find_issuer
-        self._secrets_of = secrets_of
+        self._issuers = issuers
         self._distrust = distrust
         self.traffic = Traffic()
         self._clients = AcmeClients(
             user_agent=user_agent,
             now=clock.now,
             observe=self.traffic.observe,
+            apart=options.apart,
             make_transport=options.make_transport,
             workshop=workshop,
+        )
+        self._ways = Ways(
+            issuers,
+            caches.secrets,
+            self.dependents,
+            registry=self._clients.registry,
+            distrust=distrust,
+            now=clock.now,
         )
         self.ledgers = Ledgers(
             client=client,
             caches=caches,
             clock=clock,
-            find_issuer=find_issuer,
+            find_issuer=issuers.find,
             namespace=namespace,
             chosen=options.limits,
         )
@@ -227,7 +230,7 @@ class Acme:
         return self._office
 
     async def _client_of_certificate(self, certificate: Certificate) -> AcmeClient | None:
-        way = await self._way(certificate.spec.issuer_ref, certificate.metadata)
+        way = await self._ways.find(certificate.spec.issuer_ref, certificate.metadata)
         return None if isinstance(way, Wait) else way.client
 
     async def _hear_of_renewal(self, order: Order, way: Way, facts: CertificateFacts) -> None:
@@ -244,46 +247,21 @@ class Acme:
                 await self._office.hear(way.client, certificate.uid, facts)
 
     async def _way_of_order(self, order: Order) -> Way | Wait:
-        return await self._way(order.spec.issuer_ref, order.metadata)
+        return await self._ways.find(order.spec.issuer_ref, order.metadata)
 
     async def _way_of_challenge(self, challenge: Challenge) -> Way | Wait:
-        return await self._way(challenge.spec.issuer_ref, challenge.metadata)
-
-    async def _way(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
-        # Here, not above: it loads what speaks to ACME servers.
-        from certwright.issuers import acme_account
-
-        found = self._find_issuer(reference, meta.namespace)
-        told = f'{reference.kind_or_default} "{reference.name}"'
-        if found is None:
-            return Wait(f"{told} does not exist")
-        spec = found.view.spec.acme
-        if spec is None:
-            return Wait(f"{told} is not an ACME issuer")
-        if not found.ready:
-            return Wait(f"{told} is not ready: {found.message}" if found.message else f"{told} is not ready")
-        namespace = self._secrets_of(reference, meta.namespace)
-        get_secret = self._reader(meta.key).within(namespace)
-        try:
-            client = await acme_account.client_for(found.view, spec, get_secret, self.tools(namespace))
-        except acme_account.Trouble as trouble:
-            return Wait(str(trouble))
-        if client.is_lost:
-            self._distrust(found.view)
-            # Whoever looks after it writes nothing where all is well: nobody would wake us.
-            return Wait(f"the account of {told} is being looked after", self._clock.now() + _LOOK_AGAIN)
-        return Way(found.view, spec, client)
+        return await self._ways.find(challenge.spec.issuer_ref, challenge.metadata)
 
     async def _means_of(self, challenge: Challenge) -> Means:
-        from certwright.controllers.acme import solving  # see `_way`
+        from certwright.controllers.acme import solving  # loaded with the first Challenge
 
-        namespace = self._secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
+        namespace = self._issuers.secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
         get_secret = self._reader(challenge.metadata.key).within(namespace)
         return await solving.means_of(challenge, self._surroundings, get_secret, namespace)
 
     @cached_property
     def _surroundings(self) -> Surroundings:
-        from certwright.controllers.acme import solving  # see `_way`
+        from certwright.controllers.acme import solving  # loaded with the first Challenge
         from certwright.controllers.acme.webhook_calls import call_webhook
 
         options = self._options

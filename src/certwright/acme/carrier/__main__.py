@@ -1,0 +1,44 @@
+"""The child: `python -m certwright.acme.carrier`, with one end of a socket pair as its standard input.
+
+Started by `child.py`, for nobody to type. It ends when the other end is closed, however its parent ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+
+from certwright.acme.carrier.carrying import Carrying
+
+
+async def _carry(end: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    _, carrying = await loop.create_unix_connection(Carrying, sock=end)
+    await carrying.ended
+    await carrying.close()
+
+
+def main() -> None:
+    """Carry requests until the parent is gone."""
+    # Ctrl-C reaches all processes of a terminal: what is under way ends when the parent says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    # What the parent has inherited from whoever started it (a lock, a listening socket) is not ours to keep.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    gc.freeze()
+    end = socket.socket(fileno=sys.stdin.fileno())
+    try:
+        import uvloop  # not on Windows
+    except ImportError:
+        asyncio.run(_carry(end))
+    else:
+        uvloop.run(_carry(end))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The child's work: sends what it is told to, and tells what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import cast
+
+from certwright.acme.carrier.frames import (
+    Answer,
+    Ask,
+    BadFrame,
+    Close,
+    Drop,
+    Failure,
+    Open,
+    Order,
+    Result,
+    encode,
+    orders,
+)
+from certwright.acme.protocol.errors import AcmeError, Unreachable
+from certwright.acme.protocol.https import HttpTransport
+from certwright.acme.protocol.messages import Action, Request
+from certwright.acme.protocol.transport import TlsOptions
+
+_log = logging.getLogger(__name__)
+
+
+class Carrying(asyncio.Protocol):
+    """The child's end of the socket. `ended` is done when the other end is closed, and all work with it."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+        self._frames = orders()
+        self._senders: dict[int, HttpTransport] = {}
+        self._work: dict[int, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._socket = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        try:
+            for order in self._frames.feed(data):
+                self._take(order)
+        except BadFrame:
+            _log.exception("Requests to ACME servers: what came is not of the parent")
+            self._socket.abort()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._can_write.set()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def close(self) -> None:
+        """End all work, and let go of all connections."""
+        for task in self._work.values():
+            task.cancel()
+        await asyncio.gather(*self._work.values(), *self._closing, return_exceptions=True)
+        for sender in self._senders.values():
+            await sender.close()
+
+    def _take(self, order: Order) -> None:
+        match order:
+            case Ask():
+                self._work[order.number] = asyncio.create_task(self._carry(order))
+            case Drop(number):
+                if number in self._work:
+                    self._work[number].cancel()
+            case Open():
+                self._senders[order.sender] = _sender(order)
+            case Close(number):
+                # Kept until it is done: a loop does not hold its tasks.
+                task = asyncio.create_task(self._senders.pop(number).close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def _carry(self, ask: Ask) -> None:
+        try:
+            result = await self._send(ask)
+            await self._can_write.wait()
+            self._socket.write(_encoded(result))
+        finally:
+            del self._work[ask.number]
+
+    async def _send(self, ask: Ask) -> Result:
+        # Which action it is, no transport asks.
+        request = Request(Action.DIRECTORY, ask.method, ask.url, ask.body, ask.accept)
+        try:
+            response = await self._senders[ask.sender].send(request)
+        except AcmeError as error:
+            return Failure(ask.number, type(error).__name__, str(error))
+        except Exception as error:
+            _log.exception("%s %s failed", ask.method, ask.url)
+            words = f"{ask.url} cannot be reached: {str(error) or type(error).__name__}"
+            return Failure(ask.number, Unreachable.__name__, words)
+        return Answer(ask.number, response.status, response.headers, response.body)
+
+
+def _sender(order: Open) -> HttpTransport:
+    return HttpTransport(
+        TlsOptions(order.ca_bundle, skip_verify=order.skip_verify),
+        user_agent=order.user_agent,
+        # When an answer came, is for the parent's clock to say.
+        now=lambda: datetime.now(UTC),
+        timeout_s=order.timeout_s,
+    )
+
+
+def _encoded(result: Result) -> bytes:
+    try:
+        return encode(result)
+    except UnicodeEncodeError:
+        return encode(_readable(result))
+
+
+def _readable(result: Result) -> Result:
+    """The same, with `?` for each byte of a header that is no UTF-8, which aiohttp gives as a surrogate."""
+    if isinstance(result, Failure):
+        return Failure(result.number, result.kind, _text(result.words))
+    headers = tuple((_text(name), _text(value)) for name, value in result.headers)
+    return Answer(result.number, result.status, headers, result.body)
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="replace").decode()

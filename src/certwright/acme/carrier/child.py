@@ -1,0 +1,157 @@
+"""The child's life as the parent sees it: started when there is something to send, ended when there is not.
+
+Its environment is what TLS and proxies look at, and where its modules are. It inherits one end of a socket
+pair, as its standard input, and standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+
+from certwright.acme.carrier.link import Ended, Link
+
+_log = logging.getLogger(__name__)
+
+_MODULE = "certwright.acme.carrier"
+# Renewals are hours apart: to start it again for the next costs less than to keep its 40 MB.
+_IDLE_S = 60.0
+_MOST_FUTILE = 3
+_GRACE_S = 2.0
+_ENVIRONMENT = frozenset(
+    (
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "ssl_cert_file",
+        "ssl_cert_dir",
+        "openssl_conf",
+        "ld_library_path",
+    )
+)
+
+
+class CannotCarry(Exception):
+    """Children end before they have answered anything: another would as well."""
+
+
+class Child:
+    """Starts the child, one at a time, and ends it after `idle_s` seconds without a request.
+
+    After three children in a row that have answered nothing it gives up.
+    """
+
+    def __init__(self, *, idle_s: float = _IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._starting = asyncio.Lock()
+        self._link: Link | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._futile = 0
+        self._closed = False
+
+    async def link(self) -> Link:
+        """The way to a running child. Raises `Ended` where it cannot be started, and `CannotCarry`."""
+        if self._link is not None and not self._link.lost.is_set():
+            return self._link
+        async with self._starting:
+            if self._link is None or self._link.lost.is_set():
+                await self._former_gone()
+                if self._closed:
+                    raise Ended("this process is about to end")
+                if self._futile >= _MOST_FUTILE:
+                    raise CannotCarry
+                self._link = await self._start()
+            return self._link
+
+    def close_sender(self, sender: int) -> None:
+        """Have it let go of the connections of a sender."""
+        if self._link is not None:
+            self._link.close_sender(sender)
+
+    async def close(self) -> None:
+        """End the child; return when it is gone. No other is started."""
+        self._closed = True
+        if self._link is not None:
+            self._link.abort()
+        async with self._starting:
+            await self._former_gone()
+
+    async def _former_gone(self) -> None:
+        if self._life is not None:
+            # Whoever waits may be cancelled; the child must be seen to its end all the same.
+            await asyncio.shield(self._life)
+
+    async def _start(self) -> Link:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await _run(theirs)
+            loop = asyncio.get_running_loop()
+            _, link = await loop.create_unix_connection(Link, sock=ours)
+        except OSError as error:
+            ours.close()
+            self._count_futile(f"cannot be started: {error}")
+            raise Ended(f"the process that carries requests cannot be started: {error}") from error
+        self._life = asyncio.create_task(self._see_through(process, link))
+        return link
+
+    async def _see_through(self, process: Process, link: Link) -> None:
+        """Return when the child is gone, and nothing of it left."""
+        try:
+            is_wanted = await self._idle_or_lost(link)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await process.wait()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if link.has_answered:
+            self._futile = 0
+        elif not (is_wanted or self._closed):
+            self._count_futile(f"ends at once (exit status {process.returncode})")
+
+    async def _idle_or_lost(self, link: Link) -> bool:
+        """Whether it was ended for want of work; else the socket was closed."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    await link.lost.wait()
+                    return False
+            except TimeoutError:
+                if link.idle_s >= self._idle_s:
+                    link.abort()
+                    return True
+
+    def _count_futile(self, why: str) -> None:
+        self._futile += 1
+        if self._futile == _MOST_FUTILE:
+            _log.warning(
+                "ACME servers are asked by this process itself from now on: the one that should do so %s", why
+            )
+
+
+async def _run(end: socket.socket) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        # Modules come from where ours come from, and from nowhere else: not from the working directory (-P),
+        # not from the user's own (-s).
+        "-P",
+        "-s",
+        "-m",
+        _MODULE,
+        stdin=end.fileno(),
+        stdout=DEVNULL,
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name.lower() in _ENVIRONMENT}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

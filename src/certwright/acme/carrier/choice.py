@@ -1,0 +1,67 @@
+"""Whether requests to ACME servers are made by this process or by a child of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+
+from certwright.acme.carrier.child import Child
+from certwright.acme.carrier.transport import CarriedTransport
+from certwright.acme.protocol.transport import TlsOptions, Transport
+
+
+class Transports:
+    """Makes transports: by way of one child for all of them, or without.
+
+    `apart` says which; None: by a child where it pays. `timeout_s` is for one request.
+    """
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        now: Callable[[], datetime],
+        timeout_s: float = 30.0,
+        apart: bool | None = None,
+    ) -> None:
+        self._user_agent = user_agent
+        self._now = now
+        self._timeout_s = timeout_s
+        self._child = Child() if (pays() if apart is None else apart) else None
+
+    def __call__(self, tls: TlsOptions) -> Transport:
+        """A transport that trusts these. Raises `ValueError` for options that make no sense."""
+        if self._child is None:
+            return self._inside(tls)
+        return CarriedTransport(
+            self._child,
+            tls,
+            user_agent=self._user_agent,
+            now=self._now,
+            timeout_s=self._timeout_s,
+            make_inside=lambda: self._inside(tls),
+        )
+
+    async def close(self) -> None:
+        """End the child; return when it is gone."""
+        if self._child is not None:
+            await self._child.close()
+
+    def _inside(self, tls: TlsOptions) -> Transport:
+        # Here, not above: it loads aiohttp, which a process with a child does without.
+        from certwright.acme.protocol.https import HttpTransport
+
+        return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)
+
+
+def pays() -> bool:
+    """Whether a child would have a processor of its own."""
+    # Windows: no socket can be somebody's standard input there.
+    return bool(sys.executable) and sys.platform != "win32" and _processors() > 1
+
+
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -1,0 +1,126 @@
+"""What the two processes say to each other over their socket: MessagePack behind four bytes of length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+M = TypeVar("M")
+
+_LENGTH = 4
+# A body of 4 MiB, the largest that a transport takes, and its headers.
+_LONGEST = 6 * 2**20
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """What is said: the first member names which."""
+
+
+class Open(_Message, frozen=True):
+    """From now on `sender` is a transport with these options; see `HttpTransport`."""
+
+    sender: int
+    ca_bundle: bytes
+    skip_verify: bool
+    user_agent: str
+    timeout_s: float
+
+
+class Close(_Message, frozen=True):
+    """Let go of the connections of a sender."""
+
+    sender: int
+
+
+class Ask(_Message, frozen=True):
+    """Send this request by way of that sender. `number` is unique on the socket."""
+
+    number: int
+    sender: int
+    method: str
+    url: str
+    body: bytes
+    accept: str
+
+
+class Drop(_Message, frozen=True):
+    """Nobody waits for that request any more."""
+
+    number: int
+
+
+class Answer(_Message, frozen=True):
+    """What came back; the headers are those of `Response`."""
+
+    number: int
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Failure(_Message, frozen=True):
+    """No answer came, or none that is of use: `kind` is the name of an `AcmeError`, `words` are its text."""
+
+    number: int
+    kind: str
+    words: str
+
+
+Order = Open | Close | Ask | Drop
+"""What the parent says."""
+Result = Answer | Failure
+"""What the child says."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class BadFrame(Exception):
+    """What came over the socket is not of the other process."""
+
+
+def encode(message: Order | Result) -> bytes:
+    """The message as it goes over the socket. Raises `UnicodeEncodeError` for a text that is none."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+class Frames(Generic[M]):
+    """Puts together again what the socket cuts."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
+        self._decoder = decoder
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[M]:
+        """The messages that are whole now. Raises `BadFrame`."""
+        self._held += data
+        begin = 0
+        while (end := self._end(begin)) <= len(self._held):
+            try:
+                yield self._decoder.decode(self._held[begin + _LENGTH : end])
+            except msgspec.MsgspecError as error:
+                raise BadFrame(str(error)) from error
+            begin = end
+        del self._held[:begin]
+
+    def _end(self, begin: int) -> int:
+        """Where the message that begins there ends; behind what is held, if its length is not known yet."""
+        body = begin + _LENGTH
+        if body > len(self._held):
+            return body
+        length = int.from_bytes(self._held[begin:body], "big")
+        if length > _LONGEST:
+            raise BadFrame(f"a message of {length} bytes")
+        return body + length
+
+
+def orders() -> Frames[Order]:
+    """For the child."""
+    return Frames(msgspec.msgpack.Decoder(Order))
+
+
+def results() -> Frames[Result]:
+    """For the parent."""
+    return Frames(msgspec.msgpack.Decoder(Result))

@@ -1,0 +1,127 @@
+"""The parent's end of the socket: who waits for which answer."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import cast
+
+from certwright.acme.carrier.frames import (
+    Ask,
+    BadFrame,
+    Close,
+    Drop,
+    Open,
+    Order,
+    Result,
+    encode,
+    results,
+)
+from certwright.acme.protocol.messages import Request
+
+# Above the time that the child gives a request: it has to start, and may have to wait for a processor.
+_PATIENCE_S = 30.0
+
+
+class Ended(Exception):
+    """The child has ended, or does not answer: what came of the request is not known."""
+
+
+class Link(asyncio.Protocol):
+    """One child's socket. `lost` is set when it is closed, by whichever end."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.has_answered = False
+        self._loop = asyncio.get_running_loop()
+        self._frames = results()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Result]] = {}
+        self._opened: set[int] = set()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._last_s = self._loop.time()
+
+    async def ask(self, options: Open, request: Request) -> Result:
+        """What has come of the request. Raises `Ended`, and `UnicodeEncodeError` for a text that is none."""
+        # Not `wait()` only: that takes a turn in any case.
+        if not self._can_write.is_set():
+            await self._can_write.wait()
+        if self.lost.is_set():
+            raise Ended("the process that carries requests has ended")
+        number = next(self._numbers)
+        sender, accept = options.sender, request.accept
+        frame = encode(Ask(number, sender, request.method, request.url, request.body, accept))
+        if sender not in self._opened:
+            self._opened.add(sender)
+            self._tell(options)
+        self._socket.write(frame)
+        return await self._result_of(number, options.timeout_s + _PATIENCE_S)
+
+    def close_sender(self, sender: int) -> None:
+        """Have the child let go of its connections."""
+        if sender in self._opened and not self.lost.is_set():
+            self._opened.remove(sender)
+            self._tell(Close(sender))
+
+    def abort(self) -> None:
+        """Close the socket, which ends the child; whoever waits hears `Ended`."""
+        self._socket.abort()
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing has been under way."""
+        return 0.0 if self._waiting else self._loop.time() - self._last_s
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._socket = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        try:
+            for result in self._frames.feed(data):
+                self.has_answered = True
+                waiting = self._waiting.get(result.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(result)
+        except BadFrame as error:
+            self._fail(f"the process that carries requests says what cannot be understood: {error}")
+
+    def pause_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._can_write.set()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self.lost.set()
+        self._can_write.set()
+        self._fail("the process that carries requests has ended")
+
+    async def _result_of(self, number: int, within_s: float) -> Result:
+        waiting: asyncio.Future[Result] = self._loop.create_future()
+        self._waiting[number] = waiting
+        overdue = self._loop.call_later(
+            within_s, self._fail, "the process that carries requests stands still"
+        )
+        try:
+            return await waiting
+        finally:
+            overdue.cancel()
+            del self._waiting[number]
+            self._last_s = self._loop.time()
+            if waiting.cancelled() and not self.lost.is_set():
+                self._tell(Drop(number))
+
+    def _fail(self, why: str) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Ended(why))
+        self._socket.abort()
+
+    def _tell(self, order: Order) -> None:
+        self._socket.write(encode(order))
