@@ -101,6 +101,9 @@ class ResourceDefinition:
     `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
     the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
     their form. `stored_version` is the one that new objects are said to be kept in.
+
+    `api_version` is `group/version`, `resource` is `plural.group` as error texts say it; for the core group
+    they are only the version and only the plural.
     """
 
     group: str
@@ -137,36 +140,32 @@ class ResourceDefinition:
     body_out: Callable[[Row], bytes] | None = None
     body_in: Callable[[bytes], bytes] | None = None
     stored_version: str = ""
+    api_version: str = field(init=False)
+    resource: str = field(init=False)
     bucket: str = field(init=False)
     prefix: bytes = field(init=False)
     list_prefix: bytes = field(init=False)
 
     def __post_init__(self) -> None:
+        api_version = f"{self.group}/{self.version}" if self.group else self.version
         derived = {
+            "api_version": api_version,
+            "resource": f"{self.plural}.{self.group}" if self.group else self.plural,
             "list_kind": self.list_kind or f"{self.kind}List",
             "stored_version": self.stored_version or self.version,
             "served_versions": self.served_versions or (self.version,),
             "bucket": self.stored_as or (f"{self.group}/{self.plural}" if self.group else self.plural),
-            "prefix": self._opening(self.kind),
-            "list_prefix": self._opening(self.list_kind or f"{self.kind}List"),
+            "prefix": _opening(api_version, self.kind),
+            "list_prefix": _opening(api_version, self.list_kind or f"{self.kind}List"),
         }
         # A frozen class sets its derived fields so.
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def _opening(self, kind: str) -> bytes:
-        return f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
-
-    @property
-    def api_version(self) -> str:
-        """`group/version`, or only the version for the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> str:
-        """`plural.group`, or only the plural for the core group, as error texts say it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
     def subresource(self, name: str) -> Subresource | None:
         """The subresource of that name; None also for `status`."""
         return next((found for found in self.subresources if found.name == name), None)
+
+
+def _opening(api_version: str, kind: str) -> bytes:
+    return f'{{"apiVersion":"{api_version}","kind":"{kind}","metadata":'.encode()
