@@ -91,9 +91,13 @@ class Schema:
 
         The schema is large, or has yet to be compiled, or has rules.
         """
-        size = len(self._encoded)
-        compiled = Schema._check.is_made(self)
-        return size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
+        if self._is_always_dear:
+            return True
+        return len(self._encoded) > _LARGE_TO_COMPILE and not Schema._check.is_made(self)
+
+    @made_once
+    def _is_always_dear(self) -> bool:
+        return len(self._encoded) > _LARGE or self.has_rules
 
     def process(self, obj: dict[str, Any]) -> list[str]:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.

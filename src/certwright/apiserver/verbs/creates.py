@@ -37,8 +37,9 @@ async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
     bodies.check_media(call)
     options.check(call)
-    obj, repeats = await aside.run_if(aside.is_long(call), _read, call)
-    row = await create_object(backend, call, obj, repeats)
+    is_long = aside.is_long(call)
+    obj, repeats = await aside.run_if(is_long, _read, call)
+    row = await create_object(backend, call, obj, repeats, is_long=is_long)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
@@ -48,12 +49,11 @@ def _read(call: Call) -> tuple[Json, list[str]]:
     return obj, repeats
 
 
-async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[str]) -> Row:
+async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[str], *, is_long: bool) -> Row:
     """Bring a new object into shape, through admission, and into the store.
 
-    `repeats`: what a strict client is told of fields that came twice.
+    `repeats`: what a strict client is told of fields that came twice. `is_long`: as in `aside`.
     """
-    is_long = aside.is_long(call)
     await aside.run_if(is_long, read_fields, call, obj, refuse_body, repeats)
     if call.verb != "patch":
         metadata.wipe(obj["metadata"])
@@ -88,11 +88,11 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
         _place(call, meta)
     generated = await aside.run_if(is_long, _shape, backend, call, obj)
     try:
-        return await _store_new(backend, call, obj)
+        return await _store_new(backend, call, obj, is_long=is_long)
     except Exists as error:
         if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
             raise _taken(definition, obj["metadata"], error.current) from None
-        return await _store_renamed(backend, call, obj, error.current)
+        return await _store_renamed(backend, call, obj, error.current, is_long=is_long)
 
 
 def _shape(backend: Backend, call: Call, obj: Json) -> bool:
@@ -121,7 +121,7 @@ def _generate_name(backend: Backend, meta: Json) -> None:
     meta["name"] = meta["generateName"][:_MAX_PREFIX] + backend.name_suffix()
 
 
-async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row) -> Row:
+async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row, *, is_long: bool) -> Row:
     """Store under another generated name, since the first belongs to `current` (KEP-4420).
 
     What judges the object runs again for each name that may be free; what changes it does not. A name that
@@ -137,7 +137,7 @@ async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row) 
             continue
         definition.strategy.prepare_create(obj)
         try:
-            return await _store_new(backend, call, obj)
+            return await _store_new(backend, call, obj, is_long=is_long)
         except Exists as error:
             current = error.current
     raise _taken(definition, meta, current)
@@ -166,7 +166,7 @@ def _key(call: Call, meta: Json) -> Key:
     return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
 
 
-async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
+async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Validate and store. Raises `Exists`, and what admission refuses with."""
     await backend.admission.validate(call, obj, None, operation="CREATE")
     key = _key(call, obj["metadata"])
@@ -177,7 +177,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # What an apply creates may name the revision of an object that is gone.
         raise ApiError("resourceVersion should not be set on objects to be created")
-    columns = await aside.run_if(aside.is_long(call), objects.columns, obj)
+    columns = await aside.run_if(is_long, objects.columns, obj)
     return await backend.put(call.definition, key, columns, previous=None)
 
 

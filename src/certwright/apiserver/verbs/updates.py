@@ -258,12 +258,13 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
                 return await _create_absent(backend, call, wish)
             except AlreadyExists:
                 continue
-        old, new = await aside.run_if(aside.is_long(call, row), _changed, backend, call, wish, row)
+        is_long = aside.is_long(call, row)
+        old, new = await aside.run_if(is_long, _changed, backend, call, wish, row)
         if await backend.admission.mutate(call, new, old, operation="UPDATE"):
             new = shape_update(call, new, old, wish.refuse, admitted=True)
         await backend.admission.validate(call, new, old, operation="UPDATE")
         try:
-            written = await _store_update(backend, call, new, old, row)
+            written = await _store_update(backend, call, new, old, row, is_long=is_long)
         except Changed:
             if wish.pinned:
                 break
@@ -298,12 +299,12 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
 
     Raises `NotFound` where the wish is for an object that is, and `Forbidden` for who may not create.
     """
-    definition, route = call.definition, call.route
+    definition, route, is_long = call.definition, call.route, aside.is_long(call)
     by_put = call.verb == "update" and definition.create_on_update
     if route.subresource or (wish.applied is None and not by_put):
         raise not_found(definition, route.name)
     if wish.applied is not None:
-        new = await aside.run_if(aside.is_long(call), apply.apply, backend, call, wish.applied, None)
+        new = await aside.run_if(is_long, apply.apply, backend, call, wish.applied, None)
         check_new(call, new)
         inner = call
     else:
@@ -314,17 +315,19 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
         inner = replace(call, verb="create")
     action = Action("create", route.group, route.plural, "", route.namespace, route.name)
     backend.authorizer.require(call.user, action)
-    row = await create_object(backend, inner, new, [])
+    row = await create_object(backend, inner, new, [], is_long=is_long)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
-async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row: Row) -> Row:
+async def _store_update(
+    backend: Backend, call: Call, new: Json, old: Json, row: Row, *, is_long: bool
+) -> Row:
     """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
     definition = call.definition
     managed.keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    is_same = await aside.run_if(aside.is_long(call, row), objects.same, new, old)
+    is_same = await aside.run_if(is_long, objects.same, new, old)
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # What is not committed yet must not be shown: then it is written once more, and waited for.
@@ -335,5 +338,5 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
         # shows the change at the revision that it was made on.
         await backend.delete(definition, row, objects.last_words(row))
         return Row(row.key, row.revision, *objects.columns(new)(row.revision))
-    columns = await aside.run_if(aside.is_long(call, row), objects.columns, new)
+    columns = await aside.run_if(is_long, objects.columns, new)
     return await backend.put(definition, row.key, columns, previous=row)
