@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,26 @@ def test_two_long_names_with_one_beginning_stay_different() -> None:
 
 def test_suffixes_use_only_the_letters_that_make_no_words() -> None:
     assert set("".join(ids.random_suffix(5) for _ in range(500))) <= set(ids.ALPHABET)
+
+
+def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
+    drawn = [ids.new_uid() for _ in range(1000)]
+    assert len(set(drawn)) == 1000
+    assert all(UUID(uid).version == 4 and str(UUID(uid)) == uid for uid in drawn)
+
+
+def test_a_process_that_forks_off_draws_other_uids() -> None:
+    ids.new_uid()  # others have been drawn ahead now
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, ids.new_uid().encode())
+        os._exit(0)
+    theirs = os.read(reading, 36).decode()
+    os.waitpid(child, 0)
+    mine = [ids.new_uid() for _ in range(200)]
+    assert len(theirs) == 36
+    assert theirs not in mine
 
 
 def test_a_file_is_replaced_whole_and_never_readable_by_others(tmp_path: Path) -> None:

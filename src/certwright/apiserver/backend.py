@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 from certwright.apiserver.background.namespaces import Namespaces
@@ -122,7 +124,7 @@ class Backend:
 
     def timestamp(self) -> str:
         """The time now as Kubernetes writes it: UTC, whole seconds."""
-        return self.clock.now().isoformat()[:19] + "Z"
+        return _in_words(int(self.clock.now().timestamp()))
 
     async def put(
         self, definition: ResourceDefinition, key: Key, encode: Encode, *, previous: Row | None
@@ -176,6 +178,11 @@ class Backend:
             self._removed(definition, previous)
         elif row is not None and (previous is None or row.revision != previous.revision):
             self._wrote(definition, row, previous)
+
+
+@lru_cache(maxsize=8)
+def _in_words(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19] + "Z"
 
 
 def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -36,9 +37,13 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
 
     Raises `BadRequest`.
     """
-    path, mark, query = target.partition("?")
-    if not mark or not query:
+    path, _, query = target.partition("?")
+    if not query:
         return path, NO_QUERY
+    return path, _usual_parameters(query) if len(query) <= _USUAL else _parameters(query)
+
+
+def _parameters(query: str) -> Mapping[str, str]:
     if ";" in query or "%" in query:
         # As in Go: what cannot be read is not there.
         query = "&".join(part for part in query.split("&") if not _UNREADABLE.search(part))
@@ -47,7 +52,12 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
     except ValueError as error:
         raise BadRequest(f"the query cannot be read: {error}") from None
     # Of equal names the first counts, so it must come last here.
-    return path, dict(reversed(pairs))
+    return dict(reversed(pairs))
+
+
+_USUAL = 256  # characters
+_usual_parameters = lru_cache(maxsize=256)(_parameters)
+"""A client says the same again and again."""
 
 
 def parse_path(path: str) -> Route | None:

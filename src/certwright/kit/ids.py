@@ -13,10 +13,29 @@ _VERSION_4 = 0x4 << 76 | 0b10 << 62
 _RANDOM = (1 << 128) - 1 ^ (0xF << 76 | 0b11 << 62)
 
 
+_DRAWN = 16  # bytes at a time
+_AHEAD = 64  # how many times at once
+_ahead: list[bytes] = []
+os.register_at_fork(after_in_child=_ahead.clear)
+
+
+def _draw() -> bytes:
+    """Bytes of the operating system's random source; every create needs some, so many are asked for at once.
+
+    Nobody else gets the same, neither another thread nor a process that has forked off.
+    """
+    try:
+        return _ahead.pop()
+    except IndexError:
+        drawn = os.urandom(_DRAWN * _AHEAD)
+        _ahead.extend(drawn[start : start + _DRAWN] for start in range(_DRAWN, len(drawn), _DRAWN))
+        return drawn[:_DRAWN]
+
+
 def new_uid() -> str:
     """A random (version 4) UUID in its usual text form."""
     # Every create needs one, and `uuid.UUID` takes four times as long.
-    digits = f"{int.from_bytes(os.urandom(16), 'big') & _RANDOM | _VERSION_4:032x}"
+    digits = f"{int.from_bytes(_draw(), 'big') & _RANDOM | _VERSION_4:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
@@ -24,9 +43,9 @@ def random_suffix(length: int = 5) -> str:
     """`length` characters of `ALPHABET`, from the operating system's random source."""
     picked = ""
     while len(picked) < length:
-        # One call for all, since it is on the way of every create. Bytes of 243 (9·27) and above are left
-        # out: they would make the first letters likelier than the others.
-        picked += "".join(ALPHABET[byte % 27] for byte in os.urandom(length + 3) if byte < 243)
+        # Bytes of 243 (9·27) and above are left out: they would make the first letters likelier than the
+        # others.
+        picked += "".join([ALPHABET[byte % 27] for byte in _draw() if byte < 243])
     return picked[:length]
 
 

@@ -194,9 +194,9 @@ def _lifetime(spec: CertificateSpec) -> list[FieldError]:
 
 
 def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError]:
-    told = spec.duration or format_duration(DEFAULT_DURATION)
     if spec.renew_before is not None and parse_duration(spec.renew_before) >= lifetime:
-        return [invalid("spec.renewBefore", spec.renew_before, f"must be less than the duration ({told})")]
+        detail = f"must be less than the duration ({_told(spec)})"
+        return [invalid("spec.renewBefore", spec.renew_before, detail)]
     percentage, path = spec.renew_before_percentage, "spec.renewBeforePercentage"
     if percentage is None:
         return []
@@ -206,9 +206,13 @@ def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError
     # but its controller renews at p, and so do we.
     before = lifetime * percentage / 100
     if before < MINIMUM_RENEW_BEFORE:
-        detail = f"makes {format_duration(before)} of a duration of {told}, but must make at least 5m"
+        detail = f"makes {format_duration(before)} of a duration of {_told(spec)}, but must make at least 5m"
         return [invalid(path, percentage, detail)]
     return []
+
+
+def _told(spec: CertificateSpec) -> str:
+    return spec.duration or format_duration(DEFAULT_DURATION)
 
 
 def _renewal(renewal: Renewal | None) -> list[FieldError]:
