@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.acme.protocol import account
 from certwright.acme.protocol.account import Account, ExternalAccount
-from certwright.acme.protocol.client import AcmeClient, Pause
+from certwright.acme.protocol.client import AcmeClient, Pause, Registry
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.problem import Reaction
@@ -51,14 +51,15 @@ class Trouble(Exception):
         self.retry_after = retry_after
 
 
-async def client_for(
-    issuer: IssuerView, spec: ACMEIssuer, get_secret: GetSecret, acme: AcmeTools
+def client_for(
+    issuer: IssuerView, spec: ACMEIssuer, secret: Mapping[str, bytes] | None, registry: Registry
 ) -> AcmeClient:
-    """The client of a registered account, for ordering. Raises `Trouble`."""
-    key = _read_key(spec, await get_secret(spec.private_key_secret_ref.name))
+    """The client of a registered account, for ordering. `secret` is what the account's Secret holds, None
+    where there is none. Raises `Trouble`."""
+    key = _read_key(spec, secret)
     if key is None:
         raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
-    client = _client(spec, key, acme)
+    client = _client(spec, key, registry)
     if not client.kid and issuer.account is not None:
         client.kid = issuer.account.uri
     if not client.kid:
@@ -89,7 +90,7 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
 
 async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> IssuerACMEStatus:
     key = await _key(spec, tools, acme)
-    client = _client(spec, key, acme)
+    client = _client(spec, key, acme.registry())
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
@@ -181,10 +182,10 @@ def _digest(pem: bytes) -> str:
     return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
 
-def _client(spec: ACMEIssuer, key: AccountKey, acme: AcmeTools) -> AcmeClient:
+def _client(spec: ACMEIssuer, key: AccountKey, registry: Registry) -> AcmeClient:
     tls = TlsOptions(spec.ca_bundle, skip_verify=spec.skip_tls_verify)
     try:
-        return acme.registry().get(spec.server, key, tls)
+        return registry.get(spec.server, key, tls)
     except ValueError as error:
         raise Trouble("InvalidConfig", f"spec.acme.caBundle: {error}") from error
 

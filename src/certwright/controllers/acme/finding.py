@@ -1,0 +1,112 @@
+"""Finds what an Order or a Challenge goes by: its issuer, and the client of the account there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.dependents import Dependents
+from certwright.controllers.known_issuers import KnownIssuers
+from certwright.controllers.secrets import Secrets
+from certwright.issuers.contract import IssuerView
+from certwright.resources.core import Secret
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectKey, ObjectMeta
+
+if TYPE_CHECKING:
+    # Loaded with the first ACME issuer.
+    from certwright.acme.protocol.client import Registry
+
+_LOOK_AGAIN = timedelta(seconds=2)
+_MOST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A way, and the very objects that it was made of: it holds for as long as they do."""
+
+    issuer: Issuer | ClusterIssuer
+    secret_key: ObjectKey
+    secret: Secret | None
+    way: Way
+
+
+class Ways:
+    """Of all issuers. `registry` gives the clients of this process; `dependents` is told whose account key is
+    read for whom; `distrust` has an issuer looked at again.
+
+    Each step of each Order and Challenge asks for its way, and a thousand of them go by the same.
+    """
+
+    def __init__(
+        self,
+        issuers: KnownIssuers,
+        secrets: Secrets,
+        dependents: Dependents[ObjectKey],
+        *,
+        registry: Callable[[], Registry],
+        distrust: Callable[[IssuerView], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._issuers = issuers
+        self._secrets = secrets
+        self._dependents = dependents
+        self._registry = registry
+        self._distrust = distrust
+        self._now = now
+        self._found: dict[ObjectKey, _Found] = {}
+
+    async def find(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+        """The way of the object that has this metadata; a `Wait` where its issuer is missing or not ready.
+        Raises what a GET of a Secret raises."""
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        held = self._found.get(issuer.metadata.key) if issuer is not None else None
+        if held is not None and held.issuer is issuer:
+            secret = await self._read(held.secret_key, meta.key)
+            if secret is held.secret and not held.way.client.is_lost:
+                return held.way
+        return await self._look(reference, meta)
+
+    async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+        # Here, not above: it loads what speaks to ACME servers.
+        from certwright.issuers import acme_account
+
+        told = f'{reference.kind_or_default} "{reference.name}"'
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        state = self._issuers.find(reference, meta.namespace)
+        if issuer is None or state is None:
+            return Wait(f"{told} does not exist")
+        spec = state.view.spec.acme
+        if spec is None:
+            return Wait(f"{told} is not an ACME issuer")
+        if not state.ready:
+            return Wait(f"{told} is not ready: {state.message}" if state.message else f"{told} is not ready")
+        namespace = self._issuers.secrets_of(reference, meta.namespace)
+        secret_key = ObjectKey(namespace, spec.private_key_secret_ref.name)
+        secret = await self._read(secret_key, meta.key)
+        data = secret.data if secret is not None else None
+        try:
+            client = acme_account.client_for(state.view, spec, data, self._registry())
+        except acme_account.Trouble as trouble:
+            return Wait(str(trouble))
+        if client.is_lost:
+            self._distrust(state.view)
+            # Whoever looks after it writes nothing where all is well: nobody would wake us.
+            return Wait(f"the account of {told} is being looked after", self._now() + _LOOK_AGAIN)
+        way = Way(state.view, spec, client)
+        self._remember(_Found(issuer, secret_key, secret, way))
+        return way
+
+    async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:
+        self._dependents.add(whose, secret)
+        return await self._secrets.get(secret)
+
+    def _remember(self, found: _Found) -> None:
+        if len(self._found) >= _MOST:
+            # Of issuers that are gone as well: what is still used is found again at once.
+            self._found.clear()
+        self._found[found.issuer.metadata.key] = found
