@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from certwright.client.kubeconfig import connect, load
 from certwright.client.rest import Client
 from certwright.pki.certificates import read_certificate
@@ -93,17 +95,22 @@ class Daemon:
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[tuple[Daemon, AcmeProxy, Path]]:
-    """A daemon, what counts and kills, and the web root whose pages outlive the daemon."""
+async def scene(folder: Path, *, listens: bool = False) -> AsyncIterator[tuple[Daemon, AcmeProxy, Path]]:
+    """A daemon, what counts and kills, and the web root whose pages outlive the daemon.
+
+    A daemon that `listens` shows its proofs itself.
+    """
     pages = folder / "pages"
     pages.mkdir()
     async with AsyncExitStack() as stack:
         pebble = stack.enter_context(running_pebble(environment={"PEBBLE_WFE_NONCEREJECT": "0"}))
-        stack.enter_context(serving(pages, "127.0.0.1", pebble.http_port))
+        if not listens:
+            stack.enter_context(serving(pages, "127.0.0.1", pebble.http_port))
         proxy = await stack.enter_async_context(running_acme_proxy(pebble))
         words = ["serve", "--data-dir", "data", "--listen", f"127.0.0.1:{free_port()}"]
         words += ["--http01-check-port", str(pebble.http_port)]
         words += ["--acme-http01-solver-nameservers", pebble.names.address]
+        words += ["--http01-listen", f"127.0.0.1:{pebble.http_port}"] if listens else []
         daemon = Daemon(folder, words)
         stack.callback(daemon.kill)
         await daemon.start()
@@ -112,15 +119,23 @@ async def scene(folder: Path) -> AsyncIterator[tuple[Daemon, AcmeProxy, Path]]:
         yield daemon, proxy, pages
 
 
-async def make_issuer(daemon: Daemon, proxy: AcmeProxy, pages: Path) -> None:
+async def make_issuer(daemon: Daemon, proxy: AcmeProxy, pages: Path, *, listens: bool = False) -> None:
     """An issuer at the CA."""
     spec = {
         "server": proxy.directory,
         "caBundle": base64.b64encode(proxy.ca_bundle).decode(),
         "privateKeySecretRef": {"name": "acme-account"},
-        "solvers": [{"http01": {"webroot": {"path": str(pages)}}}],
+        "solvers": [{"http01": {"ingress": {}} if listens else {"webroot": {"path": str(pages)}}}],
     }
     await daemon.create(CLUSTER_ISSUERS, "acme", {"acme": spec})
+
+
+async def leftovers(daemon: Daemon, pages: Path, names: list[str]) -> set[str]:
+    """Challenges, their pages, and Secrets of keys that are used by now."""
+    challenges = {one.metadata.name for one in (await daemon.client.list(CHALLENGES)).items}
+    secrets = {one.metadata.name for one in (await daemon.client.list(SECRETS, "default")).items}
+    pages_left = {str(one) for one in shown(pages)}
+    return challenges | pages_left | (secrets - set(names))
 
 
 async def check_end(daemon: Daemon, proxy: AcmeProxy, pages: Path, names: list[str]) -> None:
@@ -134,17 +149,20 @@ async def check_end(daemon: Daemon, proxy: AcmeProxy, pages: Path, names: list[s
         leaf = read_certificate(held["tls.crt"])
         assert public_key_der(load_private_key(held["tls.key"])) == leaf.public_key_der
     for _ in range(500):
-        if not (await daemon.client.list(CHALLENGES)).items and not shown(pages):
+        if await leftovers(daemon, pages, names) == set():
             break
         await asyncio.sleep(0.02)
-    assert shown(pages) == []
-    secrets = {one.metadata.name for one in (await daemon.client.list(SECRETS, "default")).items}
-    assert secrets == set(names)
+    assert await leftovers(daemon, pages, names) == set()
 
 
-async def test_a_daemon_that_is_killed_after_each_kind_of_request_orders_once(tmp_path: Path) -> None:
-    async with scene(tmp_path) as (daemon, proxy, pages):
-        left = set(_DEADLY)
+@pytest.mark.parametrize("listens", [False, True], ids=["web root", "own listener"])
+async def test_a_daemon_that_is_killed_after_each_kind_of_request_orders_once(
+    tmp_path: Path, *, listens: bool
+) -> None:
+    async with scene(tmp_path, listens=listens) as (daemon, proxy, pages):
+        # A CA that is told to look finds nothing where the listener is dead, and calls that the end.
+        left = _DEADLY - {"chalZ"} if listens else set(_DEADLY)
+        deaths = len(left)
 
         def heard(kind: str) -> bool:
             """Kill it when a request of a kind has been answered for the first time."""
@@ -157,10 +175,10 @@ async def test_a_daemon_that_is_killed_after_each_kind_of_request_orders_once(tm
         proxy.heard = heard
         # The daemon dies of the issuer already: both are made first.
         await daemon.certificate("web")
-        await make_issuer(daemon, proxy, pages)
+        await make_issuer(daemon, proxy, pages, listens=listens)
         await daemon.until_ready("web")
         await check_end(daemon, proxy, pages, ["web"])
-        assert left == set()
+        assert (left, daemon.deaths) == (set(), deaths)
 
 
 async def test_a_daemon_that_is_killed_at_random_moments_orders_once(tmp_path: Path) -> None:
