@@ -49,7 +49,9 @@ def test_openssl_verifies_and_shows_a_request(key: PrivateKey, openssl: Callable
 
 def test_a_request_is_read_back_as_it_was_planned(key: PrivateKey) -> None:
     facts = read_csr(build_csr(FULL, key))
+    # What was made here is taken for signed; that it is, says `cryptography`.
     assert facts.signature_valid
+    assert facts.parsed.is_signature_valid
     assert facts.public_key_der == public_key_der(key)
     assert facts.subject == FULL.subject
     assert facts.common_name == "web"
