@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -18,6 +18,8 @@ from certwright.pki import keys, spki
 from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
+from certwright.resources.certificate import CertificateSpec
+from certwright.resources.request import CertificateRequestSpec
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -54,14 +56,25 @@ class KeyFacts:
         return isinstance(self.key, rsa.RSAPrivateKey)
 
 
+class Compared(NamedTuple):
+    """A request that was held against a spec, and the fields that it does not match."""
+
+    request: CertificateRequestSpec
+    spec: CertificateSpec
+    is_ours: bool
+    differing: tuple[str, ...]
+
+
 class Facts:
     """Reads PEM. Nothing here raises: what cannot be read is a sentence that says why.
 
-    Certificates and requests are remembered by `pki` itself.
+    Certificates and requests are remembered by `pki` itself. `compared` is what was found last about
+    requests, by their signing requests.
     """
 
     def __init__(self) -> None:
         self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
+        self.compared: Lru[bytes, Compared] = Lru(_REMEMBERED)
         self._no_certificate = _read_certificate(b"")
 
     def key(self, pem: bytes) -> KeyFacts | str:

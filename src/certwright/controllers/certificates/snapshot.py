@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from certwright.controllers.caches import revision_number
 from certwright.controllers.certificates import wanted
-from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.controllers.certificates.facts import Compared, Facts, KeyFacts
 from certwright.controllers.withheld import asks_for
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
@@ -138,12 +138,18 @@ class Snapshot:
 
     def differences(self, request: CertificateRequest) -> tuple[str, ...]:
         """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""
-        csr = self.facts.csr(request.spec.request)
+        asked, spec, compared = request.spec, self.certificate.spec, self.facts.compared
+        is_ours = names.SPEC_GENERATION in request.metadata.annotations
+        known = compared.get(asked.request)
+        if known is not None and known[:3] == (asked, spec, is_ours):
+            return known.differing
+        csr = self.facts.csr(asked.request)
         if csr is None:
             return ("spec",)
-        is_ours = names.SPEC_GENERATION in request.metadata.annotations
         compare = wanted.request_differences if is_ours else wanted.others_request_differences
-        return compare(request.spec, csr, self.certificate.spec)
+        differing = compare(asked, csr, spec)
+        compared.put(asked.request, Compared(asked, spec, is_ours, differing))
+        return differing
 
     def owns_key(self, secret: Secret) -> bool:
         """Whether that Secret is a next-key Secret of this Certificate."""
