@@ -263,9 +263,10 @@ class Caches:
         found = self.cluster_issuers
         return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
 
-    def let_rest(self, secret: Secret) -> bool:
-        """Hold the Secret without its private key from now on, unless an issuer needs that; whether it is."""
-        return self._is_only_served(secret) and self.secrets.let_rest(secret)
+    def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
+        """Hold the Secret without its private key from now on, unless an issuer needs that; whether it is.
+        `public_key_der` is that of the key."""
+        return self._is_only_served(secret) and self.secrets.let_rest(secret, public_key_der)
 
     def let_request_rest(self, request: CertificateRequest) -> None:
         """Hold a request that was answered, if it is still the one that is held, without the answer."""

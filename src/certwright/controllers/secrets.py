@@ -175,13 +175,13 @@ class Secrets:
         self.put(written)
         return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
 
-    def let_rest(self, secret: Secret) -> bool:
+    def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
         """Hold this Secret, if it is still the one that is held, without its private key from now on; whether
-        that is so."""
+        that is so. `public_key_der` is that of the key."""
         cache = self._whole.cache
         if cache.revision(secret.metadata.key) != revision_of(secret):
             return False
-        bare = without_key(secret)
+        bare = without_key(secret, public_key_der=public_key_der)
         if bare is not secret:
             cache.overwrite(bare)
         return bare is not secret

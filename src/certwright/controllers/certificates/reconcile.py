@@ -4,6 +4,7 @@ A pass is made of rounds. In each, every step first says how the status should b
 written if it differs; then the first step that has something else to write does so (`act`), and the next
 round begins from what there is then. The pass ends when nobody has anything to write: all is done, or
 something must be waited for. So a kill between any two writes leaves what an ordinary round begins with.
+A certificate that has been issued ends the pass, too; another one clears up when there is time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from certwright.client.cache import revision_of
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches, owner_value, secret_value
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates.facts import Facts, KeyFacts
 from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.keys import is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
@@ -71,6 +72,10 @@ class _Around(NamedTuple):
     passwords: Mapping[str, Secret]
     issuer: Issuer | ClusterIssuer | None
     authority: tuple[CertificateFacts, ...]
+
+
+class _Issued(Exception):
+    """An issuance has come to its good end. What is left of it, such as the Secret of its key, can wait."""
 
 
 class NotSettling(Exception):
@@ -134,13 +139,16 @@ class CertificateReconciler:
             except NeedsWhole:
                 whole = await self._caches.secrets.get(_target_of(certificate))
                 continue
+            except _Issued:
+                return Result(when_idle=True)
             if snapshot is not None:
                 self._let_rest(snapshot)
                 return Result(wake_at=self._wake_at(snapshot))
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
-        """One round; the snapshot it ended with where there was nothing to write, None where there was."""
+        """One round; the snapshot it ended with where there was nothing to write, None where there was.
+        Raises `_Issued` once it is written that the certificate is there."""
         draft = Draft(snapshot.certificate)
         seen = snapshot
         for step in self._deciders:
@@ -157,6 +165,8 @@ class CertificateReconciler:
         seen = snapshot
         if written is not snapshot.certificate:
             seen = self._snapshot(written, await self._look_around(written), is_fresh=True)
+        if written.status.revision != snapshot.certificate.status.revision:
+            raise _Issued
         try:
             for actor in self._actors:
                 if await actor.act(seen, self._hands):
@@ -191,7 +201,8 @@ class CertificateReconciler:
         ):
             return
         secret = snapshot.secret
-        if secret is not None and is_whole(secret) and self._caches.let_rest(secret):
+        key = snapshot.key if secret is not None and is_whole(secret) else None
+        if secret is not None and isinstance(key, KeyFacts) and self._caches.let_rest(secret, key.public):
             self._facts.forget_key(secret.data[names.TLS_PRIVATE_KEY_KEY])
         for request in snapshot.requests:
             if is_whole(request):
