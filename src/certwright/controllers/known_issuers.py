@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from certwright.controllers import table
 from certwright.controllers.caches import Caches
 from certwright.controllers.issuers import view_of
@@ -15,6 +17,13 @@ from certwright.resources.signing_request import Signer
 from certwright.resources.table import CLUSTER_ISSUERS
 
 
+class _Known(NamedTuple):
+    """An issuer, and what was made of it."""
+
+    issuer: Issuer | ClusterIssuer
+    state: IssuerState
+
+
 class KnownIssuers:
     """Looks issuers up in `caches`. `enabled` are the controllers at work here: an issuer whose controller is
     not among them is judged by somebody else, and counts as not ready until that one has said so."""
@@ -23,6 +32,7 @@ class KnownIssuers:
         self._caches = caches
         self._enabled = enabled
         self._cluster_resource_namespace = cluster_resource_namespace
+        self._states: dict[tuple[str, ObjectKey], _Known] = {}
 
     def of_request(self, request: CertificateRequest) -> IssuerState | None:
         """The issuer that a request is for; None where there is none of that name."""
@@ -30,29 +40,50 @@ class KnownIssuers:
 
     def find(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
         """The issuer that an object of `namespace` refers to; None where there is none of that name."""
-        return self.of_signer(Signer(reference.kind_or_default, namespace, reference.name))
+        return self._state_of(reference.kind_or_default, namespace, reference.name)
 
     def of_signer(self, signer: Signer) -> IssuerState | None:
         """The issuer that a signer name means; None where there is none of that name."""
-        is_cluster = signer.kind == CLUSTER_ISSUERS.kind
-        judged_here = (table.CLUSTER_ISSUERS if is_cluster else table.ISSUERS) in self._enabled
-        reference = IssuerReference(name=signer.name, kind=signer.kind)
-        if (issuer := self.object_of(reference, signer.namespace)) is None:
-            return None
-        view = view_of(signer.kind, issuer)
-        ready = conditions.find(issuer.status.conditions, reasons.READY)
-        if ready is None:
-            return IssuerState(view, None if judged_here else False, "")
-        return IssuerState(view, ready.status == "True", ready.message)
+        return self._state_of(signer.kind, signer.namespace, signer.name)
 
     def object_of(self, reference: IssuerReference, namespace: str) -> Issuer | ClusterIssuer | None:
         """The issuer itself, as the API server has it."""
-        if reference.kind_or_default != CLUSTER_ISSUERS.kind:
-            return self._caches.issuers.cache.get(ObjectKey(namespace, reference.name))
-        informer = self._caches.cluster_issuers
-        return informer.cache.get(ObjectKey("", reference.name)) if informer else None
+        kind = reference.kind_or_default
+        return self._object_at(kind, _key(kind, namespace, reference.name))
 
     def secrets_of(self, reference: IssuerReference, namespace: str) -> str:
         """The namespace of the Secrets of an issuer that an object of `namespace` refers to."""
         is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
         return self._cluster_resource_namespace if is_cluster else namespace
+
+    def _object_at(self, kind: str, key: ObjectKey) -> Issuer | ClusterIssuer | None:
+        if kind != CLUSTER_ISSUERS.kind:
+            return self._caches.issuers.cache.get(key)
+        informer = self._caches.cluster_issuers
+        return informer.cache.get(key) if informer else None
+
+    def _state_of(self, kind: str, namespace: str, name: str) -> IssuerState | None:
+        key = _key(kind, namespace, name)
+        issuer = self._object_at(kind, key)
+        if issuer is None:
+            self._states.pop((kind, key), None)
+            return None
+        known = self._states.get((kind, key))
+        # Asked some ten times for each certificate, and the same nearly always.
+        if known is None or known.issuer is not issuer:
+            known = self._states[kind, key] = _Known(issuer, self._judged(kind, issuer))
+        return known.state
+
+    def _judged(self, kind: str, issuer: Issuer | ClusterIssuer) -> IssuerState:
+        judged_here = (
+            table.CLUSTER_ISSUERS if kind == CLUSTER_ISSUERS.kind else table.ISSUERS
+        ) in self._enabled
+        view = view_of(kind, issuer)
+        ready = conditions.find(issuer.status.conditions, reasons.READY)
+        if ready is None:
+            return IssuerState(view, None if judged_here else False, "")
+        return IssuerState(view, ready.status == "True", ready.message)
+
+
+def _key(kind: str, namespace: str, name: str) -> ObjectKey:
+    return ObjectKey("" if kind == CLUSTER_ISSUERS.kind else namespace, name)

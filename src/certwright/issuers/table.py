@@ -64,4 +64,7 @@ WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 
 def kind_of(spec: IssuerSpec) -> str:
     """The kind of issuer, a key of `ISSUERS`; empty where the spec names none."""
-    return next((kind for kind, field in _FIELDS.items() if getattr(spec, field) is not None), "")
+    for kind, field in _FIELDS.items():
+        if getattr(spec, field) is not None:
+            return kind
+    return ""

@@ -100,4 +100,7 @@ def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """The one owner reference marked `controller`, if there is one."""
-    return next((owner for owner in meta.owner_references if owner.controller), None)
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner
+    return None
