@@ -5,8 +5,8 @@ Never holds:  knowledge of kinds (it goes to resources); HTTP (to apiserver)
 Modules:      contract, decide, overlay, log (the window of recent events), pages, fanout, turns, stand_ins
               (encoding before the revision is known), memory, keyring (data keys), seal (rows on a disk),
               sweeping (all rows sealed anew), sqlite, sqlite_file, sqlite_scan (lists), sqlite_writer,
-              sqlite_sealing, sqlite_sweeping, backup_file (the form of a backup), dump (what one is
-              made from), sqlite_dump, sqlite_restore; and, with grpcio: etcd, etcd_client, etcd_messages,
-              etcd_rows (how rows lie there), etcd_listing, etcd_feed (what others write), etcd_sealing,
-              etcd_compaction, etcd_dump
+              key_filter, sqlite_keys (what is not in the file), sqlite_sealing, sqlite_sweeping, backup_file
+              (the form of a backup), dump (what one is made from), sqlite_dump, sqlite_restore; and, with
+              grpcio: etcd, etcd_client, etcd_messages, etcd_rows (how rows lie there), etcd_listing,
+              etcd_feed (what others write), etcd_sealing, etcd_compaction, etcd_dump
 """

@@ -8,6 +8,7 @@ beside the new one: the database may hold either while a commit is under way.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from certwright.store.contract import Event, Key, Row
@@ -50,6 +51,10 @@ class Overlay:
     def find(self, key: Key) -> Entry | None:
         """The entry of a key, None when what the database holds is both committed and latest."""
         return self._entries.get(key)
+
+    def keys(self) -> Iterable[Key]:
+        """The keys that have a write under way."""
+        return self._entries.keys()
 
     def write(self, event: Event, batch: Batch) -> None:
         """Add a write to a batch that is not yet on its way."""

@@ -19,6 +19,7 @@ from certwright.store.overlay import Batch, Overlay
 from certwright.store.pages import Wanted, cut
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_probe
+from certwright.store.sqlite_keys import AbsentKeys
 from certwright.store.sqlite_scan import Scan, count_rows, where_of
 from certwright.store.sqlite_sweeping import SqliteSweeping
 from certwright.store.sqlite_writer import Writer
@@ -55,6 +56,7 @@ class SqliteStore:
         self._log = EventLog(files.revision, max_bytes=window_bytes)
         self._fanout = Fanout(self._log)
         self._overlay = Overlay()
+        self._absent = AbsentKeys(files.reader, self._overlay.keys)
         self._handed_out = files.revision
         self._gathering = Batch()
         self._in_flight: Batch | None = None
@@ -101,6 +103,8 @@ class SqliteStore:
     def _read(self, key: Key) -> Row | None:
         if (event := self._log.last(key)) is not None:
             return None if event.deleted else event.row
+        if self._absent.lacks(key):
+            return None
         try:
             found = self._reader.execute(_GET, key).fetchone()
         except sqlite3.Error as error:
@@ -210,6 +214,8 @@ class SqliteStore:
 
     async def _write(self, event: Event) -> None:
         self._handed_out = event.revision
+        if event.previous is None:
+            self._absent.note(event.row.key)
         self._overlay.write(event, self._gathering)
         if self._in_flight is None and not self._flush_soon:
             # Soon, not now: what is written in this turn of the loop goes into the same batch.
@@ -265,6 +271,7 @@ class SqliteStore:
         while (batch := self._in_flight or self._gathering).events:
             await asyncio.gather(self._waiter(batch), return_exceptions=True)
         self._fanout.close()
+        self._absent.close()
         self._reader.close()
         await self._writer.stop()
         self._lock.release()

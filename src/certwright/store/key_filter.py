@@ -1,0 +1,32 @@
+"""A set of keys in few bytes, which is wrong only to one side: it may hold a key that was never added.
+
+Source: B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13(7), 1970.
+"""
+
+from __future__ import annotations
+
+from certwright.store.contract import Key
+
+
+class KeyFilter:
+    """Eight bits a key for up to `capacity` (a power of two); when so many are in it, it is wrong about one
+    of twenty others, and with more of them about more. `added` counts the keys added."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.added = 0
+        self._bits = bytearray(capacity)
+        self._mask = 8 * capacity - 1
+
+    def add(self, key: Key) -> None:
+        """Have it from now on."""
+        self.added += 1
+        found, mask = hash(key), self._mask
+        for place in (found & mask, (found >> 32) & mask):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, key: Key) -> bool:
+        """False: it was not added, for certain."""
+        found, mask, bits = hash(key), self._mask, self._bits
+        one, other = found & mask, (found >> 32) & mask
+        return bool(bits[one >> 3] >> (one & 7) & bits[other >> 3] >> (other & 7) & 1)
