@@ -1,11 +1,11 @@
-"""The child's work: sends what it is told to, and tells what came of it."""
+"""The child's work: sends and looks as it is told to, and tells what came of it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from datetime import UTC, datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from certwright.acme.carrier.frames import (
     Answer,
@@ -14,9 +14,11 @@ from certwright.acme.carrier.frames import (
     Close,
     Drop,
     Failure,
+    Look,
     Open,
     Order,
     Result,
+    Seen,
     encode,
     orders,
 )
@@ -24,6 +26,9 @@ from certwright.acme.protocol.errors import AcmeError, Unreachable
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions
+
+if TYPE_CHECKING:
+    from certwright.acme.carrier.looks import Looks
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,7 @@ class Carrying(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
         self._frames = orders()
         self._senders: dict[int, HttpTransport] = {}
+        self._looks: Looks | None = None
         self._work: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._can_write = asyncio.Event()
@@ -76,7 +82,7 @@ class Carrying(asyncio.Protocol):
 
     def _take(self, order: Order) -> None:
         match order:
-            case Ask():
+            case Ask() | Look():
                 self._work[order.number] = asyncio.create_task(self._carry(order))
             case Drop(number):
                 if number in self._work:
@@ -89,13 +95,25 @@ class Carrying(asyncio.Protocol):
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
-    async def _carry(self, ask: Ask) -> None:
+    async def _carry(self, order: Ask | Look) -> None:
         try:
-            result = await self._send(ask)
+            result = await (self._send(order) if isinstance(order, Ask) else self._look(order))
             await self._can_write.wait()
             self._socket.write(_encoded(result))
         finally:
-            del self._work[ask.number]
+            del self._work[order.number]
+
+    async def _look(self, look: Look) -> Result:
+        if self._looks is None:
+            from certwright.acme.carrier.looks import Looks  # see there
+
+            self._looks = Looks()
+        try:
+            return await self._looks.look(look)
+        except Exception as error:
+            # A check must not raise; who waits for one that does must hear of it.
+            _log.exception("the look for %s failed", look.task.identifier)
+            return Seen(look.number, f"{look.task.identifier} could not be looked at: {error!r}")
 
     async def _send(self, ask: Ask) -> Result:
         # Which action it is, no transport asks.
@@ -132,6 +150,8 @@ def _readable(result: Result) -> Result:
     """The same, with `?` for each byte of a header that is no UTF-8, which aiohttp gives as a surrogate."""
     if isinstance(result, Failure):
         return Failure(result.number, result.kind, _text(result.words))
+    if isinstance(result, Seen):
+        return Seen(result.number, _text(result.reason), result.not_before_s)
     headers = tuple((_text(name), _text(value)) for name, value in result.headers)
     return Answer(result.number, result.status, headers, result.body)
 

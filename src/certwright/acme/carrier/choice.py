@@ -1,4 +1,4 @@
-"""Whether requests to ACME servers are made by this process or by a child of it."""
+"""Whether requests to ACME servers, and looks for proofs, are made by this process or by a child of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 
+from certwright.acme.carrier.check import CarriedCheck
 from certwright.acme.carrier.child import Child
 from certwright.acme.carrier.transport import CarriedTransport
 from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.solvers.contract import Check, Looking
 
 
 class Transports:
-    """Makes transports: by way of one child for all of them, or without.
+    """Makes transports and checks: by way of one child for all of them, or without.
 
     `apart` says which; None: by a child where it pays. `timeout_s` is for one request.
     """
@@ -43,6 +45,12 @@ class Transports:
             timeout_s=self._timeout_s,
             make_inside=lambda: self._inside(tls),
         )
+
+    def check(self, looking: Looking, make_inside: Callable[[], Check]) -> Check:
+        """A check that looks so. `make_inside` makes one that this process looks by."""
+        if self._child is None:
+            return make_inside()
+        return CarriedCheck(self._child, looking, make_inside)
 
     async def close(self) -> None:
         """End the child; return when it is gone."""

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from certwright.acme.solvers.contract import Looking, Task
+
 M = TypeVar("M")
 
 _LENGTH = 4
@@ -45,8 +47,16 @@ class Ask(_Message, frozen=True):
     accept: str
 
 
+class Look(_Message, frozen=True):
+    """Look for the proof of that task once. `number` is unique on the socket."""
+
+    number: int
+    looking: Looking
+    task: Task
+
+
 class Drop(_Message, frozen=True):
-    """Nobody waits for that request any more."""
+    """Nobody waits for that request, or that look, any more."""
 
     number: int
 
@@ -68,9 +78,17 @@ class Failure(_Message, frozen=True):
     words: str
 
 
-Order = Open | Close | Ask | Drop
+class Seen(_Message, frozen=True):
+    """What the look has come to: a `Ready` where there is no `reason`, else a `NotYet`."""
+
+    number: int
+    reason: str = ""
+    not_before_s: float = 0.0
+
+
+Order = Open | Close | Ask | Look | Drop
 """What the parent says."""
-Result = Answer | Failure
+Result = Answer | Failure | Seen
 """What the child says."""
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ from certwright.acme.carrier.frames import (
     BadFrame,
     Close,
     Drop,
+    Look,
     Open,
     Order,
     Result,
@@ -18,6 +19,7 @@ from certwright.acme.carrier.frames import (
     results,
 )
 from certwright.acme.protocol.messages import Request
+from certwright.acme.solvers.contract import Looking, Task
 
 # Above the time that the child gives a request: it has to start, and may have to wait for a processor.
 _PATIENCE_S = 30.0
@@ -44,11 +46,7 @@ class Link(asyncio.Protocol):
 
     async def ask(self, options: Open, request: Request) -> Result:
         """What has come of the request. Raises `Ended`, and `UnicodeEncodeError` for a text that is none."""
-        # Not `wait()` only: that takes a turn in any case.
-        if not self._can_write.is_set():
-            await self._can_write.wait()
-        if self.lost.is_set():
-            raise Ended("the process that carries requests has ended")
+        await self._writable()
         number = next(self._numbers)
         sender, accept = options.sender, request.accept
         frame = encode(Ask(number, sender, request.method, request.url, request.body, accept))
@@ -57,6 +55,14 @@ class Link(asyncio.Protocol):
             self._tell(options)
         self._socket.write(frame)
         return await self._result_of(number, options.timeout_s + _PATIENCE_S)
+
+    async def look(self, looking: Looking, task: Task) -> Result:
+        """What the child has seen; for however long it looks. Raises `Ended`, and `UnicodeEncodeError` for a
+        text that is none."""
+        await self._writable()
+        number = next(self._numbers)
+        self._tell(Look(number, looking, task))
+        return await self._result_of(number, None)
 
     def close_sender(self, sender: int) -> None:
         """Have the child let go of its connections."""
@@ -102,16 +108,25 @@ class Link(asyncio.Protocol):
         self._can_write.set()
         self._fail("the process that carries requests has ended")
 
-    async def _result_of(self, number: int, within_s: float) -> Result:
+    async def _writable(self) -> None:
+        # Not `wait()` only: that takes a turn in any case.
+        if not self._can_write.is_set():
+            await self._can_write.wait()
+        if self.lost.is_set():
+            raise Ended("the process that carries requests has ended")
+
+    async def _result_of(self, number: int, within_s: float | None) -> Result:
         waiting: asyncio.Future[Result] = self._loop.create_future()
         self._waiting[number] = waiting
-        overdue = self._loop.call_later(
-            within_s, self._fail, "the process that carries requests stands still"
-        )
+        overdue = None
+        if within_s is not None:
+            told = "the process that carries requests stands still"
+            overdue = self._loop.call_later(within_s, self._fail, told)
         try:
             return await waiting
         finally:
-            overdue.cancel()
+            if overdue is not None:
+                overdue.cancel()
             del self._waiting[number]
             self._last_s = self._loop.time()
             if waiting.cancelled() and not self.lost.is_set():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from certwright.acme.carrier.child import CannotCarry, Child
-from certwright.acme.carrier.frames import Failure, Open
+from certwright.acme.carrier.frames import Answer, Failure, Open
 from certwright.acme.carrier.link import Ended
 from certwright.acme.protocol.errors import AcmeError, NotAcme, Unreachable, Untrusted
 from certwright.acme.protocol.messages import Request, Response
@@ -51,6 +51,7 @@ class CarriedTransport:
             raise Unreachable(f"{request.url} cannot be reached: {error}") from error
         if isinstance(result, Failure):
             raise _KINDS[result.kind](result.words)
+        assert isinstance(result, Answer)
         return Response(result.status, result.headers, result.body, request.url, self._now())
 
     async def close(self) -> None:

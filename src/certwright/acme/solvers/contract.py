@@ -61,6 +61,21 @@ class NotYet:
     not_before: timedelta = timedelta(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looking:
+    """How the proofs of one type are looked for: all that it takes to make a `Check`, in any process.
+
+    `port` is where the CA connects to (http-01, tls-alpn-01). `servers` are name servers; none means the
+    system's. `recursive_only` and `authority_port` are for dns-01: see `DnsCheck`, `NameServers`.
+    """
+
+    type: str
+    port: int = 0
+    servers: tuple[str, ...] = ()
+    recursive_only: bool = False
+    authority_port: int = 53
+
+
 class Check(Protocol):
     """Looks for a proof as the CA will. MUST NOT raise for what the network does, and MUST have a timeout."""
 

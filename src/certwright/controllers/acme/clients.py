@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from certwright.acme.carrier.choice import Transports
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
-    from certwright.acme.protocol.transport import TlsOptions, Transport
+    from certwright.acme.solvers.contract import Check, Looking
     from certwright.kit.workshop import Workshop
 
 
@@ -36,7 +36,8 @@ class AcmeClients:
         self._now = now
         self._observe = observe
         self._timeout_s = timeout_s
-        self._make_transport = make_transport or self._over_http
+        self._make_transport = make_transport or (lambda tls: self._open()(tls))
+        self._looks_here = make_transport is not None
         self._apart = apart
         self._workshop = workshop
         self._transports: Transports | None = None
@@ -52,6 +53,11 @@ class AcmeClients:
             )
         return self._registry
 
+    def carry(self, looking: Looking, make_inside: Callable[[], Check]) -> Check:
+        """A check that looks so, made by whoever makes the requests; by this process where those go another
+        way than HTTP."""
+        return make_inside() if self._looks_here else self._open().check(looking, make_inside)
+
     async def close(self) -> None:
         """Let go of the connections."""
         if self._registry is not None:
@@ -59,11 +65,11 @@ class AcmeClients:
         if self._transports is not None:
             await self._transports.close()
 
-    def _over_http(self, tls: TlsOptions) -> Transport:
+    def _open(self) -> Transports:
         if self._transports is None:
             from certwright.acme.carrier.choice import Transports  # see the module's text
 
             self._transports = Transports(
                 user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s, apart=self._apart
             )
-        return self._transports(tls)
+        return self._transports

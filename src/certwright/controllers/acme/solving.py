@@ -10,22 +10,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from certwright.acme.solvers.contract import Check, Solver, SolverError, Task
-from certwright.acme.solvers.dns01.check import DnsCheck
+from certwright.acme.protocol import challenges
+from certwright.acme.solvers.checking import make_check
+from certwright.acme.solvers.contract import Check, Looking, Solver, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.http01 import Responder, WebRoot
-from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
-from certwright.acme.solvers.tlsalpn01 import Listener, TlsCheck
+from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.issuers.contract import GetSecret
 from certwright.resources.challenge import Challenge
 from certwright.resources.solver import RFC2136DNS, DNS01Solver, HTTP01Solver
-from certwright.resources.solver import Solver as SolverSpec
 
 CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
+
+Carry = Callable[[Looking, Callable[[], Check]], Check]
+"""Makes a check that may be made elsewhere; the function makes one that is made here."""
+
+
+def here(_looking: Looking, make_inside: Callable[[], Check]) -> Check:
+    """See `Carry`: all looks are made by this process."""
+    return make_inside()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,7 @@ class Surroundings:
     responder: Responder | None = None
     listener: Listener | None = None
     call_webhook: CallWebhook | None = None
+    carry: Carry = here
     http_check_port: int = 80
     tls_check_port: int = 443
     http_names: tuple[str, ...] = ()
@@ -54,7 +62,11 @@ class Means:
     check: Check | None = field(repr=False)
 
 
-_TYPES = {"HTTP-01": "http-01", "DNS-01": "dns-01", "TLS-ALPN-01": "tls-alpn-01"}
+_TYPES = {
+    "HTTP-01": challenges.HTTP_01,
+    "DNS-01": challenges.DNS_01,
+    "TLS-ALPN-01": challenges.TLS_ALPN_01,
+}
 
 
 def task_of(challenge: Challenge) -> Task:
@@ -77,15 +89,17 @@ async def means_of(
     nothing listens, a Secret is missing, a value makes no sense."""
     spec = challenge.spec.solver
     if spec.http01 is not None:
-        return Means(_http01(spec.http01, surroundings), _check_http(surroundings))
-    if spec.tls_alpn01 is not None:
-        return Means(_tls_alpn01(surroundings), _check_tls(surroundings))
-    if spec.dns01 is not None:
+        solver = _http01(spec.http01, surroundings)
+    elif spec.tls_alpn01 is not None:
+        solver = _tls_alpn01(surroundings)
+    elif spec.dns01 is not None:
         names = _names(spec.dns01.nameservers or surroundings.dns_names, surroundings)
         solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in)
-        only = surroundings.dns_recursive_only or bool(spec.dns01.nameservers)
-        return Means(solver, DnsCheck(names, recursive_only=only))
-    return await _exec(challenge, spec, surroundings)
+    elif spec.exec is not None:
+        solver = Program(spec.exec.command)
+    else:
+        raise SolverError("the challenge names no solver that this version knows")
+    return Means(solver, _check(_looking(challenge, surroundings), surroundings))
 
 
 def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
@@ -107,14 +121,27 @@ def _tls_alpn01(surroundings: Surroundings) -> Solver:
     return surroundings.listener
 
 
-def _check_http(surroundings: Surroundings) -> Check:
-    names = _names(surroundings.http_names, surroundings) if surroundings.http_names else None
-    return HttpCheck(port=surroundings.http_check_port, names=names)
+def _looking(challenge: Challenge, surroundings: Surroundings) -> Looking:
+    match type_ := _TYPES.get(challenge.spec.type, ""):
+        case challenges.HTTP_01:
+            return Looking(type=type_, port=surroundings.http_check_port, servers=surroundings.http_names)
+        case challenges.TLS_ALPN_01:
+            return Looking(type=type_, port=surroundings.tls_check_port, servers=surroundings.http_names)
+        case _:
+            dns01 = challenge.spec.solver.dns01
+            chosen = tuple(dns01.nameservers) if dns01 is not None else ()
+            return Looking(
+                type=challenges.DNS_01,
+                servers=chosen or surroundings.dns_names,
+                recursive_only=surroundings.dns_recursive_only or bool(chosen),
+                authority_port=surroundings.dns_authority_port,
+            )
 
 
-def _check_tls(surroundings: Surroundings) -> Check:
-    names = _names(surroundings.http_names, surroundings) if surroundings.http_names else None
-    return TlsCheck(port=surroundings.tls_check_port, names=names)
+def _check(looking: Looking, surroundings: Surroundings) -> Check:
+    return surroundings.carry(
+        looking, lambda: make_check(looking, lambda one: _names(one.servers, surroundings))
+    )
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
@@ -126,20 +153,6 @@ def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
     except ValueError as error:
         raise SolverError(str(error)) from error
     return surroundings.asked[asked]
-
-
-async def _exec(challenge: Challenge, spec: SolverSpec, surroundings: Surroundings) -> Means:
-    if spec.exec is None:
-        raise SolverError("the challenge names no solver that this version knows")
-    match challenge.spec.type:
-        case "HTTP-01":
-            check = _check_http(surroundings)
-        case "TLS-ALPN-01":
-            check = _check_tls(surroundings)
-        case _:
-            names = _names(surroundings.dns_names, surroundings)
-            check = DnsCheck(names, recursive_only=surroundings.dns_recursive_only)
-    return Means(Program(spec.exec.command), check)
 
 
 async def _dns01(

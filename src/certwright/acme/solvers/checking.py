@@ -1,0 +1,27 @@
+"""Makes the check of each type of challenge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from certwright.acme.protocol import challenges
+from certwright.acme.solvers.contract import Check, Looking
+from certwright.acme.solvers.dns01.check import DnsCheck
+from certwright.acme.solvers.http01_check import HttpCheck
+from certwright.acme.solvers.names import NameServers
+from certwright.acme.solvers.tlsalpn01 import TlsCheck
+
+NamesOf = Callable[[Looking], NameServers]
+"""The name servers that are asked; the same for all who ask the same ones: what is learned of zones serves
+them all."""
+
+
+def make_check(looking: Looking, names_of: NamesOf) -> Check:
+    """A check that looks so. Raises what `names_of` raises."""
+    match looking.type:
+        case challenges.HTTP_01:
+            return HttpCheck(port=looking.port, names=names_of(looking) if looking.servers else None)
+        case challenges.TLS_ALPN_01:
+            return TlsCheck(port=looking.port, names=names_of(looking) if looking.servers else None)
+        case _:
+            return DnsCheck(names_of(looking), recursive_only=looking.recursive_only)
