@@ -17,6 +17,7 @@ import msgspec
 from certwright.apiserver.schemas.made_once import made_once
 from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_embedded import Malformed
+from certwright.apiserver.schemas.schema_quick import Look, compile_look
 from certwright.apiserver.schemas.schema_ratchet import Ratchet
 from certwright.apiserver.schemas.schema_scalars import Check
 from certwright.apiserver.schemas.schema_walk import Walk, compile_walk
@@ -38,6 +39,8 @@ _BLOCKING = frozenset(
 _LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
 """Bytes of a schema by which a processor is kept busy for tens of milliseconds: when it checks an object, and
 when it is compiled."""
+_BEFORE_LOOKING = 16
+"""How often a schema is used before quick looks are worth their compiling."""
 Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
@@ -68,6 +71,7 @@ class Schema:
         self._also = also
         self._named = named
         self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
+        self._uses = 0
 
     @property
     def openapi(self) -> dict[str, Any]:
@@ -105,6 +109,8 @@ class Schema:
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
         `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
         """
+        if self._is_fine(obj):
+            return []
         unknown: list[str] = []
         try:
             self._walk(obj, None, unknown)
@@ -133,11 +139,7 @@ class Schema:
 
         `part`: the one property that is new, `status` or any (empty).
         """
-        errors: list[FieldError] = []
-        if part == "status":
-            self._check_status({name: obj[name] for name in ("status",) if name in obj}, None, errors)
-        else:
-            self._check(obj, None, errors)
+        errors = self._find_errors(obj, part)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
         if self._also is not None:
@@ -148,6 +150,23 @@ class Schema:
         if any(error.reason in _BLOCKING for error in errors):
             return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
         return errors + self._break_rules(obj, old, kept)
+
+    def _find_errors(self, obj: dict[str, Any], part: str) -> list[FieldError]:
+        errors: list[FieldError] = []
+        if part == "status":
+            if "status" in obj and not self._is_fine(obj["status"], part):
+                self._check_status({"status": obj["status"]}, None, errors)
+        elif not self._is_fine(obj):
+            self._check(obj, None, errors)
+        return errors
+
+    def _is_fine(self, value: Any, part: str = "") -> bool:
+        """Whether a quick look finds nothing to do and nothing wrong in an object, or in its status."""
+        if self._uses < _BEFORE_LOOKING:
+            self._uses += 1
+            return False
+        look = self._look_at_status if part else self._look
+        return look is not None and look(value)
 
     @made_once
     def has_rules(self) -> bool:
@@ -199,6 +218,15 @@ class Schema:
     @made_once
     def _prune(self) -> Walk:
         return compile_walk(self.openapi, root=True, defaults=False)
+
+    @made_once
+    def _look(self) -> Look | None:
+        return None if self._is_always_dear else compile_look(self.openapi, root=True)
+
+    @made_once
+    def _look_at_status(self) -> Look | None:
+        status = (self.openapi.get("properties") or {}).get("status")
+        return compile_look(status) if status is not None and not self._is_always_dear else None
 
     @made_once
     def _check(self) -> Check:

@@ -14,6 +14,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from datetime import date, datetime
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from certwright.apiserver.verbs import names
@@ -51,7 +52,16 @@ _parses_as_time = _parses(datetime.fromisoformat)
 
 
 def _date_time(text: str) -> bool:
+    return _usual_time(text) if len(text) <= _USUAL else _is_time(text)
+
+
+def _is_time(text: str) -> bool:
     return _DATE_TIME.fullmatch(text) is not None and _parses_as_time(text.upper())
+
+
+_USUAL = 35  # characters
+_usual_time = lru_cache(maxsize=1024)(_is_time)
+"""What happens at one time is written into many objects."""
 
 
 def _base64(text: str) -> bool:
