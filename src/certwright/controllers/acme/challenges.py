@@ -60,8 +60,9 @@ _LONGEST_WAIT = timedelta(minutes=5)
 _ASK_THE_SERVER = timedelta(hours=6)
 # A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
 _VERDICT_UNTOLD = timedelta(seconds=3)
-# One that has come is written down when the Order, which knows, has not come to its end by then.
-_PROOF_UNTOLD = timedelta(seconds=5)
+# One that has come is written down when the Order, which knows, has not come to its end by then, and has not
+# had the Challenge deleted: which, too, may wait for five seconds.
+_PROOF_UNTOLD = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
 

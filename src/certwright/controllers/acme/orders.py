@@ -293,7 +293,8 @@ class OrderReconciler:
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
-        return await self._tidy(written)
+        # Its Challenges are deleted by the next pass, whoever wakes it: `_tidy`.
+        return Result(when_idle=True)
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
         """The Challenges say why; the server whether it is the end of the order."""

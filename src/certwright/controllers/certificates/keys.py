@@ -20,6 +20,7 @@ from certwright.controllers.certificates.hands import Hands
 from certwright.controllers.certificates.rules import key_of
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
+from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret, SecretMeta
@@ -71,7 +72,7 @@ class Keys:
         return True
 
     def _choose(self, snapshot: Snapshot) -> str:
-        if len(snapshot.next_keys) == 1:
+        if len(snapshot.next_keys) == 1 and not _is_used(snapshot.next_keys[0], snapshot):
             # Made by an earlier cert-manager, which writes the Secret first: take it over.
             return snapshot.next_keys[0].metadata.name
         stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - _SUFFIX - 1)
@@ -83,6 +84,14 @@ class Keys:
                 await hands.delete_secret(secret)
                 return True
         return False
+
+
+def _is_used(secret: Secret, snapshot: Snapshot) -> bool:
+    """Whether it is left over from the issuance of the certificate that is there, and its key is not new."""
+    key, leaf = snapshot.facts.key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b"")), snapshot.leaf
+    if not isinstance(key, KeyFacts) or not isinstance(leaf, CertificateFacts):
+        return False
+    return key.public == leaf.public_key_der
 
 
 async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
