@@ -216,8 +216,8 @@ class Controllers:
         """Stop. What is under way is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
         await self._acme.close()
-        await self._idle_turns.close()
         await self._recorder.close()
+        await self._idle_turns.close()
 
     async def _work(self) -> None:
         # Only now: a Certificate whose Secret the copy does not hold YET would be issued again.
