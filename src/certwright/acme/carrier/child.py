@@ -13,14 +13,19 @@ import os
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Sequence
+from functools import partial
 
 from certwright.acme.carrier.link import Ended, Link
 
 _log = logging.getLogger(__name__)
 
-_MODULE = "certwright.acme.carrier"
+# Its modules come from where ours come from, and from nowhere else: not from the working directory (-P), not
+# from the user's own (-s).
+_COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
 # Renewals are hours apart: to start it again for the next costs less than to keep its 40 MB.
 _IDLE_S = 60.0
+_PATIENCE_S = 30.0
 _MOST_FUTILE = 3
 _GRACE_S = 2.0
 _ENVIRONMENT = frozenset(
@@ -43,12 +48,21 @@ class CannotCarry(Exception):
 class Child:
     """Starts the child, one at a time, and ends it after `idle_s` seconds without a request.
 
-    After three children in a row that have answered nothing it gives up.
+    One that is `patience_s` late with an answer is ended too. After three in a row that have answered nothing
+    no other is started.
     """
 
-    def __init__(self, *, idle_s: float = _IDLE_S) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = _COMMAND,
+        *,
+        idle_s: float = _IDLE_S,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self._command = command
         self._idle_s = idle_s
-        self._starting = asyncio.Lock()
+        self._make_link = partial(Link, patience_s=patience_s)
+        self._starting: asyncio.Task[Link] | None = None
         self._link: Link | None = None
         self._life: asyncio.Task[None] | None = None
         self._futile = 0
@@ -58,15 +72,10 @@ class Child:
         """The way to a running child. Raises `Ended` where it cannot be started, and `CannotCarry`."""
         if self._link is not None and not self._link.lost.is_set():
             return self._link
-        async with self._starting:
-            if self._link is None or self._link.lost.is_set():
-                await self._former_gone()
-                if self._closed:
-                    raise Ended("this process is about to end")
-                if self._futile >= _MOST_FUTILE:
-                    raise CannotCarry
-                self._link = await self._start()
-            return self._link
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start())
+        # Whoever waits may be cancelled; others wait for the same child.
+        return await asyncio.shield(self._starting)
 
     def close_sender(self, sender: int) -> None:
         """Have it let go of the connections of a sender."""
@@ -76,29 +85,43 @@ class Child:
     async def close(self) -> None:
         """End the child; return when it is gone. No other is started."""
         self._closed = True
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
         if self._link is not None:
-            self._link.abort()
-        async with self._starting:
-            await self._former_gone()
+            self._link.end()
+        await self._former_gone()
+
+    async def _start(self) -> Link:
+        await self._former_gone()
+        if self._closed:
+            raise Ended("this process is about to end")
+        if self._futile >= _MOST_FUTILE:
+            raise CannotCarry
+        try:
+            process, self._link = await self._run()
+        except OSError as error:
+            self._count_futile(f"cannot be started: {error}")
+            raise Ended(f"the process that carries requests cannot be started: {error}") from error
+        self._life = asyncio.create_task(self._see_through(process, self._link))
+        return self._link
 
     async def _former_gone(self) -> None:
         if self._life is not None:
-            # Whoever waits may be cancelled; the child must be seen to its end all the same.
-            await asyncio.shield(self._life)
+            await self._life
 
-    async def _start(self) -> Link:
+    async def _run(self) -> tuple[Process, Link]:
         ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                process = await _run(theirs)
-            loop = asyncio.get_running_loop()
-            _, link = await loop.create_unix_connection(Link, sock=ours)
-        except OSError as error:
-            ours.close()
-            self._count_futile(f"cannot be started: {error}")
-            raise Ended(f"the process that carries requests cannot be started: {error}") from error
-        self._life = asyncio.create_task(self._see_through(process, link))
-        return link
+        with theirs:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, stdin=theirs.fileno(), stdout=DEVNULL, env=_environment()
+                )
+            except OSError:
+                ours.close()
+                raise
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(self._make_link, sock=ours)
+        return process, link
 
     async def _see_through(self, process: Process, link: Link) -> None:
         """Return when the child is gone, and nothing of it left."""
@@ -126,7 +149,7 @@ class Child:
                     return False
             except TimeoutError:
                 if link.idle_s >= self._idle_s:
-                    link.abort()
+                    link.end()
                     return True
 
     def _count_futile(self, why: str) -> None:
@@ -135,21 +158,6 @@ class Child:
             _log.warning(
                 "ACME servers are asked by this process itself from now on: the one that should do so %s", why
             )
-
-
-async def _run(end: socket.socket) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        # Modules come from where ours come from, and from nowhere else: not from the working directory (-P),
-        # not from the user's own (-s).
-        "-P",
-        "-s",
-        "-m",
-        _MODULE,
-        stdin=end.fileno(),
-        stdout=DEVNULL,
-        env=_environment(),
-    )
 
 
 def _environment() -> dict[str, str]:

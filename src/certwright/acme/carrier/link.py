@@ -21,18 +21,19 @@ from certwright.acme.carrier.frames import (
 from certwright.acme.protocol.messages import Request
 from certwright.acme.solvers.contract import Looking, Task
 
-# Above the time that the child gives a request: it has to start, and may have to wait for a processor.
-_PATIENCE_S = 30.0
-
 
 class Ended(Exception):
     """The child has ended, or does not answer: what came of the request is not known."""
 
 
 class Link(asyncio.Protocol):
-    """One child's socket. `lost` is set when it is closed, by whichever end."""
+    """One child's socket. `lost` is set when it is closed, by whichever end.
 
-    def __init__(self) -> None:
+    A request may take `patience_s` above the time that the child gives it: the child has to start.
+    """
+
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s = patience_s
         self.lost = asyncio.Event()
         self.has_answered = False
         self._loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ class Link(asyncio.Protocol):
             self._opened.add(sender)
             self._tell(options)
         self._socket.write(frame)
-        return await self._result_of(number, options.timeout_s + _PATIENCE_S)
+        return await self._result_of(number, options.timeout_s + self._patience_s)
 
     async def look(self, looking: Looking, task: Task) -> Result:
         """What the child has seen; for however long it looks. Raises `Ended`, and `UnicodeEncodeError` for a
@@ -70,8 +71,13 @@ class Link(asyncio.Protocol):
             self._opened.remove(sender)
             self._tell(Close(sender))
 
-    def abort(self) -> None:
+    def end(self, why: str = "the process that carries requests has ended") -> None:
         """Close the socket, which ends the child; whoever waits hears `Ended`."""
+        self.lost.set()
+        self._can_write.set()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Ended(why))
         self._socket.abort()
 
     @property
@@ -92,7 +98,7 @@ class Link(asyncio.Protocol):
                 if waiting is not None and not waiting.done():
                     waiting.set_result(result)
         except BadFrame as error:
-            self._fail(f"the process that carries requests says what cannot be understood: {error}")
+            self.end(f"the process that carries requests says what cannot be understood: {error}")
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -104,9 +110,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
-        self.lost.set()
-        self._can_write.set()
-        self._fail("the process that carries requests has ended")
+        self.end()
 
     async def _writable(self) -> None:
         # Not `wait()` only: that takes a turn in any case.
@@ -121,7 +125,7 @@ class Link(asyncio.Protocol):
         overdue = None
         if within_s is not None:
             told = "the process that carries requests stands still"
-            overdue = self._loop.call_later(within_s, self._fail, told)
+            overdue = self._loop.call_later(within_s, self.end, told)
         try:
             return await waiting
         finally:
@@ -131,12 +135,6 @@ class Link(asyncio.Protocol):
             self._last_s = self._loop.time()
             if waiting.cancelled() and not self.lost.is_set():
                 self._tell(Drop(number))
-
-    def _fail(self, why: str) -> None:
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(Ended(why))
-        self._socket.abort()
 
     def _tell(self, order: Order) -> None:
         self._socket.write(encode(order))

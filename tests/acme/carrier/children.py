@@ -1,0 +1,43 @@
+"""The processes that carry requests for this one, as the system knows them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def carriers() -> list[int]:
+    """Their ids; one that has ended and was not waited for is among them."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in listed if is_carrier(int(pid)) or state(int(pid)) == "Z"]
+
+
+def is_carrier(pid: int) -> bool:
+    """Whether that process carries requests, and has not ended."""
+    try:
+        return b"certwright.acme.carrier" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def state(pid: int) -> str:
+    """One letter, as `ps` has it (`Z`: it has ended, nobody has waited for it); empty: it is not there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def environment(pid: int) -> set[str]:
+    """The names in its environment."""
+    return {one.partition("=")[0] for one in Path(f"/proc/{pid}/environ").read_text().split("\0")}
+
+
+def files_of(pid: int) -> set[str]:
+    """What its file descriptors stand for."""
+    return {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def open_files() -> int:
+    """How many file descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,0 +1,88 @@
+"""A server that answers as its path says, and transports by way of a child."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+
+from certwright.acme.carrier.child import Child
+from certwright.acme.carrier.transport import CarriedTransport
+from certwright.acme.protocol.https import HttpTransport
+from certwright.acme.protocol.messages import Action, Request
+from certwright.acme.protocol.transport import TlsOptions
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Server:
+    """`/hang` is never answered; anything else says how long the body was. `asked` counts the requests that
+    hang, and `gone` is set when one of them is broken off."""
+
+    url: str = ""
+    hanging: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def get(self, path: str = "/") -> Request:
+        """A request to this server."""
+        return Request(Action.DIRECTORY, "GET", self.url + path)
+
+    def post(self, body: bytes) -> Request:
+        """A request with a body."""
+        return Request(Action.NEW_ORDER, "POST", self.url + "/", body)
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """What this server does."""
+        if request.path == "/hang":
+            self.hanging.release()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.gone.set()
+        body = await request.read()
+        return web.Response(text=str(len(body)), headers={"Replay-Nonce": "one"})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """One on loopback, without TLS."""
+    made = Server()
+    runner = web.ServerRunner(web.Server(made.answer, handler_cancellation=True), shutdown_timeout=0.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+SYSTEM = TlsOptions()
+
+
+def inside(tls: TlsOptions = SYSTEM, timeout_s: float = 30.0) -> HttpTransport:
+    """A transport of this process itself."""
+    return HttpTransport(tls, user_agent="certwright/test", now=lambda: NOW, timeout_s=timeout_s)
+
+
+def carried(child: Child, tls: TlsOptions = SYSTEM, timeout_s: float = 30.0) -> CarriedTransport:
+    """A transport by way of that child."""
+    return CarriedTransport(
+        child,
+        tls,
+        user_agent="certwright/test",
+        now=lambda: NOW,
+        timeout_s=timeout_s,
+        make_inside=lambda: inside(tls, timeout_s),
+    )
+
+
+@pytest.fixture
+async def child() -> AsyncIterator[Child]:
+    """One that is ended with the test."""
+    made = Child()
+    yield made
+    await made.close()

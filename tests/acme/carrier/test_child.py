@@ -1,0 +1,215 @@
+"""The process that carries requests: when it is there, what it is given, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from acme.carrier.children import carriers, environment, files_of, is_carrier, open_files, state
+from acme.carrier.conftest import NOW, Server, carried
+from certwright.acme.carrier.child import Child
+from certwright.acme.protocol.errors import Unreachable
+
+_WITHIN_S = 30.0
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    async with asyncio.timeout(_WITHIN_S):
+        while not true():  # noqa: ASYNC110 - what another process does, tells no event
+            await asyncio.sleep(0.01)
+
+
+async def test_it_is_started_by_the_first_request_and_gone_when_it_is_closed(server: Server) -> None:
+    child = Child()
+    sender = carried(child)
+    assert carriers() == []
+    before = open_files()
+    answers = await asyncio.gather(*(sender.send(server.post(b"four")) for _ in range(20)))
+    assert {(one.status, one.body, one.header("replay-nonce")) for one in answers} == {(200, b"4", "one")}
+    assert {one.received_at for one in answers} == {NOW}
+    assert len(carriers()) == 1
+    await sender.close()
+    await child.close()
+    assert carriers() == []
+    await until(lambda: open_files() <= before)
+
+
+async def test_killed_amid_a_request_it_is_unreachable_and_the_next_request_starts_another(
+    server: Server, child: Child
+) -> None:
+    sender = carried(child)
+    under_way = asyncio.create_task(sender.send(server.get("/hang")))
+    await asyncio.wait_for(server.hanging.acquire(), _WITHIN_S)
+    (pid,) = carriers()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(Unreachable, match=r"/hang cannot be reached: the process that carries requests has"):
+        await under_way
+    assert (await sender.send(server.get())).status == 200
+    assert carriers() != [pid]
+    assert len(carriers()) == 1
+
+
+async def test_a_request_that_nobody_waits_for_is_broken_off(server: Server, child: Child) -> None:
+    sender = carried(child)
+    under_way = asyncio.create_task(sender.send(server.get("/hang")))
+    await asyncio.wait_for(server.hanging.acquire(), _WITHIN_S)
+    under_way.cancel()
+    await asyncio.wait_for(server.gone.wait(), _WITHIN_S)
+    assert (await sender.send(server.get())).status == 200
+
+
+async def test_whoever_starts_it_may_be_cancelled(server: Server, child: Child) -> None:
+    sender = carried(child)
+    first = asyncio.create_task(sender.send(server.get()))
+    second = asyncio.create_task(sender.send(server.get()))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).status == 200
+    assert len(carriers()) == 1
+
+
+async def test_large_bodies_wait_for_room_in_the_socket(server: Server, child: Child) -> None:
+    sender = carried(child)
+    sizes = [300_000 + n for n in range(30)]
+    answers = await asyncio.gather(*(sender.send(server.post(b"x" * size)) for size in sizes))
+    assert [one.body for one in answers] == [str(size).encode() for size in sizes]
+
+
+async def test_without_work_it_ends_and_the_next_request_starts_another(server: Server) -> None:
+    child = Child(idle_s=0.05)
+    sender = carried(child)
+    await sender.send(server.get())
+    await until(lambda: not carriers())
+    assert (await sender.send(server.get())).status == 200
+    await child.close()
+
+
+async def test_one_that_stands_still_is_replaced(server: Server) -> None:
+    child = Child(patience_s=0.5)
+    sender = carried(child, timeout_s=10.0)
+    await sender.send(server.get())
+    (pid,) = carriers()
+    os.kill(pid, signal.SIGSTOP)
+    hasty = carried(child, timeout_s=0.1)
+    with pytest.raises(Unreachable, match="stands still"):
+        await hasty.send(server.get())
+    assert (await sender.send(server.get())).status == 200
+    assert not is_carrier(pid)
+    await child.close()
+
+
+async def test_the_end_of_a_terminal_session_is_for_its_parent_to_decide(
+    server: Server, child: Child
+) -> None:
+    sender = carried(child)
+    await sender.send(server.get())
+    (pid,) = carriers()
+    os.kill(pid, signal.SIGINT)
+    assert (await sender.send(server.get())).status == 200
+    assert carriers() == [pid]
+
+
+@pytest.mark.parametrize("command", [("/bin/false",), ("/nowhere/python",)])
+async def test_where_it_cannot_live_requests_are_made_by_its_parent(
+    command: tuple[str, ...], server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = Child(command)
+    sender = carried(child)
+    for _ in range(3):
+        with pytest.raises(Unreachable, match="the process that carries requests"):
+            await sender.send(server.get())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert (await sender.send(server.get())).status == 200
+    told = [
+        one.getMessage() for one in caplog.records if "ACME servers are asked by this" in one.getMessage()
+    ]
+    assert len(told) == 1
+    await sender.close()
+    await child.close()
+
+
+async def test_it_inherits_no_secrets_and_no_files(
+    server: Server, child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CERTWRIGHT_ENCRYPTION_KEY", "secret")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    os.set_inheritable(lock, True)
+    await carried(child).send(server.get())
+    (pid,) = carriers()
+    names = environment(pid)
+    assert "NO_PROXY" in names
+    assert "CERTWRIGHT_ENCRYPTION_KEY" not in names
+    assert str(tmp_path / "lock") not in files_of(pid)
+    os.close(lock)
+
+
+async def test_it_ends_with_its_parent_however_that_ends(server: Server) -> None:
+    program = f"""
+        import asyncio, sys
+        sys.path[:0] = {sys.path!r}
+        from acme.carrier.children import carriers
+        from acme.carrier.conftest import Child, Server, carried
+
+        async def main():
+            await carried(Child()).send(Server({server.url!r}).get())
+            print(carriers()[0], flush=True)
+            await asyncio.sleep(600)
+
+        asyncio.run(main())
+    """
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(program), stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int(await asyncio.wait_for(parent.stdout.readline(), _WITHIN_S))
+    assert is_carrier(pid)
+    parent.kill()
+    await parent.communicate()
+    # Where nobody waits for orphans it stays as a name.
+    await until(lambda: state(pid) in ("", "Z"))
+
+
+def test_it_loads_nothing_of_the_rest_of_the_house() -> None:
+    program = "import sys, certwright.acme.carrier.__main__; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ours = {name for name in found.stdout.split() if name.startswith("certwright.")}
+    rooms = {name.split(".")[1] for name in ours}
+    assert rooms == {"acme", "kit"}
+    solvers = {name for name in ours if name.startswith("certwright.acme.solvers.")}
+    # What looks for proofs is loaded with the first look.
+    assert solvers == {"certwright.acme.solvers.contract"}
+
+
+async def test_its_parent_does_without_a_client_for_http(server: Server) -> None:
+    program = f"""
+        import asyncio, sys
+        from datetime import UTC, datetime
+        from certwright.acme.carrier.choice import Transports
+        from certwright.acme.protocol.messages import Action, Request
+        from certwright.acme.protocol.transport import TlsOptions
+
+        async def main():
+            made = Transports(user_agent="t", now=lambda: datetime.now(UTC), apart=True)
+            answer = await made(TlsOptions()).send(Request(Action.DIRECTORY, "GET", {server.url!r}))
+            await made.close()
+            print(answer.status, "aiohttp" in sys.modules)
+
+        asyncio.run(main())
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(program), stdout=subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert said.split() == [b"200", b"False"]
