@@ -8,7 +8,7 @@ from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches
 from certwright.controllers.certificates.facts import Facts
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.engine.recorder import Recorder
@@ -73,7 +73,7 @@ async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene:
         current, status=status, metadata=msgspec.structs.replace(current.metadata, resource_version="1")
     )
     snapshot = Snapshot(certificate=old, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys(lambda _: "x").act(snapshot, hands)
+    assert await Keys(lambda _: "x").act(snapshot, hands) is Did.WROTE
     assert await scene.next_keys() == []
     assert caches.certificates.cache.get(current.metadata.key) == current
 
@@ -84,8 +84,20 @@ async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> No
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="gone-x")
     gone: Certificate = msgspec.structs.replace(made, status=status)
     snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys(lambda _: "x").act(snapshot, hands)
+    assert await Keys(lambda _: "x").act(snapshot, hands) is Did.WROTE
     assert await scene.next_keys() == []
+
+
+async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_first(scene: Scene) -> None:
+    current = await scene.issue()
+    hands, caches = hands_of(scene)
+    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-new")
+    issuing = msgspec.structs.replace(current, status=status)
+    snapshot = Snapshot(certificate=issuing, now=scene.world.clock.now(), facts=Facts(), is_fresh=True)
+    assert await Keys(lambda _: "x").act(snapshot, hands) is Did.HANDED_ON
+    # As after a crash between the write and its news.
+    assert await Keys(lambda _: "x").act(snapshot, hands) is Did.WROTE
+    assert [key.metadata.name for key in caches.next_keys_of("default/web")] == ["web-new"]
 
 
 async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:

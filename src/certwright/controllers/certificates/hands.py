@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import Enum
 
 from certwright.client.rest import Client
 from certwright.controllers.caches import Caches
@@ -30,6 +31,16 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
 
 
+class Did(Enum):
+    """What a step has done to other objects. Of `WROTE` each step must hear before another one acts.
+    `HANDED_ON`: it wrote what a later step, or somebody else, goes on from, and nothing that would have the
+    status decided otherwise."""
+
+    NOTHING = "nothing"
+    WROTE = "wrote"
+    HANDED_ON = "handed on"
+
+
 class Hands:
     """The writes, the events and the heavy arithmetic of the certificate steps.
 
@@ -47,14 +58,16 @@ class Hands:
         self._recorder = recorder
         self._fitting = Verdicts()
 
-    async def create_secret(self, secret: Secret) -> None:
-        """Create the Secret, or read the one of that name."""
+    async def create_secret(self, secret: Secret) -> bool:
+        """Create the Secret and return True, or read the one of that name and return False."""
         meta = secret.metadata
         try:
             made = await self._client.create(SECRETS, secret)
         except AlreadyExists:
-            made = await self._client.get(SECRETS, meta.name, meta.namespace)
+            self._caches.secrets.put(await self._client.get(SECRETS, meta.name, meta.namespace))
+            return False
         self._caches.secrets.put(made)
+        return True
 
     async def restore_label(self, secret: Secret) -> bool:
         """See `Secrets.restore_label`."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from certwright.controllers.certificates import backoff, keystores, target, temporary, trust, waits
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.rules import secret_belongs_to_another
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
@@ -70,28 +70,28 @@ class Issuing:
             draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
         draft.tell("Warning", reason, text)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Write the target Secret, if the request is issued and the Secret does not hold it yet."""
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None or failure_of(request, snapshot) is not None:
-            return False
+            return Did.NOTHING
         if not is_issued(request):
             return await self._bridge(snapshot, hands)
         if target.holds(snapshot, request):
-            return False
+            return Did.NOTHING
         # Also where a client has started the issuance: another Certificate's Secret is never overwritten.
         if (taken := secret_belongs_to_another(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
         pair = _pair_of(request, snapshot, hands)
         await self._store(pair, snapshot, hands)
-        return True
+        return Did.WROTE
 
-    async def _bridge(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def _bridge(self, snapshot: Snapshot, hands: Hands) -> Did:
         if not temporary.is_wanted(snapshot):
-            return False
+            return Did.NOTHING
         await self._store(await temporary.make(snapshot, hands), snapshot, hands)
         hands.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
-        return True
+        return Did.WROTE
 
     async def _store(self, pair: Pair, snapshot: Snapshot, hands: Hands) -> None:
         certificate = snapshot.certificate

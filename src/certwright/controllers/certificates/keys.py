@@ -16,7 +16,7 @@ from collections.abc import Callable
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.rules import key_of
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
@@ -49,27 +49,27 @@ class Keys:
         if not name or taken:
             draft.change(next_private_key_secret_name=self._choose(snapshot))
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Create the next-key Secret, or delete one that is not needed or not as wanted."""
         name = snapshot.certificate.status.next_private_key_secret_name
         if not snapshot.is_issuing or not name:
             return await self._delete_others("", snapshot, hands)
         named = snapshot.named_key
         if named is not None and snapshot.owns_key(named) and await hands.restore_label(named):
-            return True
+            return Did.WROTE
         if snapshot.next_key is not None:
             return await self._delete_others(name, snapshot, hands)
         if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
             # Not readable, or the spec wants another kind of key by now.
             await hands.delete_secret(snapshot.named_key)
-            return True
+            return Did.WROTE
         if snapshot.named_key is not None:
-            return False
+            return Did.NOTHING
         # An old copy may tell of an issuance that is over, or of a Certificate that is gone.
         if not snapshot.is_fresh and not await hands.is_current(snapshot.certificate):
-            return True
-        await hands.create_secret(await _make(name, snapshot, hands))
-        return True
+            return Did.WROTE
+        is_made = await hands.create_secret(await _make(name, snapshot, hands))
+        return Did.HANDED_ON if is_made and not snapshot.next_keys else Did.WROTE
 
     def _choose(self, snapshot: Snapshot) -> str:
         if len(snapshot.next_keys) == 1 and not _is_used(snapshot.next_keys[0], snapshot):
@@ -78,12 +78,12 @@ class Keys:
         stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - _SUFFIX - 1)
         return f"{stem}-{self._suffix(_SUFFIX)}"
 
-    async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> bool:
+    async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> Did:
         for secret in snapshot.next_keys:
             if secret.metadata.name != name:
                 await hands.delete_secret(secret)
-                return True
-        return False
+                return Did.WROTE
+        return Did.NOTHING
 
 
 def _is_used(secret: Secret, snapshot: Snapshot) -> bool:

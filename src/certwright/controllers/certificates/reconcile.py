@@ -4,6 +4,8 @@ A pass is made of rounds. In each, every step first says how the status should b
 written if it differs; then the first step that has something else to write does so (`act`), and the next
 round begins from what there is then. The pass ends when nobody has anything to write: all is done, or
 something must be waited for. So a kill between any two writes leaves what an ordinary round begins with.
+Where a step only hands on to the next one (a key to go with a request, a request to be signed), all that was
+decided stands: the later steps go on in the same round, and no other one is made to find that out.
 A certificate that has been issued ends the pass, too; another one clears up when there is time.
 """
 
@@ -18,7 +20,7 @@ from certwright.client.rest import Client
 from certwright.controllers.caches import Caches, owner_value, secret_value
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import Facts, KeyFacts
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.keys import is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -53,8 +55,8 @@ class Decides(Protocol):
 class Acts(Protocol):
     """A step that writes other objects."""
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
-        """Make at most one write, and say whether there was one. Idempotent."""
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+        """Make at most one write, and say whether there was one, and what for. Idempotent."""
 
 
 class Wakes(Protocol):
@@ -131,7 +133,7 @@ class CertificateReconciler:
             await self._caches.complete_requests(certificate)
             await self._caches.find_rivals(certificate)
             around = _with_key(await self._look_around(certificate), whole)
-            if self._caches.certificates.cache.revision(key) != revision_of(certificate):
+            if self._has_changed(certificate):
                 # It has changed while a Secret was fetched.
                 continue
             try:
@@ -168,19 +170,34 @@ class CertificateReconciler:
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
         try:
-            for actor in self._actors:
-                if await actor.act(seen, self._hands):
-                    return None
+            # What one step has written may be news to another before it.
+            return await self._act(seen, is_news=written is not snapshot.certificate)
         except Blocked as blocked:
             await self._say(blocked, seen)
         except (Invalid, Forbidden) as refused:
             # Not to be cured by trying again soon; whoever owns the Certificate should read why.
             await self._say(Blocked(refused.reason, refused.message), seen)
             raise
-        else:
-            # What one step has written may be news to another before it.
-            return seen if written is snapshot.certificate else None
         return seen
+
+    async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
+        """Have the steps write. The snapshot it ended with, or None where another round must follow: if
+        `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
+        certificate = seen.certificate
+        for actor in self._actors:
+            did = await actor.act(seen, self._hands)
+            if did is Did.WROTE:
+                return None
+            if did is Did.HANDED_ON:
+                around = await self._look_around(certificate)
+                if self._has_changed(certificate):
+                    return None
+                seen, is_news = self._snapshot(certificate, around, is_fresh=seen.is_fresh), False
+        return None if is_news else seen
+
+    def _has_changed(self, certificate: Certificate) -> bool:
+        held = self._caches.certificates.cache.revision(certificate.metadata.key)
+        return held != revision_of(certificate)
 
     async def _say(self, blocked: Blocked, snapshot: Snapshot) -> None:
         certificate = snapshot.certificate

@@ -13,7 +13,7 @@ from datetime import datetime
 from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
@@ -43,14 +43,14 @@ class RenewalInformation:
         if heard.status != (held.ari if held is not None else None):
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:  # noqa: ARG002 - the protocol's
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:  # noqa: ARG002 - the protocol's
         """Have the server asked where that is due; nothing is written here."""
         facts = rules.certificate_of(snapshot)
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
-            return False
+            return Did.NOTHING
         if self._is_due(snapshot, facts):
             self._office.ask(snapshot.certificate, facts)
-        return False
+        return Did.NOTHING
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the server is to be asked again."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
 from certwright.pki.ari import certificate_id
@@ -37,23 +37,24 @@ class Requests:
     def __init__(self, copied: Sequence[str] = names.COPIED_ANNOTATION_PREFIXES) -> None:
         self._copied = copied
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Delete a stale request of the next revision, or create the one that is missing."""
         key = snapshot.next_key
         if not snapshot.is_issuing or key is None:
-            return False
+            return Did.NOTHING
         chosen = snapshot.next_request
         for request in snapshot.requests_of(snapshot.next_revision):
             if request is not chosen:
                 await hands.delete_request(request)
-                return True
+                return Did.WROTE
         if chosen is not None:
-            return False
+            return Did.NOTHING
         request = await self._make(snapshot, key, hands)
-        if await hands.create_request(request):
-            text = f'Created new CertificateRequest resource "{request.metadata.name}"'
-            hands.tell(snapshot.certificate, "Normal", "Requested", text)
-        return True
+        if not await hands.create_request(request):
+            return Did.WROTE
+        text = f'Created new CertificateRequest resource "{request.metadata.name}"'
+        hands.tell(snapshot.certificate, "Normal", "Requested", text)
+        return Did.HANDED_ON
 
     async def _make(self, snapshot: Snapshot, key: KeyFacts, hands: Hands) -> CertificateRequest:
         certificate, spec = snapshot.certificate, snapshot.certificate.spec

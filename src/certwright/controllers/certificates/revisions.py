@@ -8,7 +8,7 @@ Next:      –
 
 from __future__ import annotations
 
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot, revision_of
 from certwright.resources import conditions, reasons
 
@@ -16,15 +16,15 @@ from certwright.resources import conditions, reasons
 class Revisions:
     """Bounds the history. A request without a revision is not ours to judge, and stays."""
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Delete the oldest request beyond the limit, as long as the certificate is Ready."""
         status = snapshot.certificate.status
         limit = snapshot.certificate.spec.revisions_kept
         if not conditions.is_true(status.conditions, reasons.READY) or limit < 1:
-            return False
+            return Did.NOTHING
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
         done = [r for r in snapshot.requests if 0 < revision_of(r) <= (status.revision or 0)]
         if len(done) <= limit:
-            return False
+            return Did.NOTHING
         await hands.delete_request(min(done, key=revision_of))
-        return True
+        return Did.WROTE

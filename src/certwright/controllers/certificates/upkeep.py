@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.facts import Lru
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
@@ -112,24 +112,24 @@ class Upkeep:
             if held is None or held.reason != problem.reason:
                 draft.tell("Warning", problem.reason, problem.message)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> bool:
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Apply the wanted content where the Secret differs from it."""
         secret = snapshot.secret
         if snapshot.is_issuing or secret is None:
-            return False
+            return Did.NOTHING
         uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
         if self._sound.get(uid) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
-            return False
+            return Did.NOTHING
         content = await self._content(snapshot, secret, judged.ca_pem, hands)
         if not (differing := differences(secret, content)):
             self._sound.put(uid, judged)
             if (found := self._repairs.get(uid)) is not None:
                 found.is_sound = True
-            return False
+            return Did.NOTHING
         repairs = self._repairs_of(snapshot)
         repairs.is_sound = False
         if snapshot.now < repairs.next_at:
-            return _take_note(repairs, snapshot, secret, differing)
+            return Did.WROTE if _take_note(repairs, snapshot, secret, differing) else Did.NOTHING
         try:
             await hands.apply_secret(snapshot.certificate, secret, content)
         except (Invalid, Forbidden) as refused:
@@ -139,7 +139,7 @@ class Upkeep:
             self._count(repairs, snapshot)
             if repairs.problem is not None and repairs.problem.reason == REFUSED:
                 repairs.problem = None
-        return True
+        return Did.WROTE
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the next try may be made, or the trouble is over."""
