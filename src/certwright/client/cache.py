@@ -22,6 +22,9 @@ Indexer = Callable[[T], Iterable[str]]
 _Bucket = ObjectKey | dict[ObjectKey, None]
 """The keys that have a value: most values are those of one object, which needs no set of its own."""
 
+_Places = list[tuple[str, ...]]
+"""For each index the values under which one object is found."""
+
 _log = logging.getLogger(__name__)
 
 # A tombstone is needed for as long as an answer to an own write may come later than the news of the deletion,
@@ -97,6 +100,7 @@ class Cache(Generic[T]):
         )
         self._indexers = dict(indexers or {})
         self._indexes: dict[str, dict[str, _Bucket]] = {name: {} for name in self._indexers}
+        self._nowhere: _Places = [()] * len(self._indexers)
         self._tombstones: dict[ObjectKey, int] = {}
 
     def __len__(self) -> int:
@@ -171,7 +175,8 @@ class Cache(Generic[T]):
         if self._indexers:
             self._index(key, old, obj)
         self._objects.put(key, obj, revision_of(obj))
-        self._tombstones.pop(key, None)
+        if self._tombstones:
+            self._tombstones.pop(key, None)
         return old
 
     def remove(self, key: ObjectKey, revision: int) -> T | None:
@@ -209,24 +214,28 @@ class Cache(Generic[T]):
             del self._tombstones[next(iter(self._tombstones))]
 
     def _index(self, key: ObjectKey, old: T | None, new: T | None) -> None:
-        for name, indexer in self._indexers.items():
-            index = self._indexes[name]
-            after = () if new is None else self._values(name, indexer, key, new)
-            before = () if old is None else self._values(name, indexer, key, old)
-            for value in before:
-                if value not in after:
+        before = self._nowhere if old is None else self._places(key, old)
+        after = self._nowhere if new is None else self._places(key, new)
+        if before == after:
+            return
+        for index, left, entered in zip(self._indexes.values(), before, after, strict=True):
+            for value in left:
+                if value not in entered:
                     _leave(index, value, key)
-            for value in after:
-                if value not in before:
+            for value in entered:
+                if value not in left:
                     _enter(index, value, key)
 
-    def _values(self, name: str, indexer: Indexer[T], key: ObjectKey, obj: T) -> tuple[str, ...]:
-        try:
-            return tuple(indexer(obj))
-        except Exception:
-            # A bug there must not stop the copy from following the server.
-            _log.exception("index %s: cannot place %s", name, key)
-            return ()
+    def _places(self, key: ObjectKey, obj: T) -> _Places:
+        found: _Places = []
+        for name, indexer in self._indexers.items():
+            try:
+                found.append(tuple(indexer(obj)))
+            except Exception:
+                # A bug there must not stop the copy from following the server.
+                _log.exception("index %s: cannot place %s", name, key)
+                found.append(())
+        return found
 
 
 def _keys(bucket: _Bucket | None) -> Sequence[ObjectKey]:

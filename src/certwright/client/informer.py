@@ -110,8 +110,9 @@ class Informer(Generic[T]):
 
     def put(self, obj: T) -> None:
         """Take in the answer to an own write; the watch's event of it will then be no news any more."""
-        if self.cache.accepts(obj):
-            self._tell(self.cache.overwrite(obj), obj)
+        key = key_of(obj)
+        if self.cache.accepts(obj, key):
+            self._tell(self.cache.overwrite(obj, key), obj)
 
     def forget(self, obj: T) -> None:
         """Take in that `obj`, in this state, was deleted by ourselves and is gone (no finalizers)."""
