@@ -360,7 +360,7 @@ def _quoted(segment: str) -> str:
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:
-    given = _given(query)
+    given = _given(query) if query else query
     return f"{path}?{urlencode(given)}" if given else path
 
 

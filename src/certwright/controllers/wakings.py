@@ -37,9 +37,13 @@ def key_of(old: Object | None, new: Object | None) -> ObjectKey:
 
 def add_owner(add: Add, *states: Object | None) -> None:
     """Wake the Certificates that own, or owned, the object."""
+    woken = None
     for obj in states:
-        if obj is not None and (name := owning_certificate(obj)) is not None:
-            add(ObjectKey(obj.metadata.namespace, name))
+        if obj is None or (name := owning_certificate(obj)) is None:
+            continue
+        # Nearly always the same before and after.
+        if woken != (key := ObjectKey(obj.metadata.namespace, name)):
+            add(woken := key)
 
 
 def add_owner_of_request(add: Add, old: CertificateRequest | None, new: CertificateRequest | None) -> None:

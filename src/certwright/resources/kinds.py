@@ -45,15 +45,13 @@ class Kind(Generic[T]):
 
         `namespace` None or empty means all namespaces (or a cluster-scoped kind).
         """
-        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        path = f"/apis/{self.group}/{self.version}/" if self.group else f"/api/{self.version}/"
         if self.namespaced and namespace:
-            parts.append(f"namespaces/{namespace}")
-        parts.append(self.plural)
+            path += f"namespaces/{namespace}/"
+        path += self.plural
         if name:
-            parts.append(name)
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
+            path += f"/{name}"
+        return f"{path}/{subresource}" if subresource else path
 
 
 AnyKind = Kind[Any]
