@@ -192,24 +192,30 @@ def test_it_loads_nothing_of_the_rest_of_the_house() -> None:
     assert solvers == {"certwright.acme.solvers.contract"}
 
 
-async def test_its_parent_does_without_a_client_for_http(server: Server) -> None:
+async def test_on_the_loop_of_the_daemon_it_leaves_nothing_and_spares_it_a_client_for_http(
+    server: Server,
+) -> None:
     program = f"""
-        import asyncio, sys
+        import sys
+        sys.path[:0] = {sys.path!r}
         from datetime import UTC, datetime
         from certwright.acme.carrier.choice import Transports
         from certwright.acme.protocol.messages import Action, Request
         from certwright.acme.protocol.transport import TlsOptions
+        from certwright.app.loop import run
+        from acme.carrier.children import carriers
 
         async def main():
             made = Transports(user_agent="t", now=lambda: datetime.now(UTC), apart=True)
             answer = await made(TlsOptions()).send(Request(Action.DIRECTORY, "GET", {server.url!r}))
+            print(answer.status, len(carriers()), "aiohttp" in sys.modules)
             await made.close()
-            print(answer.status, "aiohttp" in sys.modules)
+            print(carriers())
 
-        asyncio.run(main())
+        run(main())
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", textwrap.dedent(program), stdout=subprocess.PIPE
     )
     said, _ = await process.communicate()
-    assert said.split() == [b"200", b"False"]
+    assert said.decode().splitlines() == ["200 1 False", "[]"]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from certwright.acme.carrier.choice import Transports
 from certwright.acme.protocol.errors import AcmeError
-from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.transport import TlsOptions, Transport
 
 
 @asynccontextmanager
@@ -33,8 +33,14 @@ async def listening(seen: list[web.BaseRequest]) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-def transport() -> HttpTransport:
-    return HttpTransport(TlsOptions(), user_agent="certwright/test", now=lambda: datetime.now(UTC))
+@pytest.fixture(params=[False, True], ids=["by this process", "by a child"])
+async def sender(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    """A transport; a child is started with the first request."""
+    made = Transports(user_agent="certwright/test", now=lambda: datetime.now(UTC), apart=request.param)
+    transport = made(TlsOptions())
+    yield transport
+    await transport.close()
+    await made.close()
 
 
 @pytest.fixture(autouse=True)
@@ -44,20 +50,20 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def test_a_server_elsewhere_is_asked_by_way_of_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_elsewhere_is_asked_by_way_of_the_proxy(
+    monkeypatch: pytest.MonkeyPatch, sender: Transport
+) -> None:
     seen: list[web.BaseRequest] = []
     async with listening(seen) as port:
         monkeypatch.setenv("HTTP_PROXY", f"http://user:word@127.0.0.1:{port}")
-        sender = transport()
         answer = await sender.send(Request(Action.DIRECTORY, "GET", "http://acme.invalid/directory"))
-        await sender.close()
     assert answer.status == 200
     assert str(seen[0].url) == "http://acme.invalid/directory"
     assert seen[0].headers["Proxy-Authorization"] == "Basic dXNlcjp3b3Jk"
 
 
 async def test_passwords_of_the_users_other_programs_are_not_shown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sender: Transport
 ) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login user password word\n")
@@ -65,15 +71,11 @@ async def test_passwords_of_the_users_other_programs_are_not_shown(
     monkeypatch.setenv("NETRC", str(netrc))
     seen: list[web.BaseRequest] = []
     async with listening(seen) as port:
-        sender = transport()
         await sender.send(Request(Action.DIRECTORY, "GET", f"http://127.0.0.1:{port}/directory"))
-        await sender.close()
     assert "Authorization" not in seen[0].headers
 
 
 @pytest.mark.parametrize("url", ["acme.example/dir", "http://[::1/dir", "https://", "ftp://acme.example/dir"])
-async def test_what_is_no_url_is_an_error_with_a_sentence(url: str) -> None:
-    sender = transport()
+async def test_what_is_no_url_is_an_error_with_a_sentence(url: str, sender: Transport) -> None:
     with pytest.raises(AcmeError, match=r"write https:|cannot be reached"):
         await sender.send(Request(Action.DIRECTORY, "GET", url))
-    await sender.close()
