@@ -109,7 +109,7 @@ class Schema:
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
         `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
         """
-        if self._is_fine(obj):
+        if self.is_fine(obj):
             return []
         unknown: list[str] = []
         try:
@@ -120,6 +120,17 @@ class Schema:
                 f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
             ) from None
         return sorted(unknown)
+
+    def is_fine(self, value: Any, part: str = "") -> bool:
+        """Whether a quick look at an object, or at its status, finds nothing to do and nothing wrong.
+
+        False says nothing: then `process` and `judge` tell.
+        """
+        if self._uses < _BEFORE_LOOKING:
+            self._uses += 1
+            return False
+        look = self._look_at_status if part else self._look
+        return look is not None and look(value)
 
     def prune(self, obj: dict[str, Any]) -> None:
         """Prune `obj` in place, without a default."""
@@ -154,19 +165,11 @@ class Schema:
     def _find_errors(self, obj: dict[str, Any], part: str) -> list[FieldError]:
         errors: list[FieldError] = []
         if part == "status":
-            if "status" in obj and not self._is_fine(obj["status"], part):
+            if "status" in obj and not self.is_fine(obj["status"], part):
                 self._check_status({"status": obj["status"]}, None, errors)
-        elif not self._is_fine(obj):
+        elif not self.is_fine(obj):
             self._check(obj, None, errors)
         return errors
-
-    def _is_fine(self, value: Any, part: str = "") -> bool:
-        """Whether a quick look finds nothing to do and nothing wrong in an object, or in its status."""
-        if self._uses < _BEFORE_LOOKING:
-            self._uses += 1
-            return False
-        look = self._look_at_status if part else self._look
-        return look is not None and look(value)
 
     @made_once
     def has_rules(self) -> bool:

@@ -116,7 +116,7 @@ class _Types:
     def _struct(
         self, properties: Mapping[str, Schema], required: frozenset[str], depth: int, *, root: bool
     ) -> Any:
-        types: dict[str, Any] = {"apiVersion": str, "kind": str, "metadata": Any} if root else {}
+        types: dict[str, Any] = {"apiVersion": str, "kind": str, "metadata": dict} if root else {}
         asked: list[tuple[str, Look]] = []
         needed = required | {name for name, prop in properties.items() if prop.get("default") is not None}
         for name, prop in properties.items():

@@ -237,17 +237,20 @@ def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
             _find_nulls(item, found)
 
 
-def read_fields(call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = ()) -> list[str]:
+def read_fields(
+    call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_fine: bool = False
+) -> list[str]:
     """Bring metadata and fields of what was sent into their form, as Go's decoder and its defaults would.
 
-    `strict`: what a strict client is to be told already. Returns the paths of fields that nobody knows.
-    Raises what `refuse` makes of a value of a wrong type, and of fields that are unknown or came twice where
-    the client is strict.
+    `strict`: what a strict client is to be told already. `is_fine`: the schema has found it so. Returns the
+    paths of fields that nobody knows. Raises what `refuse` makes of a value of a wrong type, and of fields
+    that are unknown or came twice where the client is strict.
     """
     definition = call.definition
     try:
         unknown = metadata.clean(definition, obj)
-        unknown += process(call, obj)
+        if not is_fine:
+            unknown += process(call, obj)
     except BadRequest as error:
         raise refuse(
             call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]

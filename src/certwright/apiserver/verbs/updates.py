@@ -73,7 +73,8 @@ class Wish:
 
     `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself
     brings the owners of fields up to date. `is_read`: its fields have been read, as with `read_fields`.
-    `strict`: what a strict client is told of the patch as such.
+    `strict`: what a strict client is told of the patch as such. `shares`: the change leaves the stored object
+    as it is, and parts of that are in what it makes.
     """
 
     change: Change
@@ -83,6 +84,7 @@ class Wish:
     owned: bool = False
     is_read: bool = False
     strict: Sequence[str] = ()
+    shares: bool = False
 
 
 async def update(backend: Backend, call: Call) -> Response:
@@ -140,7 +142,11 @@ def patch_wish(backend: Backend, call: Call) -> Wish:
         merge = partial(merge_patch, patch=wanted)
     else:
         merge = partial(strategic_merge, patch=wanted, merge_keys=definition.strategic or {})
-    return Wish(lambda old: _apply(call, lambda: merge(old)), pinned, refuse_patch, strict=strict)
+    # What a built-in kind holds is changed in place.
+    shares = media == MERGE and definition.custom
+    return Wish(
+        lambda old: _apply(call, lambda: merge(old)), pinned, refuse_patch, strict=strict, shares=shares
+    )
 
 
 def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
@@ -278,7 +284,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
 def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:
     """The stored object, and as it is wished for, in shape."""
     old = objects.to_object(call.definition, row)
-    new = wish.change(objects.to_object(call.definition, row))
+    new, is_fine = _wished(call, wish, row, old)
     check_preconditions(call, new, old, row)
     if wish.applied is not None or wish.owned:
         return old, shape_update(call, new, old, wish.refuse)
@@ -290,8 +296,22 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
         # Shaping changes what the patch made, which is to be shown: it is made once more.
         return refuse_patched(wish.change(objects.to_object(call.definition, row)), text)
 
-    read_fields(call, new, refuse, strict=wish.strict)
+    read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
     return old, shape_update(call, new, old, refuse, track, is_read=True)
+
+
+def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
+    """The object that is wished for, and whether its schema has found it fine.
+
+    Parts of `old` are in it only where nothing but its metadata is going to be changed in place.
+    """
+    definition = call.definition
+    if wish.shares:
+        new = wish.change(old)
+        if definition.schema.is_fine(new):
+            new["metadata"] = dict(new["metadata"])
+            return new, True
+    return wish.change(objects.to_object(definition, row)), False
 
 
 async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
