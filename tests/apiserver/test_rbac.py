@@ -285,6 +285,18 @@ async def test_who_may_escalate_may_grant_anything(api: Api) -> None:
     await as_user(api, EVE).ok("POST", ROLES, role("all", rule("*", "*", "*")))
 
 
+async def test_a_role_of_more_pieces_than_are_compared_is_for_who_may_escalate(api: Api) -> None:
+    await grant(api, rule("create", "roles rolebindings", GROUP), namespace="default")
+    many = " ".join(f"w{number}" for number in range(300))
+    refused = await as_user(api, EVE).call("POST", ROLES, role("huge", rule(many, many)))
+    assert refused.status == 403
+    assert "the rules are of 90000 combinations" in refused.message
+    await api.ok("POST", ROLES, role("huge", rule(many, many)))
+    refused = await as_user(api, EVE).call("POST", BINDINGS, binding("a", "huge"))
+    assert refused.status == 403
+    assert "at most 20000 can be compared" in refused.message
+
+
 async def test_a_binding_may_give_what_its_author_holds_or_may_bind(api: Api) -> None:
     await grant(api, rule("create", "rolebindings", GROUP), rule("get", "pods"), namespace="default")
     await grant(api, rule("bind", "clusterroles", GROUP, resourceNames=["cluster-admin"]))

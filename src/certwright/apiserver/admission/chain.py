@@ -50,7 +50,10 @@ class AdmissionChain:
         admission.validate(definition, new, old)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
-        privileges.check(backend.authorizer, call.user, definition, new, old)
+        if (
+            compare := privileges.to_compare(backend.authorizer, call.user, definition, new, old)
+        ) is not None:
+            await aside.run(compare)
         if approvals.concerns(definition):
             part = call.route.subresource
             approvals.check(backend.authorizer, backend.registry, call.user, part, new, old)

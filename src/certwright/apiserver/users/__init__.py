@@ -2,6 +2,6 @@
 
 May import:   what apiserver may
 Never holds:  rules about objects (to admission)
-Modules:      approvals, auth, authorizer, impersonation, privileges, rbac, rbac_defaults, reviews,
-              service_accounts, tokens
+Modules:      approvals, auth, authorizer, held, impersonation, privileges, rbac, rbac_defaults,
+              reviews, service_accounts, tokens
 """

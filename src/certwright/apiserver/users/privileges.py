@@ -6,18 +6,22 @@ documentation, "Privilege escalation prevention and bootstrapping"; `pkg/registr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.users import held
 from certwright.apiserver.users.auth import MASTERS, Action, go_quoted
 from certwright.apiserver.users.authorizer import Authorizer, refused
-from certwright.apiserver.users.rbac import ALL, GROUP, RoleRef, Rule, resource_matches, url_matches
+from certwright.apiserver.users.rbac import ALL, GROUP, RoleRef, Rule
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import Details, NotFound
 
 Json = dict[str, Any]
+Comparison = Callable[[], None]
 
 _ROLES = ("clusterroles", "roles")
 _OWNERSHIP = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"})
@@ -27,23 +31,23 @@ _EVERYTHING = (
 )
 
 
-def check(
+def to_compare(
     authorizer: Authorizer,
     user: Identity,
     definition: ResourceDefinition,
     new: Json,
     old: Json | None,
-) -> None:
-    """Return when `user` may write `new` over `old`; cheap for all kinds but RBAC's.
+) -> Comparison | None:
+    """What is to be compared before `user` may write `new` over `old`; None: he may. Cheap for all kinds.
 
-    Raises `Forbidden`, and `NotFound` for a binding to a role that is not there.
+    The comparison touches nothing that others change: it may be made in a thread, as it may take long. It
+    raises `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a role that is not there.
     """
     if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
-        return
+        return None
     if definition.plural in _ROLES:
-        _check_role(authorizer, user, definition, new, old)
-    else:
-        _check_binding(authorizer, user, definition, new)
+        return _compare_role(authorizer, user, definition, new, old)
+    return _compare_binding(authorizer, user, definition, new)
 
 
 def _said(obj: Json) -> Json:
@@ -52,77 +56,60 @@ def _said(obj: Json) -> Json:
     return {**obj, "metadata": meta}
 
 
-def _check_role(
+def _compare_role(
     authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json, old: Json | None
-) -> None:
+) -> Comparison | None:
     meta = new["metadata"]
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
     # Kubernetes asks by the name in the path, which a create has not.
     named = name if old is not None else ""
     if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
-        return
-    missing = _missing(authorizer, user, namespace, _rules(new))
-    if missing:
-        raise refused(GROUP, definition.plural, name, _not_held(user, missing))
-    aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
-    if aggregates and _missing(authorizer, user, namespace, _EVERYTHING):
-        why = "must have cluster-admin privileges to use the aggregationRule"
-        raise refused(GROUP, definition.plural, name, why)
+        return None
+    own = authorizer.rbac.rules(user, namespace)
+
+    def compare() -> None:
+        _compare(user, definition, name, _rules(new), own)
+        aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
+        if aggregates and held.missing(_EVERYTHING, own):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise refused(GROUP, definition.plural, name, why)
+
+    return compare
 
 
-def _check_binding(authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json) -> None:
+def _compare_binding(
+    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json
+) -> Comparison | None:
     meta, ref = new["metadata"], msgspec.convert(new.get("roleRef") or {}, RoleRef)
-    namespace = meta.get("namespace", "")
+    namespace, name = meta.get("namespace", ""), meta.get("name", "")
     plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
     if authorizer.allows(user, Action("bind", GROUP, plural, "", namespace, ref.name)):
-        return
+        return None
     rules = authorizer.rbac.role(ref, namespace)
     if rules is None:
         kind = plural.removesuffix("s")
         raise NotFound(
             f'{kind}.{GROUP} "{ref.name}" not found', details=Details(name=ref.name, group=GROUP, kind=kind)
         )
-    if missing := _missing(authorizer, user, namespace, rules):
-        raise refused(GROUP, definition.plural, meta.get("name", ""), _not_held(user, missing))
+    return partial(_compare, user, definition, name, rules, authorizer.rbac.rules(user, namespace))
+
+
+def _compare(
+    user: Identity, definition: ResourceDefinition, name: str, wanted: tuple[Rule, ...], own: list[Rule]
+) -> None:
+    # Kubernetes compares whatever there is to compare, however long that takes.
+    if (pieces := held.count_pieces(wanted)) > held.MAX_PIECES:
+        why = (
+            f"the rules are of {pieces} combinations of verbs, groups, resources, names and paths: at most "
+            f"{held.MAX_PIECES} can be compared with the RBAC permissions currently held"
+        )
+        raise refused(GROUP, definition.plural, name, why)
+    if missing := held.missing(wanted, own):
+        raise refused(GROUP, definition.plural, name, _not_held(user, missing))
 
 
 def _rules(role: Json) -> tuple[Rule, ...]:
     return msgspec.convert(role.get("rules") or (), tuple[Rule, ...])
-
-
-def _missing(authorizer: Authorizer, user: Identity, namespace: str, wanted: tuple[Rule, ...]) -> list[Rule]:
-    """The parts of `wanted` that no rule of the user's covers."""
-    held = authorizer.rbac.rules(user, namespace)
-    return [part for rule in wanted for part in _parts(rule) if not any(_covers(own, part) for own in held)]
-
-
-def _parts(rule: Rule) -> list[Rule]:
-    """The rule in its smallest pieces, each of which one rule covers whole or not at all."""
-    found = [
-        Rule((verb,), (group,), (resource,), (name,) if name else ())
-        for group in rule.api_groups
-        for resource in rule.resources
-        for verb in rule.verbs
-        for name in rule.resource_names or ("",)
-    ]
-    found += [
-        Rule((verb,), non_resource_urls=(url,)) for url in rule.non_resource_urls for verb in rule.verbs
-    ]
-    return found
-
-
-def _covers(own: Rule, part: Rule) -> bool:
-    if not {ALL, *part.verbs} & {*own.verbs}:
-        return False
-    if part.non_resource_urls:
-        url = part.non_resource_urls[0]
-        return any(url_matches(ours, url) for ours in own.non_resource_urls)
-    resource, _, subresource = part.resources[0].partition("/")
-    return (
-        bool({ALL, *part.api_groups} & {*own.api_groups})
-        and any(resource_matches(ours, resource, subresource) for ours in own.resources)
-        and (not own.resource_names or bool({*part.resource_names} & {*own.resource_names}))
-    )
 
 
 def _not_held(user: Identity, missing: list[Rule]) -> str:
