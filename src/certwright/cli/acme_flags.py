@@ -30,6 +30,7 @@ class AcmeFlags:
     dns01_recursive_only: bool
     dns01_check_period: timedelta
     limits_file: Path | None
+    apart: bool | None
 
 
 def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +64,11 @@ def parse_servers(
 ) -> tuple[str, ...]:
     """Each may hold several, with commas between."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def parse_apart(_context: click.Context, _option: click.Parameter, value: str) -> bool | None:
+    """`on`, `off`, or `auto`, which is neither."""
+    return {"on": True, "off": False}.get(value)
 
 
 def _nameservers(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -140,5 +146,14 @@ _OPTIONS = (
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
         help="What ACME servers allow (YAML), where that is not what is known of them.",
+    ),
+    click.option(
+        "--acme-process",
+        "apart",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
+        callback=parse_apart,
+        help="Whether a process of its own asks ACME servers; auto: where there are several processors.",
     ),
 )
