@@ -79,11 +79,11 @@ class Keys:
         return f"{stem}-{self._suffix(_SUFFIX)}"
 
     async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> Did:
-        for secret in snapshot.next_keys:
-            if secret.metadata.name != name:
-                await hands.delete_secret(secret)
-                return Did.WROTE
-        return Did.NOTHING
+        others = [secret for secret in snapshot.next_keys if secret.metadata.name != name]
+        if not others:
+            return Did.NOTHING
+        await hands.delete_secret(others[0])
+        return Did.CLEARED if len(others) == 1 else Did.WROTE
 
 
 def _is_used(secret: Secret, snapshot: Snapshot) -> bool:

@@ -163,12 +163,12 @@ class CertificateReconciler:
             return snapshot
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
+        if written.status.revision != snapshot.certificate.status.revision:
+            raise _Issued
         # The name of the next key may just have been chosen: look for its Secret.
         seen = snapshot
         if written is not snapshot.certificate:
             seen = self._snapshot(written, await self._look_around(written), is_fresh=True)
-        if written.status.revision != snapshot.certificate.status.revision:
-            raise _Issued
         try:
             # What one step has written may be news to another before it.
             return await self._act(seen, is_news=written is not snapshot.certificate)
