@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,7 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Is told of every committed write, on the loop, before the writer gets its answer."""
+    """Is told of committed writes, on the loop, before the writer gets its answer."""
+
+    @property
+    def hears_of(self) -> Collection[str] | None:
+        """The buckets whose writes it is told of; None: all. Always the same."""
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """`row` was created, or replaced `previous`."""
@@ -73,8 +77,9 @@ def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
 class Backend:
     """The parts that verbs work with.
 
-    `observers` are told of every write: of one through this server by `put` and `delete`, and where other
-    servers write to the store as well (`fed`), of all of them by the store, in the order of their commits.
+    Observers (`observe`) are told of writes: of one through this server by `put` and `delete`, and where
+    other servers write to the store as well (`fed`), of all of them by the store, in the order of their
+    commits.
     """
 
     store: Store
@@ -83,13 +88,19 @@ class Backend:
     namespaces: Namespaces
     name_suffix: Callable[[], str]
     tasks: TaskSet
-    observers: list[Observer] = field(default_factory=list)
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
     authorizer: Authorizer = field(init=False)
     in_version: InVersion = _as_it_is
     fed: bool = False
     early: list[Event] | None = None
+    _observers: list[Observer] = field(init=False, default_factory=list)
+    _concerned: dict[str, list[Observer]] = field(init=False, default_factory=dict)
+
+    def observe(self, *observers: Observer) -> None:
+        """From now on tell them, too, after those that are told already."""
+        self._observers += observers
+        self._concerned.clear()
 
     def follow_store(self) -> None:
         """From now on hear of every write by the store, if other servers write to it."""
@@ -159,12 +170,22 @@ class Backend:
         return gone
 
     def _wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        for observer in self.observers:
+        for observer in self._concerned_by(definition.bucket):
             observer.wrote(definition, row, previous)
 
     def _removed(self, definition: ResourceDefinition, row: Row) -> None:
-        for observer in self.observers:
+        for observer in self._concerned_by(definition.bucket):
             observer.removed(definition, row)
+
+    def _concerned_by(self, bucket: str) -> list[Observer]:
+        found = self._concerned.get(bucket)
+        if found is None:
+            found = self._concerned[bucket] = [
+                observer
+                for observer in self._observers
+                if observer.hears_of is None or bucket in observer.hears_of
+            ]
+        return found
 
     def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
         """A cancelled write may have happened: find out, so that no observer misses it."""

@@ -34,6 +34,8 @@ _PASSED_BACK = ("content-type", "retry-after", "warning")
 class Elsewhere:
     """Knows the APIServices that name a Service. An observer of writes."""
 
+    hears_of = (_BUCKET,)
+
     def __init__(self, backend: Backend, client: WebhookClient) -> None:
         self._backend = backend
         self._client = client
@@ -48,18 +50,15 @@ class Elsewhere:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Use what a committed APIService says."""
-        if definition.bucket != _BUCKET:
-            return
         spec: Json = objects.to_object(definition, row)["spec"]
         if spec.get("service"):
             self._targets[row.key.name] = target_of(spec)
         else:
             self._targets.pop(row.key.name, None)
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget an APIService that is gone."""
-        if definition.bucket == _BUCKET:
-            self._targets.pop(row.key.name, None)
+        self._targets.pop(row.key.name, None)
 
     async def ask(self, request: Request, user: Identity, group: str, version: str) -> Response | None:
         """The answer of the server elsewhere; None where there is none for that group and version.

@@ -200,6 +200,8 @@ def _plain_levels(options: InFlight) -> dict[str, Level]:
 class Sizes:
     """How many objects there are of the resources that somebody has listed; an `Observer`."""
 
+    hears_of = None
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[str, int] = {}

@@ -143,24 +143,17 @@ class ApiServer:
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
-        # The registry first: whoever hears of a definition after it may ask for its kinds.
-        self._backend.observers += [self._served, self._backend.namespaces, self._termination, self._garbage]
         self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
-        self._backend.observers += [self._webhooks, self._elsewhere]
-        self._backend.observers += [self._rbac, self._accounts]
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
         self._local = LocalServices(self._backend, self.handle, _MYSELF)
-        self._backend.observers += [self._contents, self._aggregation, self._expiry, self._local]
         self._controllers = DefinitionControllers(self._backend)
-        self._backend.observers.insert(0, self._controllers)
-        self._backend.follow_store()
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
         self._encryption = Encryption(store)
         self._fairness = Fairness(store, registry, in_flight or InFlight())
-        self._backend.observers.append(self._fairness.sizes)
+        self._observe()
         self._metrics = Metrics(store, self._watched, self._fairness.levels)
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
@@ -172,6 +165,26 @@ class ApiServer:
             "delete": deletes.delete,
             "deletecollection": deletes.delete_collection,
         }
+
+    def _observe(self) -> None:
+        """Have everyone who keeps something in memory told of writes."""
+        self._backend.observe(
+            self._controllers,
+            self._served,  # whoever hears of a definition after it may ask for its kinds
+            self._backend.namespaces,
+            self._termination,
+            self._garbage,
+            self._webhooks,
+            self._elsewhere,
+            self._rbac,
+            self._accounts,
+            self._contents,
+            self._aggregation,
+            self._expiry,
+            self._local,
+            self._fairness.sizes,
+        )
+        self._backend.follow_store()
 
     @property
     def idle(self) -> bool:

@@ -78,6 +78,8 @@ class _SideHooks:
 class Webhooks:
     """All configured webhooks of a server; an observer of their configurations."""
 
+    hears_of = _BUCKETS.keys()
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._client = WebhookClient(self._external_name)
@@ -88,16 +90,13 @@ class Webhooks:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Use what a committed configuration says."""
-        side = _BUCKETS.get(row.key.bucket)
-        if side is not None:
-            self._learn(side, row.key.name, objects.to_object(definition, row))
+        self._learn(_BUCKETS[row.key.bucket], row.key.name, objects.to_object(definition, row))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget a configuration that is gone."""
-        side = _BUCKETS.get(row.key.bucket)
-        if side is not None:
-            self._sides[side].by_name.pop(row.key.name, None)
-            self._sides[side].kept.clear()
+        side = self._sides[_BUCKETS[row.key.bucket]]
+        side.by_name.pop(row.key.name, None)
+        side.kept.clear()
 
     def _learn(self, side: Side, name: str, configuration: Json) -> None:
         try:

@@ -26,6 +26,8 @@ Selectors = tuple[tuple[Requirement, ...], ...]
 class Aggregation:
     """Knows the labels of all ClusterRoles, and writes those that are made of others."""
 
+    hears_of = (BUCKET,)
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._labels: dict[str, dict[str, str]] = {}
@@ -41,8 +43,6 @@ class Aggregation:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Note what a ClusterRole is now, and which ones it has to do with."""
-        if definition.bucket != BUCKET:
-            return
         name = row.key.name
         self._touch(name)
         self._labels.pop(name, None)
@@ -54,12 +54,11 @@ class Aggregation:
             self._mark(name)
         self._touch(name)
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget a ClusterRole."""
-        if definition.bucket == BUCKET:
-            self._touch(row.key.name)
-            self._labels.pop(row.key.name, None)
-            self._selectors.pop(row.key.name, None)
+        self._touch(row.key.name)
+        self._labels.pop(row.key.name, None)
+        self._selectors.pop(row.key.name, None)
 
     def _touch(self, name: str) -> None:
         """Mark those that select the ClusterRole as it is known now."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
+from certwright.apiserver.crds.crd_controllers import BUCKET as CRDS
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json, encode_json
 from certwright.kit.exchange import Identity, Request, Response
@@ -35,6 +36,8 @@ Ask = Callable[[Request], Awaitable[Response]]
 class LocalServices:
     """Makes and removes them, behind the answers. An observer of writes."""
 
+    hears_of = (_BUCKET, CRDS)
+
     def __init__(self, backend: Backend, ask: Ask, user: Identity) -> None:
         self._backend = backend
         self._ask = ask
@@ -52,10 +55,9 @@ class LocalServices:
         if definition.is_crd:
             self._wanted.set()
 
-    def removed(self, definition: ResourceDefinition, _row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
         """A definition takes them along; an APIService that was deleted is made again."""
-        if definition.is_crd or definition.bucket == _BUCKET:
-            self._wanted.set()
+        self._wanted.set()
 
     async def run(self) -> None:
         """Bring them into line, first now and then with every change, for ever."""

@@ -47,6 +47,8 @@ _times = msgspec.json.Decoder(_Times).decode
 class EventExpiry:
     """Deletes Events that are older than `ttl`; zero: never."""
 
+    hears_of = (BUCKET,)
+
     def __init__(self, backend: Backend, ttl: timedelta) -> None:
         self._backend = backend
         self._ttl_s = int(ttl.total_seconds())
@@ -62,12 +64,12 @@ class EventExpiry:
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._slots.values())
 
-    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+    def wrote(self, _definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Note a new Event; of one that is written again it is seen when it is due."""
-        if previous is None and definition.bucket == BUCKET and self._ttl_s:
+        if previous is None and self._ttl_s:
             self._note(row.key, self._backend.clock.now().timestamp())
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
         """Nothing: what is gone when it is due is gone."""
 
     def _note(self, key: Key, written: float) -> None:

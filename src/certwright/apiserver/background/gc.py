@@ -73,6 +73,8 @@ _Suspect = _Gone | _Claim | _Dying
 class GarbageCollector:
     """Watches who owns whom, and deletes what nobody owns any more."""
 
+    hears_of = None
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._dependents = Dependents()

@@ -34,6 +34,8 @@ Ask = Callable[[Request], Awaitable[Response]]
 class NamespaceContents:
     """Keeps the contents that every namespace has. `root_ca` is PEM; empty: no ConfigMap is made of it."""
 
+    hears_of = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
+
     def __init__(self, backend: Backend, ask: Ask, user: Identity, root_ca: str) -> None:
         self._backend = backend
         self._ask = ask

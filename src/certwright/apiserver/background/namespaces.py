@@ -28,6 +28,8 @@ def is_terminating(row: Row) -> bool:
 class Namespaces:
     """Remembers the active namespaces, so that a create need not look for its own every time."""
 
+    hears_of = (BUCKET,)
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._active: set[str] = set()
@@ -45,15 +47,14 @@ class Namespaces:
             raise _terminating(definition, namespace, name)
         self._active.add(namespace)
 
-    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Forget a namespace that has begun to go."""
-        if definition.bucket == BUCKET and is_terminating(row):
+        if is_terminating(row):
             self._active.discard(row.key.name)
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget a namespace that is gone."""
-        if definition.bucket == BUCKET:
-            self._active.discard(row.key.name)
+        self._active.discard(row.key.name)
 
 
 def _terminating(definition: ResourceDefinition, namespace: str, name: str) -> Forbidden:

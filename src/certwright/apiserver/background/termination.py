@@ -35,6 +35,8 @@ _PAUSE_S = 5  # after a webhook has refused a deletion, or could not be asked
 class Termination:
     """Empties and removes what is marked."""
 
+    hears_of = None
+
     def __init__(self, backend: Backend, tasks: TaskSet, *, closed: Callable[[str], None]) -> None:
         self._backend = backend
         self._tasks = tasks
@@ -202,18 +204,18 @@ def _without_own_finalizer(obj: dict[str, Any]) -> bool:
 class ServedKinds:
     """Keeps the registry in step with the CustomResourceDefinitions that are committed."""
 
+    hears_of = (crd_controllers.BUCKET,)
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Serve what a written definition says."""
-        if definition.is_crd:
-            self._backend.registry.put_crd(outline(definition, row))
+        self._backend.registry.put_crd(outline(definition, row))
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Stop to serve what a deleted definition said."""
-        if definition.is_crd:
-            self._backend.registry.drop_crd(row.key.name)
+        self._backend.registry.drop_crd(row.key.name)
 
     async def load(self) -> None:
         """Serve what the stored definitions say."""

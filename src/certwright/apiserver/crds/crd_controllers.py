@@ -26,6 +26,7 @@ from certwright.kit.exchange import Identity, Request
 from certwright.store.contract import Changed, Missing, Row
 
 GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+BUCKET = f"{GROUP}/{PLURAL}"
 _AGENT = "kube-apiserver"
 _MOST_WRITES = 20
 _MYSELF = Identity("system:apiserver", groups=("system:masters",))
@@ -58,25 +59,23 @@ _decode = msgspec.json.Decoder(_Definition).decode
 class DefinitionControllers:
     """Write the status of definitions. An observer of writes: it knows which names are taken."""
 
+    hears_of = (BUCKET,)
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._names: dict[str, tuple[str, _Names]] = {}
         self._released: set[str] = set()  # groups in which a name may have become free
 
-    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Learn which names a definition has."""
-        if not definition.is_crd:
-            return
         found = _decode(b"{" + row.body + b"}")
         now, before = (found.spec.group, found.status.accepted_names), self._names.get(row.key.name)
         self._names[row.key.name] = now
         if before is not None and before[1].plural and before != now:
             self._released.add(now[0])
 
-    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Its names are free: others of its group may have waited for them."""
-        if not definition.is_crd:
-            return
         group, _ = self._names.pop(row.key.name, ("", None))
         if any(other == group for other, _ in self._names.values()):
             self._released.add(group)

@@ -133,6 +133,8 @@ class Grant(NamedTuple):
 class Rbac:
     """All roles and bindings. `generation` grows with every change that may change an answer."""
 
+    hears_of = frozenset(f"{GROUP}/{plural}" for plural in PLURALS)
+
     def __init__(self) -> None:
         self.generation = 0
         self._roles: dict[tuple[str, str], tuple[Rule, ...]] = {}
@@ -142,13 +144,12 @@ class Rbac:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Take in what was written."""
-        if definition.group == GROUP:
-            key = (row.key.namespace, row.key.name)
-            self._forget(definition.plural, key)
-            try:
-                self.put(definition.plural, key, b"{" + row.body + b"}")
-            except msgspec.MsgspecError as error:  # the schema lets nothing of that kind in
-                _log.error("%s %s grants nothing: %s", definition.kind, row.key.name, error)
+        key = (row.key.namespace, row.key.name)
+        self._forget(definition.plural, key)
+        try:
+            self.put(definition.plural, key, b"{" + row.body + b"}")
+        except msgspec.MsgspecError as error:  # the schema lets nothing of that kind in
+            _log.error("%s %s grants nothing: %s", definition.kind, row.key.name, error)
 
     def put(self, plural: str, key: tuple[str, str], body: bytes) -> None:
         """Take in a role or binding: namespace and name, and its JSON. Raises `msgspec.MsgspecError`."""
@@ -164,8 +165,7 @@ class Rbac:
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Forget what is gone."""
-        if definition.group == GROUP:
-            self._forget(definition.plural, (row.key.namespace, row.key.name))
+        self._forget(definition.plural, (row.key.namespace, row.key.name))
 
     def _forget(self, plural: str, key: tuple[str, str]) -> None:
         self.generation += 1

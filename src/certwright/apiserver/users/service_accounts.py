@@ -73,6 +73,8 @@ class _Verified(NamedTuple):
 class ServiceAccounts:
     """Makes and checks tokens."""
 
+    hears_of = None
+
     def __init__(self, backend: Backend, issuer: TokenIssuer) -> None:
         self._backend = backend
         self.issuer = issuer
