@@ -71,7 +71,9 @@ Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 class _Memory:
     """What is only remembered: lost in a restart, and found out again. The server is not to be asked before
     `not_before`, whatever else happens; if it `is_patience`, nobody but ourselves has named that time, and
-    whoever wants the certificate at once ends it. `asked_at`: when the server was last sent the order."""
+    whoever wants the certificate at once ends it. `asked_at`: when the server was last sent the order.
+    `polls`: how often it was asked after it had taken the signing request. `ensured`: the states of what the
+    Challenges follow from when all were there, and how many there were."""
 
     uid: str
     failures: int = 0
@@ -81,6 +83,7 @@ class _Memory:
     polls: int = 0
     replaces_nothing: bool = False
     maybe_placed: bool = False
+    ensured: tuple[str, str, str, int] | None = None
 
 
 class OrderReconciler:
@@ -183,6 +186,9 @@ class OrderReconciler:
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
         memory.asked_at = None
+        if memory.polls:
+            # The server has the signing request: proofs are behind it.
+            return await self._finish(order, way, memory)
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
             if (wait := await self._sparing.admit(order, way, names_other)) is not None:
@@ -192,7 +198,7 @@ class OrderReconciler:
         elif any(not one.identifier for one in order.status.authorizations):
             order = await self._describe(order, order.status, way)
         try:
-            challenges = await self._ensure_challenges(order, way)
+            challenges = await self._ensure_challenges(order, way, memory)
         except NoSolver as error:
             self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
             return await self._wait(order, Wait(str(error)))
@@ -245,10 +251,18 @@ class OrderReconciler:
             raise
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
-    async def _ensure_challenges(self, order: Order, way: Way) -> list[Challenge]:
+    async def _ensure_challenges(self, order: Order, way: Way, memory: _Memory) -> list[Challenge]:
         from certwright.controllers.acme import ordering
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
+        follow_from = (
+            order.metadata.resource_version,
+            way.issuer.resource_version,
+            way.client.key.thumbprint,
+        )
+        if memory.ensured == (*follow_from, len(held)):
+            # An Order of a hundred names is told of each that is proven.
+            return list(held.values())
         found = []
         for wanted in needed_challenges(
             order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client, kind, token)
@@ -259,6 +273,7 @@ class OrderReconciler:
             # Of a solver that the issuer has no longer; a failed one is to be read.
             if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
                 await self._delete(leftover)
+        memory.ensured = (*follow_from, len(found))
         return found
 
     async def _finish(self, order: Order, way: Way, memory: _Memory) -> Result:
