@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
@@ -28,8 +27,6 @@ def main() -> None:
     # Ctrl-C reaches all processes of a terminal: what is under way ends when the parent says so.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    # What the parent has inherited from whoever started it (a lock, a listening socket) is not ours to keep.
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     gc.freeze()
     end = socket.socket(fileno=sys.stdin.fileno())
     try:
