@@ -353,6 +353,11 @@ def listing(items: Json, **more: Any) -> Json:
             ],
         ),
         (
+            (*VERSION, "additionalPrinterColumns"),
+            [{"name": f"c{number}", "type": "string", "jsonPath": ".spec"} for number in range(101)],
+            ["spec.additionalPrinterColumns: Too many: 101: must have at most 100 items"],
+        ),
+        (
             (*VERSION, "selectableFields"),
             [{"jsonPath": ".spec.zz"}],
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -194,3 +195,12 @@ def test_later_events_of_a_watch_leave_the_columns_out() -> None:
 
 def test_an_empty_table_is_a_table() -> None:
     assert table(kind("Secret"))["rows"] == []
+
+
+def test_a_hundred_columns_of_one_large_field_show_its_beginning_once() -> None:
+    columns = [{"name": f"c{n}", "type": "string", "jsonPath": ".spec.text"} for n in range(100)]
+    definition = replace(kind("Secret"), columns=printer_columns(columns))
+    large, small = ({"metadata": {"name": "x"}, "spec": {"text": "x" * size}} for size in (100_000, 10))
+    shown = table(definition, large, small)["rows"]
+    assert [len(cell or "") for cell in shown[0]["cells"]] == [1, 65_535, *[0] * 99]
+    assert shown[1]["cells"] == ["x", *["x" * 10] * 100]

@@ -545,6 +545,25 @@ async def test_validating_webhooks_are_asked_at_the_same_time(api: Api, hooks: W
     assert (await make(api)).status == 201
 
 
+async def test_after_a_refusal_no_more_webhooks_are_asked_than_at_once(
+    api: Api, hooks: WebhookServer
+) -> None:
+    hooks.answers["/no"] = lambda _: {"allowed": False}
+    others = (hooks.hook(f"check{number}.test.dev") for number in range(40))
+    await register(api, "Validating", hooks.hook("no.test.dev", "/no"), *others)
+    assert (await make(api)).status == 400
+    assert len(hooks.reviews) == 32
+
+
+async def test_a_configuration_has_a_thousand_webhooks_at_most(api: Api, hooks: WebhookServer) -> None:
+    many = [hooks.hook(f"check{number}.test.dev") for number in range(1_001)]
+    answer = await api.call(
+        "POST", f"{HOOKS}/validatingwebhookconfigurations", {"metadata": {"name": "many"}, "webhooks": many}
+    )
+    assert answer.status == 422
+    assert "webhooks: Too many: 1001: must have at most 1000 items" in answer.message
+
+
 async def test_who_owns_which_field_outlives_a_webhook(api: Api, hooks: WebhookServer) -> None:
     rule = {**CONFIG_MAP_CREATES, "operations": ["*"]}
     hooks.answers["/"] = add_label("changed")

@@ -47,7 +47,10 @@ class AdmissionChain:
     async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
-        admission.validate(definition, new, old)
+        if aside.is_long(call):
+            await aside.run(admission.validate, definition, new, old)
+        else:
+            admission.validate(definition, new, old)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
         if (

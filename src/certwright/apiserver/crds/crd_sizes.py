@@ -1,4 +1,4 @@
-"""How large a schema may be, so that all that is made of it stays small.
+"""How large a schema may be, and how wide a Table, so that all that is made of them stays small.
 
 Kubernetes has no such limit, but etcd takes no definition over 1.5 MiB. Here a schema is compiled to
 functions, of which Python's garbage collector looks at every one now and then, while everybody waits.
@@ -16,6 +16,8 @@ Schema = Mapping[str, Any]
 MAX_PARTS = 20_000
 """Schemas in the schema of one version (fields, items, branches), and the names that they require. Those of
 whole Pods have some 2,000."""
+MAX_COLUMNS = 100
+"""Printer columns of one version: each is worked out for every row of a Table."""
 _ONE = ("items", "additionalProperties", "not")
 _MANY = ("allOf", "anyOf", "oneOf")
 _DEFAULT = 3  # more: what has a default is in every object, and all of its schema is used

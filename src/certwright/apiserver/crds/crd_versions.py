@@ -9,12 +9,12 @@ Source: Kubernetes API reference, CustomResourceDefinitionVersion v1; apiextensi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from certwright.apiserver.crds.crd_sizes import size_errors
+from certwright.apiserver.crds.crd_sizes import MAX_COLUMNS, size_errors
 from certwright.apiserver.crds.crd_structural import structural_errors
 from certwright.apiserver.crds.crd_validations import rule_errors
 from certwright.apiserver.definitions import Json
@@ -22,7 +22,7 @@ from certwright.apiserver.schemas import field_paths
 from certwright.apiserver.schemas.jsonpath import compile_path
 from certwright.apiserver.verbs import names as name_rules
 from certwright.resources.crd_rules import known_rules
-from certwright.resources.errors import FieldError, duplicate, invalid, required
+from certwright.resources.errors import FieldError, duplicate, invalid, required, too_many
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -138,8 +138,7 @@ def _part_errors(
         errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted, has_status=has_status)
     if scale := (part.get("subresources") or {}).get("scale"):
         errors += _scale_errors(f"{path}.subresources.scale", scale)
-    for index, column in enumerate(part.get("additionalPrinterColumns") or ()):
-        errors += _column_errors(f"{path}.additionalPrinterColumns[{index}]", column)
+    errors += _columns_errors(f"{path}.additionalPrinterColumns", part.get("additionalPrinterColumns") or ())
     where, fields = f"{path}.selectableFields", part.get("selectableFields") or ()
     if fields and ("schema" not in part or schema is None):
         # Kubernetes looks for the schema where the fields are, and says so in words of its own.
@@ -180,6 +179,12 @@ def _scale_errors(path: str, scale: Json) -> list[FieldError]:
 
 def _simple_path_problem(path: str) -> str:
     return "" if path.startswith(".") else "must be a simple json path starting with ."
+
+
+def _columns_errors(path: str, columns: Sequence[Json]) -> list[FieldError]:
+    if len(columns) > MAX_COLUMNS:
+        return [too_many(path, len(columns), MAX_COLUMNS)]
+    return [error for n, column in enumerate(columns) for error in _column_errors(f"{path}[{n}]", column)]
 
 
 def _column_errors(path: str, column: Json) -> list[FieldError]:
@@ -227,8 +232,7 @@ def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, A
             errors.append(duplicate(where, value))
         seen.add(shown)
     if len(seen) > _MAX_SELECTABLE:
-        text = f"Too many: {len(seen)}: must have at most {_MAX_SELECTABLE} items"
-        errors.append(FieldError(path, "FieldValueTooMany", text))
+        errors.append(too_many(path, len(seen), _MAX_SELECTABLE))
     return errors
 
 

@@ -13,7 +13,7 @@ from certwright.apiserver.definitions import Json, Strategy
 from certwright.apiserver.kinds.core_services import port_number_errors
 from certwright.apiserver.verbs import names
 from certwright.kit.clock import Clock
-from certwright.resources.errors import FieldError, duplicate, invalid, not_supported, required
+from certwright.resources.errors import FieldError, duplicate, invalid, not_supported, required, too_many
 
 # --- webhooks ---------------------------------------------------------------------------------------------
 
@@ -26,6 +26,8 @@ _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _REVIEWS = ("v1", "v1beta1")
 _MAX_TIMEOUT_S = 30
+_MAX_WEBHOOKS = 1_000
+"""Of one configuration. Kubernetes takes as many as fit in a request; every write looks at all of them."""
 
 
 def _prepare_webhooks(obj: Json) -> None:
@@ -46,7 +48,10 @@ def _prepare_webhooks(obj: Json) -> None:
 def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[str] = set()
-    for index, hook in enumerate(new.get("webhooks", ())):
+    hooks = new.get("webhooks", ())
+    if len(hooks) > _MAX_WEBHOOKS:
+        return [too_many("webhooks", len(hooks), _MAX_WEBHOOKS)]
+    for index, hook in enumerate(hooks):
         path = f"webhooks[{index}]"
         errors += _name_errors(hook["name"], f"{path}.name")
         for at, rule in enumerate(hook.get("rules", ())):

@@ -18,6 +18,8 @@ from certwright.apiserver.schemas.jsonpath import MISSING, compile_path
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
+_MAX_TEXT = 64 * 1024
+"""Characters in the cells of one row."""
 
 
 class _Metadata(msgspec.Struct):
@@ -140,8 +142,22 @@ def _column(column: Column) -> dict[str, Any]:
 
 def _row(columns: tuple[Column, ...], raw: bytes, now: float, include: str, version: str) -> bytes:
     obj = _decode(raw)
-    cells = _encode([column.cell(obj, now) for column in columns])
+    if len(raw) * len(columns) > _MAX_TEXT:
+        cells = _encode(_bounded_cells(columns, obj, now))
+    else:
+        cells = _encode([column.cell(obj, now) for column in columns])
     return b'{"cells":' + cells + b',"object":' + _included(raw, include, version) + b"}"
+
+
+def _bounded_cells(columns: tuple[Column, ...], obj: dict[str, Any], now: float) -> list[Any]:
+    """The cells, their texts `_MAX_TEXT` characters together: a hundred columns may show one large field."""
+    cells, left = list[Any](), _MAX_TEXT
+    for column in columns:
+        cell = column.cell(obj, now) if left > 0 else None
+        if isinstance(cell, str):
+            cell, left = cell[:left], left - len(cell)
+        cells.append(cell)
+    return cells
 
 
 def _included(raw: bytes, include: str, version: str) -> bytes:

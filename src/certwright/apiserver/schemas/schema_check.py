@@ -121,7 +121,7 @@ def _item_count(low: int | None, high: int | None) -> Check:
         if low is not None and len(value) < low:
             errors.append(words.wrong(path, len(value), f"should have at least {low} items"))
         if high is not None and len(value) > high:
-            errors.append(words.too_many(path, len(value), high))
+            errors.append(words.too_many_items(path, len(value), high))
 
     return check
 
@@ -236,7 +236,7 @@ def _property_count(low: int | None, high: int | None) -> Check:
         if low is not None and len(value) < low:
             errors.append(words.wrong(path, len(value), f"should have at least {low} properties"))
         if high is not None and len(value) > high:
-            errors.append(words.too_many(path, len(value), high))
+            errors.append(words.too_many_items(path, len(value), high))
 
     return check
 

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.resources.errors import FieldError, duplicate, invalid, not_supported, required, too_long
+from certwright.resources.errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 
 Path = tuple[Any, str | int] | None
 """Where a value is: the path of its parent and the key or index in it; None at the root. Linked, so that a
@@ -83,12 +91,9 @@ def string_too_long(path: Path, limit: int) -> FieldError:
     return too_long(_field(path), limit)
 
 
-def too_many(path: Path, found: int, limit: int) -> FieldError:
+def too_many_items(path: Path, found: int, limit: int) -> FieldError:
     """`spec.x: Too many: 3: must have at most 2 items`."""
-    noun = "item" if limit == 1 else "items"
-    return FieldError(
-        _field(path), "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {noun}"
-    )
+    return too_many(_field(path), found, limit)
 
 
 def twice(path: Path, value: object) -> FieldError:
