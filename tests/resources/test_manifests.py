@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.resources.manifests import Document, DocumentError, read_documents, read_value, write_yaml
+from certwright.resources.manifests import (
+    Document,
+    DocumentError,
+    read_documents,
+    read_first,
+    read_value,
+    write_yaml,
+)
 from certwright.resources.yaml_reader import MAX_DEPTH
 from support.real import require
 
@@ -367,3 +374,27 @@ def test_json_and_yaml_may_be_nested_equally_deep(depth: int, fits: bool) -> Non
     for text in (f'{{"apiVersion": "v1", "kind": "T", "v": {deep}}}', f"{HEAD}v: {deep}\n"):
         (found,) = read_documents(text, source="f")
         assert isinstance(found, Document) == fits, found
+
+
+_TEXTS = st.text('ab":\\é/<\n', max_size=3)
+_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), _FLOATS, _TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_TEXTS, inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(_TEXTS, _JSON, max_size=3), st.sampled_from(["", " "]))
+def test_what_programs_write_is_read_as_with_spaces(content: dict[str, Any], space: str) -> None:
+    compact = json.dumps(content, separators=(",", ":" + space), ensure_ascii=False)
+    found, repeats = read_first(compact.encode())
+    assert repeats == []
+    assert json.dumps(found) == json.dumps(read_value(json.dumps(content, indent=1)))
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"b":{"a":1,"\\u0061":2}}', '{"a" :1,"a":"\\u0022:"}'])
+def test_keys_that_are_there_twice_are_told_however_they_are_written(text: str) -> None:
+    found, repeats = read_first(text.encode())
+    assert [repeat.key for repeat in repeats] == ["a"]
+    assert found in ({"a": 2}, {"b": {"a": 2}}, {"a": '":'})

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from certwright.resources.yaml_reader import MAX_DEPTH, Repeat, YamlError, load, load_all
 from certwright.resources.yaml_scalars import tidy
 from certwright.resources.yaml_writer import write_yaml
@@ -86,7 +88,10 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
     So does Kubernetes read what is applied: later documents are left alone, the last of equal keys holds.
     Raises `ValueError` with a sentence.
     """
-    decoded, repeats = _decoded(text.removeprefix(b"\xef\xbb\xbf")), list[Repeat]()
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    if (found := _as_programs_write(text)) is not None:
+        return found, []
+    decoded, repeats = _decoded(text), list[Repeat]()
     if decoded.lstrip()[:1] == "{":
         try:
             values = list(_json_values(decoded))
@@ -96,6 +101,24 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
             # YAML reads JSON too, and finds the same keys.
             pass
     return load(decoded, repeats), repeats
+
+
+def _as_programs_write(text: bytes) -> dict[str, Any] | None:
+    """The object of a JSON text that is the same once it has been read and written, as programs send it.
+
+    So no key is there twice. None for any other text.
+    """
+    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        return None
+    try:
+        value: dict[str, Any] = _decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return value if _encode(value) == text else None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(float_hook=lambda text: tidy(float(text), text)).decode
 
 
 def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:
