@@ -152,11 +152,12 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
             # It is not kept; but what does not have the form of its type has no owners at all.
             check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
         found = compare(call.definition, None, new)
-        base = _sent(meta.get(MANAGED)) or []
-        change = change_of(backend, call, blank(call.definition), new)
-        entries = _updated(backend, call, base, change, found, manager)
-        if base:
+        if base := _sent(meta.get(MANAGED)):
+            change = change_of(backend, call, blank(call.definition), new)
+            entries = _updated(backend, call, base, change, found, manager)
             _check_entries(call, new, entries)
+        else:
+            entries = _first(backend, call, found, manager)
         put(meta, write_entries(entries))
     except FieldsError:
         # The object is wrong, as its validation will say in better words.
@@ -325,9 +326,16 @@ def _updated(
             left = _less(kind, before, _members_of(there.touched), _members_of(there.removed))
         if left != _NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
-    if mine is None and found.touched:
-        entries.append(new_entry(call, manager, UPDATE, _sorted_json(touched), backend.timestamp()))
+    if mine is None:
+        entries += _first(backend, call, found, manager)
     return entries if len(entries) <= MAX_UPDATERS else _capped(entries)
+
+
+def _first(backend: Backend, call: Call, found: Comparison, manager: str) -> list[Entry]:
+    """The entries after a change where nobody has owned anything yet, or this manager nothing."""
+    if not found.touched:
+        return []
+    return [new_entry(call, manager, UPDATE, _sorted_json(found.touched), backend.timestamp())]
 
 
 def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str | None) -> Entry:
@@ -336,38 +344,34 @@ def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
 
 
-_Members = Mapping[str, msgspec.Raw]
+_Members = Mapping[str, bytes]
 """The nodes of an object's own members (`f:metadata`, `f:spec`, …), each by itself: what is set of the
 metadata differs from object to object, the rest is the same for many."""
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _members_of(fields: Node) -> _Members:
-    return {name: msgspec.Raw(_sorted_json(node)) for name, node in fields.items()}
+    return {name: _sorted_json(node) for name, node in fields.items()}
 
 
 def _less(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
     """The fields that were neither touched nor removed."""
-    found = {
-        name: _member_less(kind, name, bytes(part), _bytes(touched.get(name)), _bytes(removed.get(name)))
-        for name, part in _read_members(fields).items()
-    }
-    return _sorted_json({name: left for name, left in found.items() if left is not None})
+    found: dict[str, msgspec.Raw] = {}
+    for name, part in _read_members(fields).items():
+        left = _member_less(kind, name, bytes(part), touched.get(name, b""), removed.get(name, b""))
+        if left is not None:
+            found[name] = left
+    return _sorted_json(found)
 
 
 def _more(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
     """The fields that were not removed, and those that were touched."""
-    found: dict[str, msgspec.Raw | None] = dict(touched)
+    found = {name: msgspec.Raw(more) for name, more in touched.items()}
     for name, part in _read_members(fields).items():
-        left = _member_less(kind, name, bytes(part), b"", _bytes(removed.get(name)))
+        left = _member_less(kind, name, bytes(part), b"", removed.get(name, b""))
         if left is not None:
-            more = touched.get(name)
-            found[name] = left if more is None else _member_more(name, bytes(left), bytes(more))
+            found[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
     return _sorted_json(found)
-
-
-def _bytes(raw: msgspec.Raw | None) -> bytes:
-    return b"" if raw is None else bytes(raw)
 
 
 @lru_cache(maxsize=_KEPT)
