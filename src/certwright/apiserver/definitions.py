@@ -164,7 +164,10 @@ class ResourceDefinition:
 
     def subresource(self, name: str) -> Subresource | None:
         """The subresource of that name; None also for `status`."""
-        return next((found for found in self.subresources if found.name == name), None)
+        for found in self.subresources:
+            if found.name == name:
+                return found
+        return None
 
 
 def _opening(api_version: str, kind: str) -> bytes:

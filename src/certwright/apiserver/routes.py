@@ -65,22 +65,24 @@ def parse_path(path: str) -> Route | None:
     if path.startswith("//"):
         return None
     parts = (unquote(path) if "%" in path else path).strip("/").split("/")
-    if parts[0] == "api" and len(parts) >= 3:
-        group, version, rest = "", parts[1], parts[2:]
-    elif parts[0] == "apis" and len(parts) >= 4 and parts[1]:
-        group, version, rest = parts[1], parts[2], parts[3:]
+    size = len(parts)
+    if parts[0] == "api" and size >= 3:
+        group, version, at = "", parts[1], 2
+    elif parts[0] == "apis" and size >= 4 and parts[1]:
+        group, version, at = parts[1], parts[2], 3
     else:
         return None
-    namespace, watched = "", rest[0] == "watch" and len(rest) > 1
+    namespace, watched = "", parts[at] == "watch" and size > at + 1
     if watched:
-        rest = rest[1:]
+        at += 1
     # `namespaces/x` and `namespaces/x/status` are the Namespace itself, `namespaces/x/secrets` is inside it.
-    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
-        namespace, rest = rest[1], rest[2:]
-    # What lies deeper than a subresource is one that nobody has.
-    plural, name, subresource = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
-    if not plural:
+    if parts[at] == "namespaces" and size >= at + 3 and parts[at + 2] not in ("status", "finalize"):
+        namespace, at = parts[at + 1], at + 2
+    if not (plural := parts[at]):
         return None
+    name = parts[at + 1] if size > at + 1 else ""
+    # What lies deeper than a subresource is one that nobody has.
+    subresource = "/".join(parts[at + 2 :]) if size > at + 2 else ""
     return Route(group, version, namespace, plural, name, subresource, watched)
 
 

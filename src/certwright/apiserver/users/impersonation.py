@@ -27,7 +27,8 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
     Raises `Forbidden` for what `user` may not take on, and `InternalError` for a group, a uid or an extra
     without a user.
     """
-    if not any([name.startswith(_PREFIX) for name in headers]):  # noqa: C419 - a list is twice as fast here
+    # All names are looked at in one go: nearly always there is no such among them.
+    if _PREFIX not in "\n".join(headers):
         return user
     name, uid = headers.get(_USER, ""), headers.get(_UID, "")
     groups = _split(headers.get(_GROUP, ""))

@@ -38,29 +38,35 @@ async def create(backend: Backend, call: Call) -> Response:
     bodies.check_media(call)
     options.check(call)
     is_long = aside.is_long(call)
-    obj, repeats = await aside.run_if(is_long, _read, call)
-    row = await create_object(backend, call, obj, repeats, is_long=is_long)
+    obj = await aside.run_if(is_long, _read, call)
+    row = await _create(backend, call, obj, is_long=is_long)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
-def _read(call: Call) -> tuple[Json, list[str]]:
+def _read(call: Call) -> Json:
     obj, repeats = bodies.read_object(call)
     check_type(call, obj, repeats)
-    return obj, repeats
+    _take_in(call, obj, repeats)
+    return obj
 
 
-async def create_object(backend: Backend, call: Call, obj: Json, repeats: list[str], *, is_long: bool) -> Row:
-    """Bring a new object into shape, through admission, and into the store.
+async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+    """Bring a new object into shape, through admission, and into the store. `is_long`: as in `aside`."""
+    await aside.run_if(is_long, _take_in, call, obj, [])
+    return await _create(backend, call, obj, is_long=is_long)
 
-    `repeats`: what a strict client is told of fields that came twice. `is_long`: as in `aside`.
+
+def _take_in(call: Call, obj: Json, repeats: list[str]) -> None:
+    """Bring the fields of what was sent into their form, less what no client may set.
+
+    `repeats`: what a strict client is told of fields that came twice.
     """
-    await aside.run_if(is_long, read_fields, call, obj, refuse_body, repeats)
+    read_fields(call, obj, refuse_body, repeats)
     if call.verb != "patch":
         metadata.wipe(obj["metadata"])
     _place(call, obj["metadata"])
     if call.verb != "patch":
         drop_duplicate_owners(call, obj["metadata"], admitted=False)
-    return await _create(backend, call, obj, is_long=is_long)
 
 
 def _place(call: Call, meta: Json) -> None:

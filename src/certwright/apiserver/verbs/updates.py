@@ -56,7 +56,7 @@ from certwright.resources.errors import (
     Invalid,
     TooLarge,
 )
-from certwright.store.contract import Changed, Missing, Row
+from certwright.store.contract import Changed, Encode, Missing, Row
 
 _log = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
         inner = replace(call, verb="create")
     action = Action("create", route.group, route.plural, "", route.namespace, route.name)
     backend.authorizer.require(call.user, action)
-    row = await create_object(backend, inner, new, [], is_long=is_long)
+    row = await create_object(backend, inner, new, is_long=is_long)
     return forms.one(call, row, now=backend.clock.now(), code=201)
 
 
@@ -347,7 +347,7 @@ async def _store_update(
     managed.keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    is_same = await aside.run_if(is_long, objects.same, new, old)
+    columns, is_same = await aside.run_if(is_long, _laid_down, new, old)
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # What is not committed yet must not be shown: then it is written once more, and waited for.
@@ -357,6 +357,10 @@ async def _store_update(
         # The change that lets go of it is never stored: watchers see the object as it was, and the answer
         # shows the change at the revision that it was made on.
         await backend.delete(definition, row, objects.last_words(row))
-        return Row(row.key, row.revision, *objects.columns(new)(row.revision))
-    columns = await aside.run_if(is_long, objects.columns, new)
+        return Row(row.key, row.revision, *columns(row.revision))
     return await backend.put(definition, row.key, columns, previous=row)
+
+
+def _laid_down(new: Json, old: Json) -> tuple[Encode, bool]:
+    """`new` as it is to be stored, and whether it is the same as `old`. Raises `TooLarge`."""
+    return objects.columns(new), objects.same(new, old)
