@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator, Mapping
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
@@ -20,7 +21,33 @@ _log = logging.getLogger(__name__)
 BUCKET = "rbac.authorization.k8s.io/clusterroles"
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
-Selectors = tuple[tuple[Requirement, ...], ...]
+Selector = tuple[Requirement, ...]
+
+
+class Selectors:
+    """Label selectors of which one must match; each is looked up by a label that it needs."""
+
+    def __init__(self, given: Iterable[Selector]) -> None:
+        self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value will do
+        self._others: list[Selector] = []
+        for selector in given:
+            needed = next((one for one in selector if one.operator in ("in", "exists")), None)
+            if needed is None:
+                self._others.append(selector)
+                continue
+            value = next(iter(needed.values)) if len(needed.values) == 1 else None
+            self._by_label.setdefault((needed.key, value), []).append(selector)
+
+    def near(self, labels: Mapping[str, str]) -> Iterator[Selector]:
+        """Those that may match."""
+        yield from self._others
+        for key, value in labels.items():
+            yield from self._by_label.get((key, value), ())
+            yield from self._by_label.get((key, None), ())
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        """Whether one does."""
+        return any(labels_match(selector, labels) for selector in self.near(labels))
 
 
 class Aggregation:
@@ -65,7 +92,7 @@ class Aggregation:
         labels = self._labels.get(name)
         if labels:
             for other, selectors in self._selectors.items():
-                if other != name and _selects(selectors, labels):
+                if other != name and selectors.match(labels):
                     self._mark(other)
 
     def _mark(self, name: str) -> None:
@@ -127,7 +154,7 @@ class Aggregation:
         """The rules of all that are selected, each once, in the order of the roles' names."""
         found: dict[bytes, Json] = {}
         for other in sorted(self._labels):
-            if other == name or not _selects(selectors, self._labels[other]):
+            if other == name or not selectors.match(self._labels[other]):
                 continue
             row = await self._backend.store.latest(Key(BUCKET, "", other))
             for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
@@ -137,10 +164,10 @@ class Aggregation:
 
 def _selectors_of(role: Json) -> Selectors:
     given = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
-    return tuple(_requirements(selector) for selector in given)
+    return Selectors(_requirements(selector) for selector in given)
 
 
-def _requirements(selector: Json) -> tuple[Requirement, ...]:
+def _requirements(selector: Json) -> Selector:
     exact = [
         Requirement(key, "in", frozenset({value}))
         for key, value in (selector.get("matchLabels") or {}).items()
@@ -152,7 +179,3 @@ def _requirements(selector: Json) -> tuple[Requirement, ...]:
         for term in selector.get("matchExpressions") or ()
     ]
     return (*exact, *terms)
-
-
-def _selects(selectors: Selectors, labels: dict[str, str]) -> bool:
-    return any(labels_match(requirements, labels) for requirements in selectors)
