@@ -203,6 +203,7 @@ async def test_on_the_loop_of_the_daemon_it_leaves_nothing_and_spares_it_a_clien
         from certwright.acme.protocol.messages import Action, Request
         from certwright.acme.protocol.transport import TlsOptions
         from certwright.app.loop import run
+        import certwright.controllers.acme.solving
         from acme.carrier.children import carriers
 
         async def main():
