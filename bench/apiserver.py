@@ -142,7 +142,8 @@ async def watch(contenders: Sequence[Contender]) -> None:
                 found = await watched.delays(contender, watchers=watchers, rate=rate)
                 rows.append([str(watchers), str(rate), contender.name, *found.shown()])
     headings = ["watchers", "asked/s", "server", "written/s", "since asked: p50 ms", "p99 ms"]
-    table([*headings, "since answered: p50 ms", "p99 ms", "server busy"], rows)
+    answered = ["since answered: p50 ms", "p99 ms", "server busy", "watchers away, ms"]
+    table([*headings, *answered], rows)
 
 
 PARTS: dict[str, Part] = {

@@ -25,17 +25,19 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True, slots=True)
 class Delays:
     """In milliseconds: from the moment the writer asked, and from the moment it had its answer (events that
-    came before that count as 0). `rate` in writes per second, `busy` in processors."""
+    came before that count as 0). `rate` in writes per second, `busy` in processors. `away`: how long the
+    watchers' own process did not get to read, at the longest."""
 
     asked: list[float]
     answered: list[float]
     rate: float
     busy: float
+    away: float
 
     def shown(self) -> list[str]:
         """For a row of a table."""
         told = [f"{at(delays):.2f}" for delays in (self.asked, self.answered) for at in (median, _p99)]
-        return [f"{self.rate:,.0f}", *told, f"{self.busy:.0%}"]
+        return [f"{self.rate:,.0f}", *told, f"{self.busy:.0%}", f"{self.away:.0f}"]
 
 
 async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
@@ -60,9 +62,9 @@ async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
     answered = await _write(target, rate)
     took = time.perf_counter() - begun
     process.stdin.write(f"{len(answered) * watchers}\n".encode())
-    told = await process.stdout.readline()
+    told = json.loads(await process.stdout.readline())
     busy = (_processor_s(contender) - cpu) / took
-    heard = [tuple(pair) for pair in json.loads(told) if pair[0] in answered]
+    heard = [tuple(pair) for pair in told["heard"] if pair[0] in answered]
     await process.wait()
     if len(heard) != len(answered) * watchers:
         raise SystemExit(f"{contender.name}: {len(heard)} events of {len(answered)} × {watchers} were heard")
@@ -71,6 +73,7 @@ async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
         answered=sorted(max(0, at - answered[stamp]) / 1e6 for stamp, at in heard),
         rate=len(answered) / took,
         busy=busy,
+        away=told["away_ns"] / 1e6,
     )
 
 

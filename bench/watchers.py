@@ -6,7 +6,8 @@
 Writes one line when all watch, and reads one when the writes are done: how many events there are to hear,
 which it waits for. Then it prints what was heard as JSON: the stamp that the writer put in the object
 (`spec.at`, right before it asked for the write), and the moment when the event was read off the TLS
-connection; both by the machine's one monotonic clock, in nanoseconds.
+connection; both by the machine's one monotonic clock, in nanoseconds. Beside it stands for how long this
+process itself did not get to read, at the longest: no delay below that is the server's for certain.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from support.oracle import client_context
 
 _LATEST_S = 20.0
 _QUIET_S = 0.001
+_BEAT_S = 0.005
 _AT_ONCE = 4
 _LONGEST_STAMP = 64
 _STAMP = b'"at":"'
@@ -57,6 +59,22 @@ class Unread:
             watcher.read(at, data)
         if self._pieces:
             self._loop.call_later(0 if is_quiet else _QUIET_S, self._read_some)
+
+
+class Pulse:
+    """Beats on the event loop; `longest_ns` was between two beats."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._last = time.monotonic_ns()
+        self.longest_ns = 0
+        self._beat()
+
+    def _beat(self) -> None:
+        now = time.monotonic_ns()
+        self.longest_ns = max(self.longest_ns, now - self._last)
+        self._last = now
+        self._loop.call_later(_BEAT_S, self._beat)
 
 
 class Watcher(asyncio.Protocol):
@@ -116,11 +134,13 @@ async def _run(options: argparse.Namespace) -> None:
         assert await watcher.opened == 200
         watchers.append(watcher)
     print("watching", flush=True)
+    pulse = Pulse()
     expected = int(await asyncio.to_thread(sys.stdin.readline))
     deadline = loop.time() + _LATEST_S
     while sum(len(watcher.heard) for watcher in watchers) < expected and loop.time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.05)  # what is waited for comes in on a hundred connections
-    print(json.dumps([pair for watcher in watchers for pair in watcher.heard]), flush=True)
+    heard = [pair for watcher in watchers for pair in watcher.heard]
+    print(json.dumps({"heard": heard, "away_ns": pulse.longest_ns}), flush=True)
 
 
 def main() -> None:
