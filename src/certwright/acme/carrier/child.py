@@ -27,7 +27,7 @@ _COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
 _IDLE_S = 60.0
 _PATIENCE_S = 30.0
 _MOST_FUTILE = 3
-_GRACE_S = 2.0
+_GRACE_S = 0.5
 _ENVIRONMENT = frozenset(
     (
         "http_proxy",
