@@ -39,7 +39,7 @@ async def test_where_the_order_takes_longer_the_challenge_says_that_it_is_valid(
     await fake.world.advance(timedelta(seconds=2))
     assert [one.status.state for one in await fake.challenges()] == [""]
     assert fake.shown.tokens == {}
-    await fake.world.advance(timedelta(seconds=5))
+    await fake.world.advance(timedelta(seconds=10))
     (challenge,) = await fake.challenges()
     assert (challenge.status.state, challenge.status.presented, challenge.status.processing) == (
         "valid",

@@ -17,10 +17,12 @@ class Revisions:
     """Bounds the history. A request without a revision is not ours to judge, and stays."""
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
-        """Delete the oldest request beyond the limit, as long as the certificate is Ready."""
+        """Delete the oldest request beyond the limit, of a Certificate that is Ready or is to be."""
         status = snapshot.certificate.status
         limit = snapshot.certificate.spec.revisions_kept
-        if not conditions.is_true(status.conditions, reasons.READY) or limit < 1:
+        # Where somebody overwrites the Secret again and again, it is issued anew before it is ever seen Ready.
+        is_well = conditions.is_true(status.conditions, reasons.READY) or snapshot.is_issuing
+        if not is_well or limit < 1:
             return Did.NOTHING
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
         done = [r for r in snapshot.requests if 0 < revision_of(r) <= (status.revision or 0)]
