@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from apiserver.callers import (
 )
 from certwright.store.contract import Encode, Key, Row
 from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
 
 
 def owned_by(*owners: Json, kind: str = "Certificate", group: str = "cert-manager.io/v1") -> list[Json]:
@@ -197,6 +199,32 @@ async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
     await api.secret("late", ownerReferences=owned_by(owner))
     await api.settle()
     assert not await exists(api, f"{SECRETS}/late")
+
+
+async def test_what_is_created_for_a_dead_namesake_of_its_owner_is_collected(api: Api) -> None:
+    owner = await api.certificate("web")
+    await api.ok("DELETE", f"{CERTIFICATES}/web")
+    await api.certificate("web")
+    await api.secret("late", ownerReferences=owned_by(owner))
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/late")
+
+
+async def test_what_is_created_while_its_owner_is_deleted_is_collected(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    api = await start_api(store=await open_sqlite(tmp_path / "store.db"))
+    owners = [await api.certificate(f"web-{number}") for number in range(8)]
+    await asyncio.gather(
+        *(api.ok("DELETE", f"{CERTIFICATES}/web-{number}") for number in range(0, 8, 2)),
+        *(api.secret(f"s-{number}", ownerReferences=owned_by(owner)) for number, owner in enumerate(owners)),
+        *(api.ok("DELETE", f"{CERTIFICATES}/web-{number}") for number in range(1, 8, 2)),
+    )
+    for _ in range(3_000):
+        if api.server.idle and not (await api.ok("GET", SECRETS))["items"]:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("dependents are left")
 
 
 async def test_an_owner_of_a_kind_nobody_serves_is_left_in_peace(api: Api) -> None:

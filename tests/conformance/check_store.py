@@ -282,15 +282,16 @@ class ConcurrencyContract:
             store.delete(A),
             store.put(A, saying("3"), expect=0),
             store.put(A, saying("4"), expect=0),
-            store.put(A, saying("5"), expect=start + 3),
+            store.put(A, saying("5")),
             return_exceptions=True,
         )
-        seen = [result.revision if isinstance(result, Row) else type(result) for result in results]
-        assert seen == [start + 1, start + 2, start + 3, Exists, start + 4]
+        assert isinstance(results[3], Exists)
+        revisions = [result.revision for result in results if isinstance(result, Row)]
+        # In etcd there may be others between: what the store writes for itself takes a revision as well.
+        assert [start, *revisions] == sorted({start, *revisions})
+        assert len(revisions) == 4
         assert said((await store.list(BUCKET)).rows) == ["a=5"]
-        assert [event.revision for event in await events_of(store, after=start)] == [
-            start + n for n in (1, 2, 3, 4)
-        ]
+        assert [event.revision for event in await events_of(store, after=start)] == revisions
         await store.close()
 
     async def test_a_refused_write_is_answered_after_the_one_it_lost_to(self, open_store: OpenStore) -> None:
@@ -301,6 +302,20 @@ class ConcurrencyContract:
             await store.put(A, saying("two"), expect=0)
         assert await store.get(A) == refused.value.current
         await winner
+        await store.close()
+
+    async def test_what_is_at_hand_is_committed_and_not_deleted(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        first = await store.put(A, saying("first"))
+        assert store.at_hand(A) in (first, None)
+        writing = asyncio.ensure_future(store.put(A, saying("second")))
+        while not writing.done():
+            assert store.at_hand(A) in (await store.get(A), None)
+            await asyncio.sleep(0)
+        assert store.at_hand(A) in (await writing, None)
+        await store.delete(A)
+        assert store.at_hand(A) is None
+        assert store.at_hand(B) is None
         await store.close()
 
     async def test_latest_counts_up_without_losing_one(self, open_store: OpenStore) -> None:
@@ -924,6 +939,7 @@ def model_machine(open_store: OpenStore, *, in_order: bool = True) -> type[RuleB
             assert self.store.revision == self.start + len(self.past) - 1
             for key, row in self.rows.items():
                 assert self.runner.run(self.store.get(key)) == row
+                assert self.store.at_hand(key) in (row, None)
             counts = [self.runner.run(self.store.count(bucket)) for bucket in ("things", "other")]
             assert sum(counts) == len(self.rows)
 

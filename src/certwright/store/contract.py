@@ -182,6 +182,10 @@ class Store(Protocol):
         For read-modify-write only; showing it to a client would show what a crash may yet undo.
         """
 
+    def at_hand(self, key: Key) -> Row | None:
+        """The committed row, if the store has it in memory: None where there is none, and also where it would
+        have to be read. It may be None at any time."""
+
     async def settled(self, key: Key) -> None:
         """Return when what `latest` shows of the row is committed, so that a refusal may rest on it: who is
         told of a conflict must not read the row of before. Raises `Unavailable` when it is not committed."""

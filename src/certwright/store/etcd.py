@@ -181,6 +181,10 @@ class EtcdStore:
         await self._turns.over(key)
         return await self.get(key)
 
+    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
+        """None: what is in memory is published after followers were told of what came later."""
+        return None
+
     async def settled(self, key: Key) -> None:
         """See `contract.Store.settled`; what `latest` shows is committed."""
 

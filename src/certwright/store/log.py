@@ -100,6 +100,11 @@ class EventLog:
         """The last event of a key, None where it has not changed within the window."""
         return self._last.get(key)
 
+    def row(self, key: Key) -> Row | None:
+        """What the last event of a key left there; None for nothing, or where no event is known."""
+        event = self._last.get(key)
+        return None if event is None or event.deleted else event.row
+
     def oldest(self, bucket: str) -> int:
         """The first revision of which every later event of the bucket is still here."""
         return self._dropped.get(bucket, self._start)

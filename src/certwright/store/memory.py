@@ -79,6 +79,10 @@ class MemoryStore:
         """The committed row: nothing is ever half-way here."""
         return self._find(key)
 
+    def at_hand(self, key: Key) -> Row | None:
+        """The committed row."""
+        return self._find(key)
+
     async def settled(self, key: Key) -> None:
         """Nothing is ever half-way here."""
 

@@ -95,6 +95,10 @@ class SqliteStore:
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.latest
 
+    def at_hand(self, key: Key) -> Row | None:
+        """The committed row, if it was written a moment ago."""
+        return self._log.row(key)
+
     async def settled(self, key: Key) -> None:
         """Wait for the write of a row that is under way; see `contract.Store.settled`."""
         if (entry := self._overlay.find(key)) is not None:

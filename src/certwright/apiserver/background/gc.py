@@ -113,7 +113,15 @@ class GarbageCollector:
         for owner in owners:
             self._dependents.add(owner.uid, key)
             # The owner may be gone already: then no deletion will ever tell.
-            self._suspects.put_nowait(_Claim(owner.uid, key))
+            if not self._is_there(owner, key.namespace):
+                self._suspects.put_nowait(_Claim(owner.uid, key))
+
+    def _is_there(self, owner: Owner, namespace: str) -> bool:
+        """Whether the owner was written so lately that he need not be looked for: of his deletion, should
+        there be one, nobody has been told yet."""
+        place = self._place_of(owner, namespace) if namespace else None
+        row = self._backend.store.at_hand(place) if place is not None else None
+        return row is not None and objects.uid_of(row.meta) == owner.uid
 
     def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
@@ -200,14 +208,20 @@ class GarbageCollector:
             await asyncio.gather(*(self._bereave(key, uid) for key in keys[start : start + _TOGETHER]))
 
     async def _lives(self, owner: Owner, namespace: str) -> bool:
-        """Whether the owner is there. A kind that is not served cannot be judged, so it counts as living;
-        so does one in a namespace, named by an object that is in none."""
+        """Whether the owner is there; one that cannot be judged counts as living."""
+        place = self._place_of(owner, namespace)
+        if place is None:
+            return True
+        row = await self._backend.store.latest(place)
+        return row is not None and objects.uid_of(row.meta) == owner.uid
+
+    def _place_of(self, owner: Owner, namespace: str) -> Key | None:
+        """Where he is looked for. None: a kind that is not served, or an owner in a namespace, named by an
+        object that is in none, cannot be judged."""
         definition = self._backend.registry.by_kind(owner.group, owner.kind)
         if definition is None or definition.virtual or (definition.namespaced and not namespace):
-            return True
-        key = Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
-        row = await self._backend.store.latest(key)
-        return row is not None and objects.uid_of(row.meta) == owner.uid
+            return None
+        return Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
 
     async def _bereave(self, key: Key, uid: str, policy: str = "") -> None:
         """Delete a dependent, or only its reference while it has another living owner."""

@@ -177,6 +177,10 @@ class ConvertedStore:
         """As in `Store`."""
         return await self._one(await self._store.latest(key))
 
+    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
+        """None: to convert it takes a webhook."""
+        return None
+
     async def settled(self, key: Key) -> None:
         """As in `Store`."""
         await self._store.settled(key)
