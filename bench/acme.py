@@ -244,7 +244,7 @@ async def certwright(
             dns01_authority_port=bind.port,
             responder=responder,
             make_transport=lambda tls: CountedTransport(around(transports(tls)), calls),
-            carry=transports.check,
+            carrier=transports,
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
         controllers = Controllers(client, SystemClock(), workshop, acme=options)

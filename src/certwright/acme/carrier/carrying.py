@@ -19,6 +19,8 @@ from certwright.acme.carrier.frames import (
     Order,
     Result,
     Seen,
+    Show,
+    Shown,
     encode,
     orders,
 )
@@ -28,7 +30,7 @@ from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions
 
 if TYPE_CHECKING:
-    from certwright.acme.carrier.looks import Looks
+    from certwright.acme.carrier.proofs import Proofs
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class Carrying(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
         self._frames = orders()
         self._senders: dict[int, HttpTransport] = {}
-        self._looks: Looks | None = None
+        self._proofs: Proofs | None = None
         self._work: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._can_write = asyncio.Event()
@@ -82,7 +84,7 @@ class Carrying(asyncio.Protocol):
 
     def _take(self, order: Order) -> None:
         match order:
-            case Ask() | Look():
+            case Ask() | Look() | Show():
                 self._work[order.number] = asyncio.create_task(self._carry(order))
             case Drop(number):
                 if number in self._work:
@@ -95,25 +97,28 @@ class Carrying(asyncio.Protocol):
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
-    async def _carry(self, order: Ask | Look) -> None:
+    async def _carry(self, order: Ask | Look | Show) -> None:
         try:
-            result = await (self._send(order) if isinstance(order, Ask) else self._look(order))
+            result = await (self._send(order) if isinstance(order, Ask) else self._prove(order))
             await self._can_write.wait()
             self._socket.write(_encoded(result))
         finally:
             del self._work[order.number]
 
-    async def _look(self, look: Look) -> Result:
-        if self._looks is None:
-            from certwright.acme.carrier.looks import Looks  # see there
+    async def _prove(self, order: Look | Show) -> Result:
+        if self._proofs is None:
+            from certwright.acme.carrier.proofs import Proofs  # see there
 
-            self._looks = Looks()
+            self._proofs = Proofs()
         try:
-            return await self._looks.look(look)
+            if isinstance(order, Look):
+                return await self._proofs.look(order)
+            return await self._proofs.show(order)
         except Exception as error:
-            # A check must not raise; who waits for one that does must hear of it.
-            _log.exception("the look for %s failed", look.task.identifier)
-            return Seen(look.number, f"{look.task.identifier} could not be looked at: {error!r}")
+            # Neither must raise; who waits for one that does must hear of it.
+            _log.exception("the proof of %s: failed", order.task.identifier)
+            words = f"the proof of {order.task.identifier} could not be worked on: {error!r}"
+            return Seen(order.number, words) if isinstance(order, Look) else Shown(order.number, words)
 
     async def _send(self, ask: Ask) -> Result:
         # Which action it is, no transport asks.
@@ -152,6 +157,8 @@ def _readable(result: Result) -> Result:
         return Failure(result.number, result.kind, _text(result.words))
     if isinstance(result, Seen):
         return Seen(result.number, _text(result.reason), result.not_before_s)
+    if isinstance(result, Shown):
+        return Shown(result.number, _text(result.words))
     headers = tuple((_text(name), _text(value)) for name, value in result.headers)
     return Answer(result.number, result.status, headers, result.body)
 

@@ -1,4 +1,4 @@
-"""Whether requests to ACME servers, and looks for proofs, are made by this process or by a child of it."""
+"""Whether requests to ACME servers, and what proofs need, are made by this process or by a child of it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from datetime import datetime
 
 from certwright.acme.carrier.check import CarriedCheck
 from certwright.acme.carrier.child import Child
+from certwright.acme.carrier.solver import CarriedSolver
 from certwright.acme.carrier.transport import CarriedTransport
 from certwright.acme.protocol.transport import TlsOptions, Transport
-from certwright.acme.solvers.contract import Check, Looking
+from certwright.acme.solvers.contract import Check, Looking, Solver, Updating
 
 
 class Transports:
-    """Makes transports and checks: by way of one child for all of them, or without.
+    """Makes transports, checks and solvers: by way of one child for all of them, or without.
 
     `apart` says which; None: by a child where it pays. `timeout_s` is for one request.
     """
@@ -51,6 +52,13 @@ class Transports:
         if self._child is None:
             return make_inside()
         return CarriedCheck(self._child, looking, make_inside)
+
+    def solver(self, updating: Updating, make_inside: Callable[[], Solver]) -> Solver:
+        """A solver that writes so. `make_inside` makes one that this process writes by, and may raise
+        `SolverError`."""
+        if self._child is None:
+            return make_inside()
+        return CarriedSolver(self._child, updating, make_inside)
 
     async def close(self) -> None:
         """End the child; return when it is gone."""

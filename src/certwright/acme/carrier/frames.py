@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from certwright.acme.solvers.contract import Looking, Task
+from certwright.acme.solvers.contract import Looking, Task, Updating
 
 M = TypeVar("M")
 
@@ -55,8 +55,17 @@ class Look(_Message, frozen=True):
     task: Task
 
 
+class Show(_Message, frozen=True):
+    """Write the proof of that task, or take it `away`. `number` is unique on the socket."""
+
+    number: int
+    updating: Updating
+    task: Task
+    away: bool
+
+
 class Drop(_Message, frozen=True):
-    """Nobody waits for that request, or that look, any more."""
+    """Nobody waits for what goes by that number any more."""
 
     number: int
 
@@ -86,9 +95,16 @@ class Seen(_Message, frozen=True):
     not_before_s: float = 0.0
 
 
-Order = Open | Close | Ask | Look | Drop
+class Shown(_Message, frozen=True):
+    """It is done where there are no `words`; else those of a `SolverError`."""
+
+    number: int
+    words: str = ""
+
+
+Order = Open | Close | Ask | Look | Show | Drop
 """What the parent says."""
-Result = Answer | Failure | Seen
+Result = Answer | Failure | Seen | Shown
 """What the child says."""
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,11 +15,12 @@ from certwright.acme.carrier.frames import (
     Open,
     Order,
     Result,
+    Show,
     encode,
     results,
 )
 from certwright.acme.protocol.messages import Request
-from certwright.acme.solvers.contract import Looking, Task
+from certwright.acme.solvers.contract import Looking, Task, Updating
 
 
 class Ended(Exception):
@@ -63,6 +64,13 @@ class Link(asyncio.Protocol):
         await self._writable()
         number = next(self._numbers)
         self._tell(Look(number, looking, task))
+        return await self._result_of(number, None)
+
+    async def show(self, updating: Updating, task: Task, *, away: bool) -> Result:
+        """What has come of it, as `look`."""
+        await self._writable()
+        number = next(self._numbers)
+        self._tell(Show(number, updating, task, away))
         return await self._result_of(number, None)
 
     def close_sender(self, sender: int) -> None:

@@ -76,6 +76,22 @@ class Looking:
     authority_port: int = 53
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updating:
+    """How TXT records are written by dynamic updates: all that it takes to make an `Rfc2136`, in any process.
+
+    `server` is host and port of the primary server; `servers` are the name servers that zones and aliases are
+    asked of, at `authority_port` where they have a zone. `tsig` is the name, secret and algorithm of the key.
+    """
+
+    server: tuple[str, int]
+    servers: tuple[str, ...] = ()
+    authority_port: int = 53
+    tsig: tuple[str, str, str] | None = field(default=None, repr=False)
+    tcp: bool = False
+    follow: bool = False
+
+
 class Check(Protocol):
     """Looks for a proof as the CA will. MUST NOT raise for what the network does, and MUST have a timeout."""
 

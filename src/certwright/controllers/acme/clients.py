@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from certwright.acme.carrier.choice import Transports
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
-    from certwright.acme.solvers.contract import Check, Looking
+    from certwright.controllers.acme.solving import Carrier
     from certwright.kit.workshop import Workshop
 
 
@@ -37,7 +37,7 @@ class AcmeClients:
         self._observe = observe
         self._timeout_s = timeout_s
         self._make_transport = make_transport or (lambda tls: self._open()(tls))
-        self._looks_here = make_transport is not None
+        self._proves_here = make_transport is not None
         self._apart = apart
         self._workshop = workshop
         self._transports: Transports | None = None
@@ -53,10 +53,9 @@ class AcmeClients:
             )
         return self._registry
 
-    def carry(self, looking: Looking, make_inside: Callable[[], Check]) -> Check:
-        """A check that looks so, made by whoever makes the requests; by this process where those go another
-        way than HTTP."""
-        return make_inside() if self._looks_here else self._open().check(looking, make_inside)
+    def carrier(self) -> Carrier | None:
+        """Who does the work with proofs, beside the requests; None where those go another way than HTTP."""
+        return None if self._proves_here else self._open()
 
     async def close(self) -> None:
         """Let go of the connections."""

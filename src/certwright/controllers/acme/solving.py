@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from certwright.acme.protocol import challenges
-from certwright.acme.solvers.contract import Check, Looking, Solver, SolverError, Task
-from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.contract import Check, Looking, Solver, SolverError, Task, Updating
+from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
@@ -28,13 +28,27 @@ if TYPE_CHECKING:
 CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
 
-Carry = Callable[[Looking, Callable[[], Check]], Check]
-"""Makes a check that may be made elsewhere; the function makes one that is made here."""
+
+class Carrier(Protocol):
+    """May have the work with proofs done elsewhere; `make_inside` makes what does it in this process."""
+
+    def check(self, looking: Looking, make_inside: Callable[[], Check]) -> Check:
+        """A check that looks so."""
+
+    def solver(self, updating: Updating, make_inside: Callable[[], Solver]) -> Solver:
+        """A solver that writes so. Raises what `make_inside` raises."""
 
 
-def here(_looking: Looking, make_inside: Callable[[], Check]) -> Check:
-    """See `Carry`: all looks are made by this process."""
-    return make_inside()
+class Here:
+    """A `Carrier` by which this process does all of it."""
+
+    def check(self, _looking: Looking, make_inside: Callable[[], Check]) -> Check:
+        """See `Carrier`."""
+        return make_inside()
+
+    def solver(self, _updating: Updating, make_inside: Callable[[], Solver]) -> Solver:
+        """See `Carrier`."""
+        return make_inside()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +59,7 @@ class Surroundings:
     responder: Responder | None = None
     listener: Listener | None = None
     call_webhook: CallWebhook | None = None
-    carry: Carry = here
+    carrier: Carrier = field(default_factory=Here)
     http_check_port: int = 80
     tls_check_port: int = 443
     http_names: tuple[str, ...] = ()
@@ -148,7 +162,7 @@ def _check(looking: Looking, surroundings: Surroundings) -> Check:
 
         return make_check(looking, lambda one: _names(one.servers, surroundings))
 
-    return surroundings.carry(looking, inside)
+    return surroundings.carrier.check(looking, inside)
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
@@ -171,9 +185,15 @@ async def _dns01(
 ) -> Solver:
     follow = spec.cname_strategy == "Follow"
     if spec.rfc2136 is not None:
-        key = await _tsig_key(spec.rfc2136, get_secret)
-        server = _server(spec.rfc2136.nameserver)
-        return Rfc2136(server, names, key=key, tcp=spec.rfc2136.protocol.upper() == "TCP", follow=follow)
+        updating = Updating(
+            server=_server(spec.rfc2136.nameserver),
+            servers=tuple(spec.nameservers) or surroundings.dns_names,
+            authority_port=surroundings.dns_authority_port,
+            tsig=await _tsig_key(spec.rfc2136, get_secret),
+            tcp=spec.rfc2136.protocol.upper() == "TCP",
+            follow=follow,
+        )
+        return surroundings.carrier.solver(updating, lambda: make_updater(updating, names))
     if spec.webhook is not None:
         call, webhook = surroundings.call_webhook, spec.webhook
         if call is None:
@@ -213,7 +233,7 @@ def _server(text: str) -> tuple[str, int]:
         raise SolverError(f"rfc2136.nameserver: {error}") from error
 
 
-async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
+async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> tuple[str, str, str] | None:
     reference = spec.tsig_secret_secret_ref
     if reference is None or not spec.tsig_key_name:
         return None
@@ -222,4 +242,4 @@ async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
     if not secret:
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
         raise SolverError(f'Secret "{reference.name}" with the TSIG key {what}')
-    return TsigKey(spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5")
+    return spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import AcmeClient, MakeTransport
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
-    from certwright.controllers.acme.solving import Carry, Means, Surroundings
+    from certwright.controllers.acme.solving import Carrier, Means, Surroundings
 
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
@@ -64,8 +64,8 @@ class AcmeOptions:
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01;
     `apart` says whether a process of its own asks ACME servers (None: where that pays), and
-    `make_transport` takes the place of HTTP to ACME servers (in simulations); with it, looks for proofs are
-    made by this process, unless `carry` says otherwise.
+    `make_transport` takes the place of HTTP to ACME servers (in simulations); with it, proofs are looked for,
+    and written, by this process, unless there is a `carrier`.
     """
 
     max_concurrent_challenges: int = 60
@@ -81,7 +81,7 @@ class AcmeOptions:
     listener: Listener | None = None
     apart: bool | None = None
     make_transport: MakeTransport | None = None
-    carry: Carry | None = None
+    carrier: Carrier | None = None
     limits: Chosen = field(default_factory=dict)
 
 
@@ -271,7 +271,7 @@ class Acme:
             responder=options.responder,
             listener=options.listener,
             call_webhook=partial(call_webhook, self._client),
-            carry=options.carry or self._clients.carry,
+            carrier=options.carrier or self._clients.carrier() or solving.Here(),
             http_check_port=options.http01_check_port,
             tls_check_port=options.tlsalpn01_check_port,
             http_names=options.http01_nameservers,

@@ -18,7 +18,7 @@ import dns.rdatatype
 import dns.tsig
 import dns.update
 
-from certwright.acme.solvers.contract import SolverError, Task
+from certwright.acme.solvers.contract import SolverError, Task, Updating
 from certwright.acme.solvers.datagrams import exchange
 from certwright.acme.solvers.dns01.record import record_name, zone_of
 from certwright.acme.solvers.names import NameServers
@@ -126,6 +126,12 @@ class Rfc2136:
             return await dns.asyncquery.tcp(update, address, timeout=self._timeout_s, port=self._port)
         # Sent more than once, maybe: to add or delete a value twice is to do it once.
         return await exchange(update, address, self._port, self._timeout_s)
+
+
+def make_updater(updating: Updating, names: NameServers) -> Rfc2136:
+    """A solver that writes so. Raises `SolverError` for a TSIG key that makes no sense."""
+    key = TsigKey(*updating.tsig) if updating.tsig is not None else None
+    return Rfc2136(updating.server, names, key=key, tcp=updating.tcp, follow=updating.follow)
 
 
 _HINTS: Final = {
