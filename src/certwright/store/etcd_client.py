@@ -54,7 +54,8 @@ class Access:
     """Where the members are (`HOST:PORT`), and how they are spoken to.
 
     `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication. `patience_s`: how
-    long a call is tried again before it is given up.
+    long a call is tried again before it is given up. `tick_after_s`: after what silence of its watch the store
+    writes a key of its own, which takes a revision, to hear how far the watch is.
     """
 
     members: tuple[str, ...]
@@ -65,6 +66,7 @@ class Access:
     user: str | None = None
     password: str = ""
     patience_s: float = 20.0
+    tick_after_s: float = 0.1
 
     def __str__(self) -> str:
         return ",".join(self.members)

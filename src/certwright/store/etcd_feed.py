@@ -33,7 +33,6 @@ from certwright.store.fanout import Fanout
 
 _log = logging.getLogger(__name__)
 
-_TICK_AFTER_S = 0.1
 _STUCK_AFTER_S = 3.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
@@ -86,14 +85,15 @@ class Feed:
         loop = asyncio.get_running_loop()
         reached = loop.create_future()
         heapq.heappush(self._waiting, (revision, next(self._count), reached))
-        give_up = loop.time() + self._client.access.patience_s
-        for patience_s in itertools.chain((_TICK_AFTER_S,), itertools.repeat(_STUCK_AFTER_S)):
+        access = self._client.access
+        give_up = loop.time() + access.patience_s
+        for patience_s in itertools.chain((access.tick_after_s,), itertools.repeat(_STUCK_AFTER_S)):
             done, _ = await asyncio.wait({reached}, timeout=patience_s)
             if done:
                 return
             if loop.time() > give_up:
                 reached.cancel()
-                raise Unavailable(f"etcd at {self._client.access} does not tell what was written")
+                raise Unavailable(f"etcd at {access} does not tell what was written")
             await self._nudge(stuck=patience_s is _STUCK_AFTER_S)
 
     async def _nudge(self, *, stuck: bool) -> None:
