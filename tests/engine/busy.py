@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from certwright.kit.clock import TestClock
 
-TURN = timedelta(milliseconds=10)
+TURN = timedelta(milliseconds=1)
 
 
 @asynccontextmanager
 async def busy(clock: TestClock) -> AsyncIterator[None]:
-    """Meanwhile each turn of the loop takes ten milliseconds."""
+    """Meanwhile each turn of the loop takes a millisecond."""
 
     async def work() -> None:
         while True:
