@@ -10,6 +10,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from certwright.apiserver.kinds.quantities import canonical
@@ -126,10 +127,19 @@ def _moment(value: Any, pattern: re.Pattern[str], layout: str) -> datetime:
 
 
 def _time(value: Any, _: Path, __: str) -> Any:
+    return _usual_time(value) if type(value) is str and len(value) <= _USUAL else _in_utc(value)
+
+
+def _in_utc(value: Any) -> str:
     moment = _moment(value, _SECONDS, _LAYOUT)
     if len(value) == _AS_WRITTEN and value[-1] == "Z":
-        return value
+        return str(value)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(_AS_WRITTEN, "0")
+
+
+_USUAL = 35  # characters
+_usual_time = lru_cache(maxsize=1024)(_in_utc)
+"""What happens at one time is written into many objects."""
 
 
 def _micro_time(value: Any, _: Path, __: str) -> Any:
