@@ -47,11 +47,13 @@ def check_shape(
     *,
     part: str = "",
     warnings: list[str] | None = None,
+    is_fine: bool = False,
 ) -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
     All that comes later may rely on the types that the schema promises. `part`: only `status` was written.
-    Into `warnings` goes what was wrong before and has not changed.
+    Into `warnings` goes what was wrong before and has not changed. `is_fine`: the schema has said so of what
+    is new (`Schema.is_fine`).
     """
     metadata = new["metadata"]
     errors: list[FieldError] = []
@@ -60,7 +62,10 @@ def check_shape(
         errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
     kept: list[FieldError] = []
     schema = definition.schema
-    found = schema.judge(new, old, kept, part) if definition.custom else schema.validate(new, old)
+    if definition.custom:
+        found = schema.judge(new, old, kept, part, is_fine=is_fine)
+    else:
+        found = schema.validate(new, old)
     if warnings is not None:
         warnings += [text for text in map(str, kept) if text not in warnings]
     errors += map(_as_of_status, found) if part == "status" else found

@@ -72,6 +72,7 @@ class Schema:
         self._named = named
         self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
         self._uses = 0
+        self._is_cheap = False
 
     @property
     def openapi(self) -> dict[str, Any]:
@@ -95,13 +96,14 @@ class Schema:
 
         The schema is large, or has yet to be compiled, or has rules.
         """
-        if self._is_always_dear:
-            return True
-        return len(self._encoded) > _LARGE_TO_COMPILE and not Schema._check.is_made(self)
-
-    @made_once
-    def _is_always_dear(self) -> bool:
-        return len(self._encoded) > _LARGE or self.has_rules
+        if self._is_cheap:
+            return False
+        size = len(self._encoded)
+        compiled = Schema._check.is_made(self)
+        is_dear = size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
+        # What is not dear, having been compiled, will never be so.
+        self._is_cheap = not is_dear
+        return is_dear
 
     def process(self, obj: dict[str, Any]) -> list[str]:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
@@ -144,13 +146,20 @@ class Schema:
         return self.judge(obj, old, [])
 
     def judge(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError], part: str = ""
+        self,
+        obj: dict[str, Any],
+        old: dict[str, Any] | None,
+        kept: list[FieldError],
+        part: str = "",
+        *,
+        is_fine: bool = False,
     ) -> list[FieldError]:
         """The same; what rules find wrong with parts that have not changed goes into `kept`.
 
-        `part`: the one property that is new, `status` or any (empty).
+        `part`: the one property that is new, `status` or any (empty). `is_fine`: the method of that name has
+        found so what is new, and only what it does not look at is left to judge.
         """
-        errors = self._find_errors(obj, part)
+        errors = [] if is_fine else self._find_errors(obj, part)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
         if self._also is not None:
@@ -224,12 +233,12 @@ class Schema:
 
     @made_once
     def _look(self) -> Look | None:
-        return None if self._is_always_dear else compile_look(self.openapi, root=True)
+        return compile_look(self.openapi, root=True) if len(self._encoded) <= _LARGE else None
 
     @made_once
     def _look_at_status(self) -> Look | None:
         status = (self.openapi.get("properties") or {}).get("status")
-        return compile_look(status) if status is not None and not self._is_always_dear else None
+        return compile_look(status) if status is not None and len(self._encoded) <= _LARGE else None
 
     @made_once
     def _check(self) -> Check:

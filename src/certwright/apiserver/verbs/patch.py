@@ -18,6 +18,7 @@ APPLY = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
 """Bytes that all `copy` operations of one patch may add, as Kubernetes has it."""
+_CONTAINERS = (dict, list)
 _END = "-"  # the place after the last item (RFC 6901 §4)
 
 
@@ -43,7 +44,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
-        elif type(value) in (dict, list):
+        elif type(value) in _CONTAINERS:
             merged[name] = merge_patch(merged.get(name), value)
         else:
             merged[name] = value
@@ -52,7 +53,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def _without_nulls(value: Any) -> Any:
     if type(value) is dict:
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        return {
+            name: _without_nulls(item) if type(item) in _CONTAINERS else item
+            for name, item in value.items()
+            if item is not None
+        }
     return [_without_nulls(item) for item in value] if type(value) is list else value
 
 

@@ -284,13 +284,14 @@ def shape_update(
     track: Track | None = None,
     *,
     is_read: bool = False,
+    is_fine: bool = False,
     admitted: bool = False,
 ) -> Json:
     """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
 
     `track` brings the owners of fields up to date, once the client's wish is read and before anything that
-    the client cannot change is put back. `is_read`: `read_fields` has been through it. `admitted`: a webhook
-    has changed it since it was shaped.
+    the client cannot change is put back. `is_read`: `read_fields` has been through it. `is_fine`: the schema
+    has found it so. `admitted`: a webhook has changed it since it was shaped.
     """
     definition, meta = call.definition, old["metadata"]
     unknown = [] if is_read else read_fields(call, new, refuse)
@@ -307,7 +308,7 @@ def shape_update(
             # A write to the status of a definition may change its metadata too: so its finalizer goes.
             metadata.carry_over(given, meta)
             new["metadata"] = given
-        admission.check_shape(definition, new, old, part="status", warnings=call.warnings)
+        admission.check_shape(definition, new, old, part="status", warnings=call.warnings, is_fine=is_fine)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(objects.MANAGED)

@@ -297,7 +297,7 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
         return refuse_patched(wish.change(objects.to_object(call.definition, row)), text)
 
     read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
-    return old, shape_update(call, new, old, refuse, track, is_read=True)
+    return old, shape_update(call, new, old, refuse, track, is_read=True, is_fine=is_fine)
 
 
 def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
