@@ -54,8 +54,8 @@ class Access:
     """Where the members are (`HOST:PORT`), and how they are spoken to.
 
     `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication. `patience_s`: how
-    long a call is tried again before it is given up. `tick_after_s`: after what silence of its watch the store
-    writes a key of its own, which takes a revision, to hear how far the watch is.
+    long a call is tried again before it is given up. `tick_after_s`: after what silence of its watch the
+    store writes a key of its own, which takes a revision, to hear how far the watch is.
     """
 
     members: tuple[str, ...]
