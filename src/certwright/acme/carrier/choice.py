@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -13,6 +12,7 @@ from certwright.acme.carrier.solver import CarriedSolver
 from certwright.acme.carrier.transport import CarriedTransport
 from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.acme.solvers.contract import Check, Looking, Solver, Updating
+from certwright.kit.processors import usable_processors
 
 
 class Transports:
@@ -75,9 +75,4 @@ class Transports:
 def pays() -> bool:
     """Whether a child would have a processor of its own."""
     # Windows: no socket can be somebody's standard input there.
-    return bool(sys.executable) and sys.platform != "win32" and _processors() > 1
-
-
-def _processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return bool(sys.executable) and sys.platform != "win32" and usable_processors() >= 2
