@@ -1,8 +1,9 @@
 """Events: what happened to an object, for people to read in `kubectl describe`.
 
 They are written in the background and never hold anybody up: when the program has nothing better to do, or
-some seconds later all the same. Each object's events are written in the order in which they were recorded;
-those of different objects side by side.
+some seconds later all the same; and a few at a time, since the client may be held to so many requests a
+second: the more of them wait, the more. Each object's events are written in the order in which they were
+recorded; those of different objects side by side.
 Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
 """
 
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import secrets
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -43,6 +44,9 @@ _REMEMBERED = 4096
 _LANES = 32
 # More wait for nothing else: they take memory, and would be lost in the end.
 _MANY = 5_000
+# So many writes are under way, and one more for each so many events that wait.
+_FEW = 2
+_ONE_MORE = 500
 
 
 class _What(NamedTuple):
@@ -89,7 +93,9 @@ class Recorder:
         self._idle = idle or IdleTurns(clock)
         self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
         self._waiting = 0
+        self._writing = 0
         self._is_hurried = False
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._written: OrderedDict[_What, _Written] = OrderedDict()
         self._tasks: TaskSet | None = None
         self.dropped = 0
@@ -112,12 +118,14 @@ class Recorder:
         self._waiting += 1
         due = self._clock.monotonic() + AT_MOST_S
         self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now(), due))
+        self._give_turns()
         if self._tasks is None:
             self._start()
 
     async def flush(self) -> None:
         """Return when everything recorded so far was written or dropped; nothing gives way meanwhile."""
         self._is_hurried = True
+        self._give_turns()
         self._idle.hurry()
         try:
             for lane in self._lanes:
@@ -130,6 +138,8 @@ class Recorder:
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
+            self._turns.clear()
+            self._writing = 0
 
     def _start(self) -> None:
         self._tasks = TaskSet()
@@ -139,15 +149,38 @@ class Recorder:
     async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
         while True:
             sighting = await lane.get()
-            if not self._is_hurried and self._waiting < _MANY:
-                await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
+            await self._turn()
             try:
+                await self._moment(sighting)
                 await self._write(sighting)
             except (ApiError, Unreachable) as error:
                 self._drop(str(error))
             finally:
                 self._waiting -= 1
+                self._writing -= 1
+                self._give_turns()
                 lane.task_done()
+
+    async def _turn(self) -> None:
+        """Return when one more may write."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        self._give_turns()
+        await turn
+
+    def _give_turns(self) -> None:
+        most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
+        while self._turns and self._writing < most:
+            turn = self._turns.popleft()
+            # One that has been cancelled is gone.
+            if not turn.done():
+                turn.set_result(None)
+                self._writing += 1
+
+    async def _moment(self, sighting: _Sighting) -> None:
+        """Return when there is nothing better to do, or the event has waited long enough."""
+        if not self._is_hurried and self._waiting < _MANY:
+            await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
 
     def _drop(self, why: str) -> None:
         self.dropped += 1
