@@ -5,6 +5,8 @@ Source: B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from certwright.store.contract import Key
 
 
@@ -20,10 +22,16 @@ class KeyFilter:
 
     def add(self, key: Key) -> None:
         """Have it from now on."""
-        self.added += 1
-        found, mask = hash(key), self._mask
-        for place in (found & mask, (found >> 32) & mask):
-            self._bits[place >> 3] |= 1 << (place & 7)
+        self.add_all((key,))
+
+    def add_all(self, keys: Collection[tuple[str, str, str]]) -> None:
+        """Have them from now on; what a `Key` is made of does as well as the key."""
+        self.added += len(keys)
+        bits, mask = self._bits, self._mask
+        for found in map(hash, keys):
+            one, other = found & mask, (found >> 32) & mask
+            bits[one >> 3] |= 1 << (one & 7)
+            bits[other >> 3] |= 1 << (other & 7)
 
     def __contains__(self, key: Key) -> bool:
         """False: it was not added, for certain."""

@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 SMALLEST, LARGEST = 1 << 15, 1 << 21
 """How many keys, and so how many bytes, there is room for. In the largest there may be more keys: it is then
 wrong more often, which costs no more than the look that it was to spare."""
-_GROWTH = 4
-_PAGE = 512
+_GROWTH = 8
+_PAGE = 256
 _PAUSE_S = 10e-3
-"""Between two pages, each of which takes less than a millisecond."""
+"""Between two pages, each of which takes about half a millisecond."""
 _NEXT_KEYS = (
     "SELECT bucket, namespace, name FROM rows WHERE (bucket, namespace, name) > (?, ?, ?)"
     " ORDER BY bucket, namespace, name LIMIT ?"
@@ -72,24 +72,22 @@ class AbsentKeys:
 
     def _begin(self, capacity: int) -> None:
         loading = self._loading = KeyFilter(min(capacity, LARGEST))
-        for key in self._under_way():
-            loading.add(key)
+        loading.add_all(tuple(self._under_way()))
         self._load(loading, _START)
 
     def _load(self, loading: KeyFilter, after: Key) -> None:
         try:
-            page = [Key(*found) for found in self._reader.execute(_NEXT_KEYS, (*after, _PAGE))]
+            page = self._reader.execute(_NEXT_KEYS, (*after, _PAGE)).fetchall()
         except sqlite3.Error as error:
             # Whoever needs what cannot be read is told so. Here all that is lost is speed.
             _log.debug("the keys could not be read: %s", error)
             self._known = self._loading = self._next = None
             return
-        for key in page:
-            loading.add(key)
+        loading.add_all(page)
         if 2 * loading.added > loading.capacity < LARGEST:
             self._soon(self._begin, loading.capacity * _GROWTH)
         elif len(page) == _PAGE:
-            self._soon(self._load, loading, page[-1])
+            self._soon(self._load, loading, Key(*page[-1]))
         else:
             self._known, self._loading, self._next = loading, None, None
             self._room = max(loading.capacity, loading.added + loading.capacity // 2)
