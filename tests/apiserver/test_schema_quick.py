@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from certwright.apiserver.schemas.schema import Schema
 from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_quick import compile_look
 from certwright.apiserver.schemas.schema_walk import compile_walk
@@ -155,3 +156,13 @@ def test_the_usual_certificate_passes_with_its_status() -> None:
             "status": {"conditions": [condition], "notAfter": "2027-02-19T14:27:09Z", "revision": 1},
         }
     )
+
+
+def test_a_schema_whose_objects_are_all_fine_does_not_stay_dear() -> None:
+    # Above the size from which on a schema that has yet to be compiled keeps others waiting.
+    schema = Schema({"type": "object", "properties": {f"name-{n}": TEXT for n in range(500)}})
+    assert schema.is_dear
+    for _ in range(50):
+        # Found so by looks: nothing is ever judged the long way.
+        schema.process({"name-1": "a"})
+    assert not schema.is_dear

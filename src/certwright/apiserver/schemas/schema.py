@@ -233,7 +233,11 @@ class Schema:
 
     @made_once
     def _look(self) -> Look | None:
-        return compile_look(self.openapi, root=True) if len(self._encoded) <= _LARGE else None
+        if len(self._encoded) > _LARGE:
+            return None
+        # Objects that a look finds fine never need the checks: without them every write would stay dear.
+        _ = self._check
+        return compile_look(self.openapi, root=True)
 
     @made_once
     def _look_at_status(self) -> Look | None:
