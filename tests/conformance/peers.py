@@ -144,6 +144,16 @@ def _opening(status: int, content_type: str) -> bytes:
     return json.dumps({"status": status, "content-type": content_type}).encode() + b"\n"
 
 
+def _without_marks(body: bytes) -> bytes:
+    """What a watch has sent, less the bookmarks that time, or a write elsewhere, has brought."""
+    if not body.startswith(b'{"type":"'):
+        return body
+    lines = body.splitlines(keepends=True)
+    return b"".join(
+        line for line in lines if b'"type":"BOOKMARK"' not in line[:20] or b"initial-events-end" in line
+    )
+
+
 @dataclass(slots=True)
 class Exchange:
     """What was asked, and what came back after everything that is by chance was replaced. `sent` is the
@@ -185,6 +195,7 @@ class Caller:
         if raw:
             headers.setdefault("content-type", "application/json")
         answer = await self._send(method, target, headers, raw)
+        answer.body = _without_marks(answer.body)
         if not quiet:
             shown = {name: value for name, value in headers.items() if name not in ("user-agent",)}
             answered = self._read(answer, prefix=_prefix(body))
