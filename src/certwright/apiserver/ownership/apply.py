@@ -79,10 +79,9 @@ class _Owned(NamedTuple):
 Owners = dict[tuple[str, str, str, str], _Owned]
 
 
-def check_options(call: Call) -> str:
-    """The manager that applies. Raises `Invalid` when there is none."""
+def check_options(call: Call) -> None:
+    """Raise `Invalid` for options that no apply has, and where it is not said who applies."""
     options.check(call, applies=True)
-    return call.query["fieldManager"]
 
 
 class Configuration(NamedTuple):
@@ -139,13 +138,13 @@ def _check_type(call: Call, config: Json) -> None:
 
 
 def apply(backend: Backend, call: Call, configuration: Configuration, live: Json | None) -> Json:
-    """`live` with the configuration applied, its owners brought up to date.
+    """`live` with the configuration applied, its owners brought up to date. The options have been checked.
 
     `live` None: there is no such object yet. Raises `Conflict` where others own what the configuration
     wants otherwise, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration
     that does not have the kind's form.
     """
-    manager, force, config = check_options(call), is_true(call.query, "force"), configuration.value
+    manager, force, config = call.query["fieldManager"], is_true(call.query, "force"), configuration.value
     work = _Application(backend, call, config, live)
     try:
         try:

@@ -5,7 +5,6 @@ Source: structured-merge-diff `typed/validate` and its messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from certwright.apiserver.objects import encode_json
@@ -21,35 +20,38 @@ _SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int,
 
 def check_typed(kind: Type, value: Any) -> None:
     """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
-    found = list(_wrong(kind, value, ""))
+    found: list[str] = []
+    _check(kind, value, "", found)
     if len(found) == 1:
         raise FieldsError(found[0])
     if found:
         raise FieldsError("\n  ".join(["errors:", *found]))
 
 
-def _wrong(kind: Type, value: Any, path: str) -> Iterator[str]:
+def _check(kind: Type, value: Any, path: str, found: list[str]) -> None:
     if value is None:
         return
     if type(value) is dict and kind.maps:
-        yield from _wrong_in_map(kind, value, path)
+        _check_map(kind, value, path, found)
     elif type(value) is list and kind.lists:
-        yield from _wrong_in_list(kind, value, path)
+        _check_list(kind, value, path, found)
     elif not _is_scalar(kind, value):
-        yield f"{path}: {_expected(kind, value)}"
+        found.append(f"{path}: {_expected(kind, value)}")
 
 
-def _wrong_in_map(kind: Type, value: dict[str, Any], path: str) -> Iterator[str]:
+def _check_map(kind: Type, value: dict[str, Any], path: str, found: list[str]) -> None:
     for name, item in value.items():
         child = kind.child(name)
         if child is None:
             # Kubernetes looks no further into such a map.
-            yield f"{path}.{name}: field not declared in schema"
+            found.append(f"{path}.{name}: field not declared in schema")
             return
-        yield from _wrong(child, item, f"{path}.{name}")
+        # Most are texts.
+        if type(item) is not str or child.scalar != "string":
+            _check(child, item, f"{path}.{name}", found)
 
 
-def _wrong_in_list(kind: Type, value: list[Any], path: str) -> Iterator[str]:
+def _check_list(kind: Type, value: list[Any], path: str, found: list[str]) -> None:
     seen: set[str] = set()
     for index, item in enumerate(value):
         place = f"[{index}]"
@@ -57,13 +59,13 @@ def _wrong_in_list(kind: Type, value: list[Any], path: str) -> Iterator[str]:
             try:
                 element = element_of(kind, item)
             except FieldsError as error:
-                yield f"{path}: element {index}: {error}"
+                found.append(f"{path}: element {index}: {error}")
                 return
             place = next(paths({element: {}}))
             if element in seen:
-                yield f"{path}: duplicate entries for key {place}"
+                found.append(f"{path}: duplicate entries for key {place}")
             seen.add(element)
-        yield from _wrong(kind.item or ATOMIC, item, path + place)
+        _check(kind.item or ATOMIC, item, path + place, found)
 
 
 def _is_scalar(kind: Type, value: Any) -> bool:

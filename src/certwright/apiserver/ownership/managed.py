@@ -186,7 +186,7 @@ def _brought_up_to_date(
         kept = None
     if base:
         change = change_of(backend, call, old, new)
-        change.check_old(entry.api_version for entry in base)
+        change.check_old([entry.api_version for entry in base])
         own = change.seen_in(call.definition.api_version)
         if own is not None and (own.touched or own.removed):
             base, kept = _updated(backend, call, base, change, own, manager), None

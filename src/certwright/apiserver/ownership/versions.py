@@ -74,7 +74,8 @@ class Change:
     ) -> None:
         self._backend = backend
         self._definition = definition
-        self._objects = (("old", old), ("new", new))
+        self._old = old
+        self._new = new
         self._compare = compare
         self._found: dict[str, Comparison | None] = {}
 
@@ -83,7 +84,7 @@ class Change:
         for api_version in set(api_versions) - {self._definition.api_version}:
             there = in_version(self._backend, self._definition, api_version)
             if there is not None:
-                converted(self._backend, there, self._definition, self._objects[0][1])
+                converted(self._backend, there, self._definition, self._old)
 
     def seen_in(self, api_version: str) -> Comparison | None:
         """What has changed, in the words of a version; None when that is no more.
@@ -98,8 +99,7 @@ class Change:
         there = in_version(self._backend, self._definition, api_version)
         if there is None:
             return None
-        old, new = (
-            converted(self._backend, there, self._definition, obj, f"failed to convert {name} object: ")
-            for name, obj in self._objects
-        )
+        here = self._definition
+        old = converted(self._backend, there, here, self._old, "failed to convert old object: ")
+        new = converted(self._backend, there, here, self._new, "failed to convert new object: ")
         return self._compare(there, old, new)

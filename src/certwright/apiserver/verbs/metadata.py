@@ -51,6 +51,8 @@ def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
 
 def _drop_unknown(metadata: Json) -> list[str]:
     unknown: list[str] = []
+    if metadata.keys() <= MEMBERS and None not in metadata.values():
+        return unknown
     for name in [name for name, value in metadata.items() if value is None or name not in MEMBERS]:
         if name not in MEMBERS:
             unknown.append(f"metadata.{name}")

@@ -69,7 +69,8 @@ def fits(metadata: Json) -> bool:
         _fill_nulls(metadata)
         if not _fits(metadata):
             return False
-    return all(_is_time(metadata[name]) for name in _TIMES if name in metadata)
+    # A list is twice as fast here as a generator.
+    return all([_is_time(metadata[name]) for name in _TIMES if name in metadata])  # noqa: C419
 
 
 def _fits(metadata: Json) -> bool:
