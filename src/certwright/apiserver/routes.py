@@ -32,6 +32,32 @@ class Route(NamedTuple):
     watched: bool = False
 
 
+class Line(NamedTuple):
+    """What the first line of a request asks for. `route` is None and `verb` empty where the path is no
+    resource's."""
+
+    path: str
+    query: Mapping[str, str]
+    route: Route | None
+    verb: str
+
+
+def read_line(method: str, target: str) -> Line:
+    """What a request asks for. Raises `BadRequest`."""
+    return _usual_line(method, target) if len(target) <= _USUAL else _line(method, target)
+
+
+def _line(method: str, target: str) -> Line:
+    path, query = split_target(target)
+    route = parse_path(path)
+    return Line(path, query, route, verb_of(method, route, query) if route is not None else "")
+
+
+_USUAL = 256  # characters
+_usual_line = lru_cache(maxsize=512)(_line)
+"""All objects of a kind are created by one line, and what has been read is often written next."""
+
+
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:
     """Path (decoded later) and query; of a repeated parameter the first counts.
 
@@ -55,7 +81,6 @@ def _parameters(query: str) -> Mapping[str, str]:
     return dict(reversed(pairs))
 
 
-_USUAL = 256  # characters
 _usual_parameters = lru_cache(maxsize=256)(_parameters)
 """A client says the same again and again."""
 

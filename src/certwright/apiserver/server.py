@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -42,7 +42,7 @@ from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.representations import discovery
 from certwright.apiserver.representations.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.apiserver.representations.openapi import OpenApi
-from certwright.apiserver.routes import Route, parse_path, split_target, verb_of
+from certwright.apiserver.routes import Line, Route, read_line
 from certwright.apiserver.users import rbac, rbac_defaults
 from certwright.apiserver.users.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
 from certwright.apiserver.users.authorizer import Authorizer
@@ -82,16 +82,6 @@ _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
 
 Verb = Callable[[Backend, Call], Awaitable[Response]]
-
-
-class _Asked(NamedTuple):
-    """Who asks, and for what. `route` is None and `verb` empty where the path is no resource's."""
-
-    user: Identity
-    path: str
-    query: Mapping[str, str]
-    route: Route | None
-    verb: str
 
 
 class ApiServer:
@@ -309,26 +299,23 @@ class ApiServer:
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         user = act_as(user, request.headers, self._backend.authorizer)
-        path, query = split_target(request.target)
-        check_timeout(query)
-        route = parse_path(path)
-        verb = verb_of(request.method, route, query) if route is not None else ""
-        asked = _Asked(user, path, query, route, verb)
+        line = read_line(request.method, request.target)
+        check_timeout(line.query)
         if request.user is not None:
             # Who calls from within this process has put its name on the request, and does not wait.
-            return await self._serve(request, track, asked)
-        seat = await self._fairness.seat(user, verb, path, route, query)
+            return await self._serve(request, track, user, line)
+        seat = await self._fairness.seat(user, line.verb, line.path, line.route, line.query)
         try:
-            response = await self._serve(request, track, asked)
+            response = await self._serve(request, track, user, line)
         except BaseException:
             seat.leave()
             raise
         seat.leave_with(response)
         return response
 
-    async def _serve(self, request: Request, track: Track, asked: _Asked) -> Response:
+    async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:
         """What the user asks for, if that is allowed."""
-        user, path, query, route, verb = asked
+        path, query, route, verb = line
         if route is None:
             return await self._answer_path(request, user, path)
         if MASTERS not in user.groups:
