@@ -219,6 +219,8 @@ async def lists_are_of_a_revision(c: Caller) -> None:
         f"resourceVersion={first}&resourceVersionMatch=NotOlderThan",
         f"resourceVersion={first}&limit=1",
         f"resourceVersion={second}&limit=1",
+        f"resourceVersion={second}&limit=1&fieldSelector=metadata.name=a",
+        f"resourceVersion={second}&limit=1&resourceVersionMatch=Exact&fieldSelector=metadata.name=a",
         f"resourceVersion={second}&limit=1&resourceVersionMatch=NotOlderThan",
         "resourceVersion=0&resourceVersionMatch=Exact",
         "resourceVersion=0&resourceVersionMatch=NotOlderThan",

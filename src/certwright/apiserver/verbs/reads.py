@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from certwright.apiserver.backend import Backend, Call, not_found
@@ -119,8 +119,11 @@ async def _at_most_one(
     backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
 ) -> _Found:
     """A field selector on the name is a point read, not a walk through the bucket."""
-    if options.exact:
-        return await _collect(backend, call, options, matcher)
+    if options.exact and call.query.get("resourceVersionMatch") == "Exact":
+        # Whole: where one is all there can be, nothing goes on elsewhere.
+        return await _collect(backend, call, replace(options, limit=0, after=None), matcher)
+    # Of a limit with a revision Kubernetes makes an exact one elsewhere, but not here.
+    await _check_reached(backend, options.exact)
     revision = backend.store.revision
     row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
     rows = [row] if row is not None and matcher.matches(row) else []
