@@ -300,17 +300,19 @@ def _updated(
     """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
     touched, removed = _members_of(found.touched), _members_of(found.removed)
     version, subresource = call.definition.api_version, call.route.subresource
+    here = type_of(call.definition)
     entries: list[Entry] = []
     mine: Entry | None = None
     for entry in base:
-        kind = type_in_version(backend, call.definition, entry.api_version)
+        other = entry.api_version != version
+        kind = type_in_version(backend, call.definition, entry.api_version) if other else here
         if kind is None:
             continue
         if (
             entry.manager == manager
             and entry.operation == UPDATE
             and entry.subresource == subresource
-            and entry.api_version == version
+            and not other
         ):
             fields = _more(kind, bytes(entry.fields_v1), touched, removed)
             time = backend.timestamp() if found.touched else entry.time
@@ -319,11 +321,11 @@ def _updated(
                 entries.append(mine)
             continue
         before = bytes(entry.fields_v1)
-        if entry.api_version == version:
-            left = _less(kind, before, touched, removed)
-        else:
+        if other:
             there = change.seen_in(entry.api_version) or found
             left = _less(kind, before, _members_of(there.touched), _members_of(there.removed))
+        else:
+            left = _less(kind, before, touched, removed)
         if left != _NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
     if mine is None:
