@@ -31,10 +31,6 @@ class IdleTurns:
         self._numbers = itertools.count()
         self._watch: asyncio.Task[None] | None = None
 
-    def __len__(self) -> int:
-        """How many calls wait."""
-        return len(self._waiting)
-
     def call(self, what: Callable[[], None], *, at_most_s: float = AT_MOST_S) -> None:
         """Make the call when there is a moment, or after `at_most_s` seconds."""
         due = self._clock.monotonic() + at_most_s
