@@ -154,6 +154,6 @@ _OPTIONS = (
         default="auto",
         show_default=True,
         callback=parse_apart,
-        help="Whether a process of its own asks ACME servers; auto: where there are several processors.",
+        help="Whether a process of its own asks ACME servers; auto: in a rush, on several processors.",
     ),
 )

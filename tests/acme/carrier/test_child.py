@@ -85,6 +85,19 @@ async def test_large_bodies_wait_for_room_in_the_socket(server: Server, child: C
     assert [one.body for one in answers] == [str(size).encode() for size in sizes]
 
 
+async def test_a_few_requests_are_no_reason_to_start_it_and_a_rush_is(server: Server) -> None:
+    child = Child(rush=10)
+    sender = carried(child)
+    for _ in range(9):
+        assert (await sender.send(server.get())).status == 200
+    assert carriers() == []
+    answers = await asyncio.gather(*(sender.send(server.get()) for _ in range(3)))
+    assert {one.status for one in answers} == {200}
+    assert len(carriers()) == 1
+    await sender.close()
+    await child.close()
+
+
 async def test_without_work_it_ends_and_the_next_request_starts_another(server: Server) -> None:
     child = Child(idle_s=0.05)
     sender = carried(child)

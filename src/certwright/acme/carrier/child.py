@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from subprocess import DEVNULL, Popen, TimeoutExpired
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 _COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
 # Renewals are hours apart: to start it again for the next costs less than to keep its 40 MB.
 _IDLE_S = 60.0
+_RUSH_S = 2.0
 _PATIENCE_S = 30.0
 _MOST_FUTILE = 3
 _GRACE_S = 0.5
@@ -42,24 +44,26 @@ _ENVIRONMENT = frozenset(
 
 
 class CannotCarry(Exception):
-    """Children end before they have answered anything: another would as well."""
+    """It is not worth a child; or children end before they have answered anything: another would as well."""
 
 
 class Child:
     """Starts the child, one at a time, and ends it after `idle_s` seconds without a request.
 
-    One that is `patience_s` late with an answer is ended too. After three in a row that have answered nothing
-    no other is started.
+    It is started when `link` has been called `rush` times within two seconds. One that is `patience_s` late
+    with an answer is ended too. After three in a row that have answered nothing no other is started.
     """
 
     def __init__(
         self,
         command: Sequence[str] = _COMMAND,
         *,
+        rush: int = 1,
         idle_s: float = _IDLE_S,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         self._command = command
+        self._asked_at: deque[float] = deque(maxlen=rush)
         self._idle_s = idle_s
         self._make_link = partial(Link, patience_s=patience_s)
         self._starting: asyncio.Task[Link] | None = None
@@ -72,10 +76,17 @@ class Child:
         """The way to a running child. Raises `Ended` where it cannot be started, and `CannotCarry`."""
         if self._link is not None and not self._link.lost.is_set():
             return self._link
+        if not self._is_rush():
+            raise CannotCarry
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start())
         # Whoever waits may be cancelled; others wait for the same child.
         return await asyncio.shield(self._starting)
+
+    def _is_rush(self) -> bool:
+        asked_at, now_s = self._asked_at, asyncio.get_running_loop().time()
+        asked_at.append(now_s)
+        return len(asked_at) == asked_at.maxlen and now_s - asked_at[0] <= _RUSH_S
 
     def close_sender(self, sender: int) -> None:
         """Have it let go of the connections of a sender."""
