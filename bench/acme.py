@@ -13,13 +13,12 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.acme_apart import ApartTransport, Gate
 from bench.acme_carrier import cpu_s as carrier_cpu_s
 from bench.acme_carrier import memory_of_carrier_mb
 from bench.acme_floor import Floor, now, open_account
@@ -85,7 +84,6 @@ class Took(NamedTuple):
     cpu_s: float
 
 
-Around = Callable[[Transport], Transport]
 """What stands between a client and its transport."""
 
 
@@ -117,7 +115,6 @@ class Scene:
     responder: Responder
     bench: Bench
     calls: Counter[str]
-    around: Around
 
     def floor_solver(self, kind: str) -> Solver:
         """Shows the proofs of the bare client."""
@@ -130,7 +127,7 @@ class Scene:
     async def floor(self, kind: str, names: Sequence[Sequence[str]]) -> Took:
         """What the bare client needs."""
         transport = over_http(TlsOptions(self.pebble.ca_bundle))
-        client = await open_account(self.pebble.directory, self.around(transport))
+        client = await open_account(self.pebble.directory, transport)
         floor = Floor(client, self.floor_solver(kind), kind)
         await middle_of_a_second()
         before = cpu_s()
@@ -210,17 +207,6 @@ def over_http(tls: TlsOptions) -> HttpTransport:
     return HttpTransport(tls, user_agent="certwright-bench", now=now)
 
 
-def nothing(transport: Transport) -> Transport:
-    """The transport itself."""
-    return transport
-
-
-def gate() -> Around:
-    """For orders of many names: see `acme_apart`."""
-    held = Gate()
-    return lambda transport: ApartTransport(transport, held)
-
-
 async def middle_of_a_second() -> None:
     """Pebble says now "in a second" and now at which full one: who begins just before one waits less."""
     await asyncio.sleep((0.5 - time.time()) % 1)
@@ -228,7 +214,7 @@ async def middle_of_a_second() -> None:
 
 @asynccontextmanager
 async def certwright(
-    pebble: Pebble, bind: Bind, responder: Responder, calls: Counter[str], around: Around = nothing
+    pebble: Pebble, bind: Bind, responder: Responder, calls: Counter[str]
 ) -> AsyncIterator[Bench]:
     """Everything of `certwright serve` but the socket, with counters in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
@@ -243,7 +229,7 @@ async def certwright(
             dns01_nameservers=(bind.address,),
             dns01_authority_port=bind.port,
             responder=responder,
-            make_transport=lambda tls: CountedTransport(around(transports(tls)), calls),
+            make_transport=lambda tls: CountedTransport(transports(tls), calls),
             carrier=transports,
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
@@ -330,11 +316,10 @@ async def measure_alone(measurement: Measurement, pebble: Pebble, bind: Bind) ->
     """Print the table of one measurement, with a Pebble of its own."""
     kind, label, refused, number, each = measurement
     responder, calls = Responder(), Counter[str]()
-    around = nothing if each == 1 else gate()
     await responder.listen("127.0.0.1", pebble.http_port)
     try:
-        async with certwright(pebble, bind, responder, calls, around) as bench:
-            scene = Scene(pebble, bind, responder, bench, calls, around)
+        async with certwright(pebble, bind, responder, calls) as bench:
+            scene = Scene(pebble, bind, responder, bench, calls)
             await scene.make_issuers()
             rows = await measure(scene, kind, f"{label}-{refused}", number, each)
             carrier = f"; {memory_of_carrier_mb():.0f} MB in the process that carries the requests"

@@ -30,8 +30,8 @@ async def test_an_issuance_takes_no_pass_for_nothing(fake: FakeWorld) -> None:
         await fake.issue(f"web-{number}", f"{number}.example.org")
     await fake.world.advance(timedelta(seconds=20))
     spent = {name: number - before[name] for name, number in runs(fake).items()}
-    # Begun, ended, cleared up; approved, ordered, signed; placed, finalised, fetched, cleared up; shown, told,
-    # judged, deleted.
+    # Begun, ended, cleared up; approved, ordered, signed; placed, finalised, fetched, cleared up; shown,
+    # told, judged, deleted.
     assert spent["certificates"] <= 3 * NUMBER
     assert spent["certificaterequests"] <= 3 * NUMBER
     assert spent["orders"] <= 4 * NUMBER

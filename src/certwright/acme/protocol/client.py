@@ -7,13 +7,14 @@ connections and the directory are shared as well.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
+from certwright.acme.protocol.apart import Apart
 from certwright.acme.protocol.directory import Directory, fetch_directory
 from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
@@ -57,7 +58,8 @@ class Pause:
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known.
 
-    Signatures that take long are made in the `workshop`.
+    Signatures that take long are made in the `workshop`. Clients of one server share what keeps its requests
+    `apart`.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class AcmeClient:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         workshop: Workshop | None = None,
+        apart: Apart | None = None,
     ) -> None:
         self.directory_url = directory_url
         self.key = key
@@ -84,6 +87,7 @@ class AcmeClient:
         self._workshop = workshop or Inline()
         self._nonces = Nonces()
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._apart = apart or Apart()
         self._directory: Directory | None = None
         self._fetched_at: datetime | None = None
         self._fetching = asyncio.Lock()
@@ -132,17 +136,18 @@ class AcmeClient:
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
-        self.calls[request.action] += 1
-        began = perf_counter()
-        status = 0
-        try:
-            response = await self._transport.send(request)
-            status = response.status
-            return response
-        finally:
-            if self._observe is not None:
-                took = perf_counter() - began
-                self._observe(Told(request.action, request.method, request.url, status, took))
+        async with self._apart.turn(request.action):
+            self.calls[request.action] += 1
+            began = perf_counter()
+            status = 0
+            try:
+                response = await self._transport.send(request)
+                status = response.status
+                return response
+            finally:
+                if self._observe is not None:
+                    took = perf_counter() - began
+                    self._observe(Told(request.action, request.method, request.url, status, took))
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -168,6 +173,7 @@ class Registry:
         self._observe = observe
         self._workshop = workshop
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
+        self._apart: defaultdict[str, Apart] = defaultdict(Apart)
 
     def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
         """The client, made where there is none yet. Raises `ValueError` for TLS options without sense."""
@@ -180,6 +186,7 @@ class Registry:
                 now=self._now,
                 observe=self._observe,
                 workshop=self._workshop,
+                apart=self._apart[directory_url],
             )
         return self._clients[place]
 
