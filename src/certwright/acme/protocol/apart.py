@@ -1,9 +1,10 @@
 """Keeps new orders and readings of authorizations apart, as requests to one server.
 
 Pebble (2.10 and before) stands still for good where an authorization is read while an order is being made:
-who makes one reads the store and then wants each authorization in it, who reads an authorization holds that and
-wants the store, and a third who waits to write the store keeps the two from it. With 200 certificates at once
-that was so in one run of four. Any server may be asked like this: first told of all that it has to do.
+who makes one reads the store and then wants each authorization in it, who reads an authorization holds that
+and wants the store, and a third who waits to write the store keeps the two from it. With 200 certificates
+at once that was so in one run of four. Any server may be asked like this: first told of all that it has to
+do.
 """
 
 from __future__ import annotations
