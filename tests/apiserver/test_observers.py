@@ -13,9 +13,8 @@ from certwright.apiserver.kinds.builtin import make_registry
 from certwright.kit import ids
 from certwright.kit.clock import TestClock
 from certwright.kit.tasks import TaskSet
-from certwright.store.contract import Key, Row
+from certwright.store.contract import Encode, Key, Row
 from certwright.store.memory import MemoryStore
-from conformance.check_store import saying
 
 
 class Listener:
@@ -43,6 +42,11 @@ def backend() -> Backend:
     store, clock = MemoryStore(), TestClock()
     namespaces = Namespaces(store)
     return Backend(store, make_registry(clock), clock, namespaces, ids.random_suffix, TaskSet())
+
+
+def saying(text: str) -> Encode:
+    """A row with that text as its body."""
+    return lambda revision: (b"%d" % revision, text.encode())
 
 
 async def write(backend: Backend, plural: str, name: str) -> Row:
