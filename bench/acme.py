@@ -52,7 +52,7 @@ from support.programs import TOOLS
 
 NUMBER = 200
 LARGE, NAMES_EACH = 10, 100
-ROUNDS = 2
+ROUNDS = 3
 ALONE = 5
 ATTEMPTS = 3
 _ALGORITHM = "hmacsha256"
