@@ -5,5 +5,5 @@ Never holds:  solvers (they know the protocol, never the reverse); waiting and t
 Modules:      messages (request, response, flow), problem (types of errors and what to do), errors, jws,
               reading, exchange (signed requests, nonces), directory, account, orders, authorizations,
               challenges (what is shown where), certificates, revocation, renewal_info, transport (the
-              contract), https (it, by aiohttp), apart (which requests take turns), client (the driver)
+              contract), https (it, by aiohttp), turns (which requests take them), client (the driver)
 """

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
-from certwright.acme.protocol.apart import Apart
 from certwright.acme.protocol.directory import Directory, fetch_directory
 from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.turns import Turns
 from certwright.kit.workshop import Inline, Workshop
 
 T = TypeVar("T")
@@ -58,8 +58,8 @@ class Pause:
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known.
 
-    Signatures that take long are made in the `workshop`. Clients of one server share what keeps its requests
-    `apart`.
+    Signatures that take long are made in the `workshop`. Clients of one server share the `turns`
+    of its requests.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AcmeClient:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         workshop: Workshop | None = None,
-        apart: Apart | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.directory_url = directory_url
         self.key = key
@@ -86,8 +86,8 @@ class AcmeClient:
         self._observe = observe
         self._workshop = workshop or Inline()
         self._nonces = Nonces()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._apart = apart or Apart()
+        self._connections = asyncio.Semaphore(_AT_ONCE)
+        self._turns = turns or Turns()
         self._directory: Directory | None = None
         self._fetched_at: datetime | None = None
         self._fetching = asyncio.Lock()
@@ -110,7 +110,7 @@ class AcmeClient:
         """
         directory = await self.directory()
         # Who waits for a connection must not take a nonce meanwhile: the next to go brings one back.
-        async with self._turns:
+        async with self._connections:
             session = Session(directory, self.key, self.kid, self._nonces)
             try:
                 return await self.drive(flow(session, *args, **kwargs))
@@ -136,7 +136,7 @@ class AcmeClient:
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
-        async with self._apart.turn(request.action):
+        async with self._turns.turn(request.action):
             self.calls[request.action] += 1
             began = perf_counter()
             status = 0
@@ -173,7 +173,7 @@ class Registry:
         self._observe = observe
         self._workshop = workshop
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
-        self._apart: defaultdict[str, Apart] = defaultdict(Apart)
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
     def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
         """The client, made where there is none yet. Raises `ValueError` for TLS options without sense."""
@@ -186,7 +186,7 @@ class Registry:
                 now=self._now,
                 observe=self._observe,
                 workshop=self._workshop,
-                apart=self._apart[directory_url],
+                turns=self._turns[directory_url],
             )
         return self._clients[place]
 

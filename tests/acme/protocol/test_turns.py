@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from certwright.acme.protocol.apart import Apart
 from certwright.acme.protocol.messages import Action
+from certwright.acme.protocol.turns import Turns
 
 ORDER, AUTHORIZATION = Action.NEW_ORDER, Action.AUTHORIZATION
 
@@ -17,7 +17,7 @@ class Scene:
     """Requests that are under way until they are told to end."""
 
     def __init__(self, *, at_most_s: float = 60.0) -> None:
-        self.apart = Apart(at_most_s=at_most_s)
+        self.turns = Turns(at_most_s=at_most_s)
         self.inside: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -50,7 +50,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     async def _ask(self, name: str, kind: Action) -> None:
-        async with self.apart.turn(kind):
+        async with self.turns.turn(kind):
             self.inside.append(name)
             try:
                 await self._ends[name].wait()

@@ -21,7 +21,7 @@ _OTHER = {Action.NEW_ORDER: Action.AUTHORIZATION, Action.AUTHORIZATION: Action.N
 _AT_MOST_S = 1.0
 
 
-class Apart:
+class Turns:
     """The two kinds take turns: who comes while the other is inside, or waits, waits for its turn.
 
     Nobody waits for longer than `at_most_s` seconds.
