@@ -98,7 +98,8 @@ async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_repla
     first = await identifier_in(fake)
     await fake.world.advance_to(begin - timedelta(minutes=1))
     assert (await fake.certificate()).status.revision == 1
-    suggest(fake, window(begin + 40 * DAY))
+    # Of the first one the server says the same whenever it is asked again, which may be before its moment.
+    fake.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
     await fake.world.advance_to(begin + timedelta(hours=3))
     certificate = await fake.certificate()
     assert certificate.status.revision == 2
