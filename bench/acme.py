@@ -1,7 +1,9 @@
 """What a certificate from an ACME server costs: time beside a bare client's, writes, events, requests.
 
-Pebble refuses a part of all nonces, as a busy CA might. Names are proven by HTTP-01 with the built-in
-responder, and by DNS-01 with a real BIND. `make pebble` builds Pebble; Debian's bind9 has named.
+Pebble refuses a part of all nonces, as a busy CA might, and names the waits (`Retry-After`) of the
+configuration that it is shipped with; then shorter ones, where everybody's own work shows more. Names are
+proven by HTTP-01 with the built-in responder, and by DNS-01 with a real BIND. `make pebble` builds Pebble;
+Debian's bind9 has named.
 """
 
 from __future__ import annotations
@@ -58,23 +60,41 @@ ATTEMPTS = 3
 _ALGORITHM = "hmacsha256"
 
 
+class Waits(NamedTuple):
+    """The seconds that Pebble names in `Retry-After`, as its configuration has them."""
+
+    authz: int
+    order: int
+
+
+AS_SHIPPED = Waits(authz=3, order=5)
+SHORT = Waits(authz=1, order=1)
+
+
 class Measurement(NamedTuple):
-    """A way of proof, per cent of nonces refused, certificates, names in each."""
+    """A way of proof, per cent of nonces refused, certificates, names in each, what Pebble has waited for."""
 
     kind: str
     label: str
     refused: int
     number: int = NUMBER
     each: int = 1
+    waits: Waits = AS_SHIPPED
+
+    @property
+    def name(self) -> str:
+        """What its rows begin with."""
+        return f"{self.label}-{self.refused}{'-short' if self.waits == SHORT else ''}"
 
 
-MEASUREMENTS = (
+_AS_SHIPPED = (
     Measurement("http-01", "http", 10),
     Measurement("http-01", "http", 50),
     Measurement("dns-01", "dns", 10),
     Measurement("dns-01", "dns", 50),
     Measurement("http-01", "large", 10, LARGE, NAMES_EACH),
 )
+MEASUREMENTS = (*_AS_SHIPPED, *(one._replace(waits=SHORT) for one in _AS_SHIPPED))
 
 
 class Took(NamedTuple):
@@ -247,10 +267,14 @@ async def certwright(
 
 
 @contextlib.contextmanager
-def neighbours(refused: int) -> Iterator[tuple[Pebble, Bind]]:
-    """A Pebble that asks a BIND for names, and refuses so many per cent of the nonces."""
-    environment = {"PEBBLE_WFE_NONCEREJECT": str(refused), "PEBBLE_AUTHZREUSE": "0"}
-    with running_bind() as bind, running_pebble(environment=environment, names=bind.address) as pebble:
+def neighbours(measurement: Measurement) -> Iterator[tuple[Pebble, Bind]]:
+    """A Pebble that asks a BIND for names, refuses its share of the nonces, and has its waits waited for."""
+    environment = {"PEBBLE_WFE_NONCEREJECT": str(measurement.refused), "PEBBLE_AUTHZREUSE": "0"}
+    waits = measurement.waits._asdict()
+    with (
+        running_bind() as bind,
+        running_pebble(environment=environment, names=bind.address, retryAfter=waits) as pebble,
+    ):
         yield pebble, bind
 
 
@@ -264,8 +288,9 @@ def names_for(label: str, number: int, each: int = 1) -> list[list[str]]:
     return [[f"n{i}.{label}-{n}.example.org" for i in range(each)] for n in range(number)]
 
 
-async def measure(scene: Scene, kind: str, label: str, number: int, each: int = 1) -> list[list[str]]:
+async def measure(scene: Scene, measurement: Measurement) -> list[list[str]]:
     """Rows for one way of proof: bare client and certwright in turns, the best of each counts."""
+    kind, number, each, label = measurement.kind, measurement.number, measurement.each, measurement.name
     floors, ours = [], []
     asked: Counter[str] = Counter()
     written: Counter[str] = Counter()
@@ -314,17 +339,16 @@ def compared(what: str, floors: Sequence[Took], ours: Sequence[Took], number: in
 
 async def measure_alone(measurement: Measurement, pebble: Pebble, bind: Bind) -> None:
     """Print the table of one measurement, with a Pebble of its own."""
-    kind, label, refused, number, each = measurement
     responder, calls = Responder(), Counter[str]()
     await responder.listen("127.0.0.1", pebble.http_port)
     try:
         async with certwright(pebble, bind, responder, calls) as bench:
             scene = Scene(pebble, bind, responder, bench, calls)
             await scene.make_issuers()
-            rows = await measure(scene, kind, f"{label}-{refused}", number, each)
+            rows = await measure(scene, measurement)
             carrier = f"; {memory_of_carrier_mb():.0f} MB in the process that carries the requests"
         memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB{carrier}"
-        show([*rows, [f"{label}-{refused}: memory now / peak, bare client's among it", memory]])
+        show([*rows, [f"{measurement.name}: memory now / peak, bare client's among it", memory]])
     finally:
         await responder.close()
 
@@ -351,8 +375,10 @@ def main() -> None:
         print(f"not measured: {told}")
         return
     print(
-        f"{NUMBER} certificates at once by each way of proof, {LARGE} of {NAMES_EACH} names; the number in a "
-        "label is how many per cent of the nonces Pebble refuses.\n",
+        f"{NUMBER} certificates at once by each way of proof, {LARGE} of {NAMES_EACH} names. The number in a "
+        f"label is how many per cent of the nonces Pebble refuses. It names the waits of its shipped "
+        f"configuration ({AS_SHIPPED.authz} s for an authorization, {AS_SHIPPED.order} s for an order), or "
+        f"{SHORT.order} s where the label ends with short.\n",
         flush=True,
     )
     for measurement in MEASUREMENTS:
@@ -362,13 +388,11 @@ def main() -> None:
 def measure_with_patience(measurement: Measurement) -> None:
     """Measure; again, with another Pebble, where it fails. What comes after it is measured all the same."""
     for attempt in range(ATTEMPTS):
-        with neighbours(measurement.refused) as (pebble, bind):
+        with neighbours(measurement) as (pebble, bind):
             try:
                 app.run(measure_alone(measurement, pebble, bind))
             except (Unreachable, SystemExit) as error:
-                print(
-                    f"{measurement.label}-{measurement.refused}: attempt {attempt + 1}: {error}", flush=True
-                )
+                print(f"{measurement.name}: attempt {attempt + 1}: {error}", flush=True)
             else:
                 return
 
