@@ -31,6 +31,7 @@ from certwright.controllers.acme.slots import Slots
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.acme.work import Work, is_blank, wanted_by
+from certwright.engine import idle
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
@@ -60,9 +61,9 @@ _LONGEST_WAIT = timedelta(minutes=5)
 _ASK_THE_SERVER = timedelta(hours=6)
 # A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
 _VERDICT_UNTOLD = timedelta(seconds=3)
-# One that has come is written down when the Order, which knows, has not come to its end by then, and has not
-# had the Challenge deleted: which, too, may wait for five seconds.
-_PROOF_UNTOLD = timedelta(seconds=10)
+# One that has come is written down when the Order, which knows, has not come to its end by then, which may be
+# kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
+_PROOF_UNTOLD = 2 * timedelta(seconds=idle.AT_MOST_S)
 
 _log = logging.getLogger(__name__)
 
