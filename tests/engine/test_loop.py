@@ -112,35 +112,31 @@ async def test_the_latest_result_decides_when_it_is_woken() -> None:
         assert len(runs) == 3
 
 
-async def test_what_can_wait_is_done_by_another_pass_when_there_is_nothing_better_to_do() -> None:
-    clock = TestClock()
-    results = [Result(when_idle=True), Result()]
-    runs: list[ObjectKey] = []
+@asynccontextmanager
+async def something_can_wait() -> AsyncIterator[list[ObjectKey]]:
+    """The loop is busy, and a first pass leaves something that can wait; the keys of the passes."""
+    clock, runs = TestClock(), list[ObjectKey]()
 
     async def reconcile(key: ObjectKey) -> Result:
         runs.append(key)
-        return results.pop(0)
+        return Result(when_idle=len(runs) == 1)
 
     async with working(reconcile, clock) as controller:
         async with busy(clock):
             controller.queue.add(A)
-            await busy_for(timedelta(seconds=4))
-            assert runs == [A]
+            yield runs
         await run_all()
-        assert runs == [A, A]
+
+
+async def test_what_can_wait_is_done_by_another_pass_when_there_is_nothing_better_to_do() -> None:
+    async with something_can_wait() as runs:
+        await busy_for(timedelta(seconds=4))
+        assert runs == [A]
+    assert runs == [A, A]
 
 
 async def test_what_can_wait_does_not_wait_for_ever() -> None:
-    clock = TestClock()
-    results = [Result(when_idle=True), Result()]
-    runs: list[ObjectKey] = []
-
-    async def reconcile(key: ObjectKey) -> Result:
-        runs.append(key)
-        return results.pop(0)
-
-    async with working(reconcile, clock) as controller, busy(clock):
-        controller.queue.add(A)
+    async with something_can_wait() as runs:
         await busy_for(timedelta(seconds=6))
         assert runs == [A, A]
 
