@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from certwright.kit.memo import remembering
 from certwright.resources.errors import BadRequest
 
 _MAX_PARAMETERS = 100
@@ -42,20 +42,14 @@ class Line(NamedTuple):
     verb: str
 
 
-def read_line(method: str, target: str) -> Line:
-    """What a request asks for. Raises `BadRequest`."""
-    return _usual_line(method, target) if len(target) <= _USUAL else _line(method, target)
-
-
-def _line(method: str, target: str) -> Line:
+# All objects of a kind are created by one line, and what has been read is often written next.
+@remembering(most=512, longest=256)
+def read_line(line: str) -> Line:
+    """What a request asks for: its method, a space and its target (RFC 9112 §3). Raises `BadRequest`."""
+    method, _, target = line.partition(" ")
     path, query = split_target(target)
     route = parse_path(path)
     return Line(path, query, route, verb_of(method, route, query) if route is not None else "")
-
-
-_USUAL = 256  # characters
-_usual_line = lru_cache(maxsize=512)(_line)
-"""All objects of a kind are created by one line, and what has been read is often written next."""
 
 
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:
@@ -64,11 +58,11 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
     Raises `BadRequest`.
     """
     path, _, query = target.partition("?")
-    if not query:
-        return path, NO_QUERY
-    return path, _usual_parameters(query) if len(query) <= _USUAL else _parameters(query)
+    return path, _parameters(query) if query else NO_QUERY
 
 
+# A client says the same again and again.
+@remembering(most=256, longest=256)
 def _parameters(query: str) -> Mapping[str, str]:
     if ";" in query or "%" in query:
         # As in Go: what cannot be read is not there.
@@ -79,10 +73,6 @@ def _parameters(query: str) -> Mapping[str, str]:
         raise BadRequest(f"the query cannot be read: {error}") from None
     # Of equal names the first counts, so it must come last here.
     return dict(reversed(pairs))
-
-
-_usual_parameters = lru_cache(maxsize=256)(_parameters)
-"""A client says the same again and again."""
 
 
 def parse_path(path: str) -> Route | None:

@@ -299,7 +299,7 @@ class ApiServer:
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         user = act_as(user, request.headers, self._backend.authorizer)
-        line = read_line(request.method, request.target)
+        line = read_line(f"{request.method} {request.target}")
         check_timeout(line.query)
         if request.user is not None:
             # Who calls from within this process has put its name on the request, and does not wait.

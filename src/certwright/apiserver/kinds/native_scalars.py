@@ -10,11 +10,11 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from certwright.apiserver.kinds.quantities import canonical
 from certwright.apiserver.schemas.schema_errors import Path
+from certwright.kit.memo import remembering
 
 ReadScalar = Callable[[Any, Path, str], Any]
 """The value as it is kept, given its path and the name of the struct that it is in."""
@@ -115,9 +115,11 @@ _SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:
 _MICROS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
-def _moment(value: Any, pattern: re.Pattern[str], layout: str) -> datetime:
-    if type(value) is not str:
-        raise Unreadable(f"json: cannot unmarshal {kind_of(value)} into Go value of type string")
+def _no_text(value: Any) -> Unreadable:
+    return Unreadable(f"json: cannot unmarshal {kind_of(value)} into Go value of type string")
+
+
+def _moment(value: str, pattern: re.Pattern[str], layout: str) -> datetime:
     try:
         if pattern.fullmatch(value):
             return datetime.fromisoformat(value).astimezone(UTC)
@@ -127,22 +129,23 @@ def _moment(value: Any, pattern: re.Pattern[str], layout: str) -> datetime:
 
 
 def _time(value: Any, _: Path, __: str) -> Any:
-    return _usual_time(value) if type(value) is str and len(value) <= _USUAL else _in_utc(value)
+    if type(value) is not str:
+        raise _no_text(value)
+    return _in_utc(value)
 
 
-def _in_utc(value: Any) -> str:
+# What happens at one time is written into many objects.
+@remembering(most=1024, longest=35)
+def _in_utc(value: str) -> str:
     moment = _moment(value, _SECONDS, _LAYOUT)
     if len(value) == _AS_WRITTEN and value[-1] == "Z":
-        return str(value)
+        return value
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(_AS_WRITTEN, "0")
 
 
-_USUAL = 35  # characters
-_usual_time = lru_cache(maxsize=1024)(_in_utc)
-"""What happens at one time is written into many objects."""
-
-
 def _micro_time(value: Any, _: Path, __: str) -> Any:
+    if type(value) is not str:
+        raise _no_text(value)
     return _moment(value, _MICROS, _MICRO_LAYOUT).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 

@@ -14,11 +14,11 @@ import ipaddress
 import re
 from collections.abc import Callable
 from datetime import date, datetime
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 from certwright.apiserver.verbs import names
 from certwright.kit.durations import parse_duration
+from certwright.kit.memo import remembering
 
 _DATE_TIME = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
@@ -51,17 +51,10 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
 _parses_as_time = _parses(datetime.fromisoformat)
 
 
+# What happens at one time is written into many objects.
+@remembering(most=1024, longest=35)
 def _date_time(text: str) -> bool:
-    return _usual_time(text) if len(text) <= _USUAL else _is_time(text)
-
-
-def _is_time(text: str) -> bool:
     return _DATE_TIME.fullmatch(text) is not None and _parses_as_time(text.upper())
-
-
-_USUAL = 35  # characters
-_usual_time = lru_cache(maxsize=1024)(_is_time)
-"""What happens at one time is written into many objects."""
 
 
 def _base64(text: str) -> bool:
