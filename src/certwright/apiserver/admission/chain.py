@@ -47,15 +47,11 @@ class AdmissionChain:
     async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
-        if aside.is_long(call):
-            await aside.run(admission.validate, definition, new, old)
-        else:
-            admission.validate(definition, new, old)
+        await aside.run_if(aside.is_long(call), admission.validate, definition, new, old)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
-        if (
-            compare := privileges.to_compare(backend.authorizer, call.user, definition, new, old)
-        ) is not None:
+        compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)
+        if compare is not None:
             await aside.run(compare)
         if approvals.concerns(definition):
             part = call.route.subresource
