@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -67,13 +67,21 @@ Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
 
 
+class _FollowFrom(NamedTuple):
+    """What decides which Challenges an Order needs: revisions, and the account's key."""
+
+    order: str
+    issuer: str
+    thumbprint: str
+
+
 @dataclass(slots=True)
 class _Memory:
     """What is only remembered: lost in a restart, and found out again. The server is not to be asked before
     `not_before`, whatever else happens; if it `is_patience`, nobody but ourselves has named that time, and
     whoever wants the certificate at once ends it. `asked_at`: when the server was last sent the order.
-    `polls`: how often it was asked after it had taken the signing request. `ensured`: the states of what the
-    Challenges follow from when all were there, and how many there were."""
+    `polls`: how often it was asked after it had taken the signing request. `ensured`: what the Challenges
+    followed from when all were there, and their names."""
 
     uid: str
     failures: int = 0
@@ -83,7 +91,7 @@ class _Memory:
     polls: int = 0
     replaces_nothing: bool = False
     maybe_placed: bool = False
-    ensured: tuple[str, str, str, int] | None = None
+    ensured: tuple[_FollowFrom, set[str]] | None = None
 
 
 class OrderReconciler:
@@ -255,12 +263,10 @@ class OrderReconciler:
         from certwright.controllers.acme import ordering
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
-        follow_from = (
-            order.metadata.resource_version,
-            way.issuer.resource_version,
-            way.client.key.thumbprint,
+        follow_from = _FollowFrom(
+            order.metadata.resource_version, way.issuer.resource_version, way.client.key.thumbprint
         )
-        if memory.ensured == (*follow_from, len(held)):
+        if memory.ensured == (follow_from, set(held)):
             # An Order of a hundred names is told of each that is proven.
             return list(held.values())
         found = []
@@ -273,7 +279,7 @@ class OrderReconciler:
             # Of a solver that the issuer has no longer; a failed one is to be read.
             if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
                 await self._delete(leftover)
-        memory.ensured = (*follow_from, len(found))
+        memory.ensured = follow_from, {one.metadata.name for one in found}
         return found
 
     async def _finish(self, order: Order, way: Way, memory: _Memory) -> Result:

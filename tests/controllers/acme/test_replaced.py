@@ -1,0 +1,45 @@
+"""Challenges that somebody deletes while they are needed, beside others that are not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from certwright.resources.challenge import Challenge
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.table import CHALLENGES
+from controllers.acme.fake_world import HTTP01, FakeWorld
+
+A_WHILE = timedelta(seconds=5)
+
+
+async def shown_of(fake: FakeWorld) -> list[tuple[str, str]]:
+    """The name and the state of each Challenge."""
+    return sorted((one.spec.dns_name, one.status.state) for one in await fake.challenges())
+
+
+async def leave_failed(fake: FakeWorld, like: Challenge) -> None:
+    """A Challenge of the same Order that has failed, and that no solver of the issuer asks for."""
+    owners = like.metadata.owner_references
+    meta = ObjectMeta(name="old", namespace=like.metadata.namespace, owner_references=owners)
+    spec = msgspec.structs.replace(like.spec, token="old", dns_name="old")
+    made = await fake.world.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
+    status = {"status": {"state": "errored", "reason": "it has failed"}}
+    await fake.world.client.patch(CHALLENGES, "old", made.metadata.namespace, status, subresource="status")
+    await fake.world.advance(A_WHILE)
+
+
+async def test_a_deleted_challenge_is_made_again_though_one_that_has_failed_is_left_to_be_read(
+    fake: FakeWorld,
+) -> None:
+    await fake.issuer(solvers=[{**HTTP01, "waitInsteadOfSelfCheck": "1m"}])
+    await fake.issue("web", "a.example.org", "b.example.org")
+    await fake.world.advance(A_WHILE)
+    needed = await fake.challenges()
+    await leave_failed(fake, needed[0])
+    await fake.world.client.delete(CHALLENGES, needed[0].metadata.name, "default")
+    await fake.world.advance(A_WHILE)
+    assert await shown_of(fake) == [("a.example.org", ""), ("b.example.org", ""), ("old", "errored")]
+    await fake.world.advance(timedelta(minutes=2))
+    assert await fake.world.is_ready("web")
