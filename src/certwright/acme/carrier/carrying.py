@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from certwright.acme.carrier.framed import Framed
 from certwright.acme.carrier.frames import (
     Answer,
     Ask,
@@ -35,39 +36,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Carrying(asyncio.Protocol):
+class Carrying(Framed[Order]):
     """The child's end of the socket. `ended` is done when the other end is closed, and all work with it."""
 
     def __init__(self) -> None:
+        super().__init__(orders())
         self.ended = asyncio.get_running_loop().create_future()
-        self._frames = orders()
         self._senders: dict[int, HttpTransport] = {}
         self._proofs: Proofs | None = None
         self._work: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._can_write = asyncio.Event()
-        self._can_write.set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
-        self._socket = cast("asyncio.WriteTransport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        try:
-            for order in self._frames.feed(data):
-                self._take(order)
-        except BadFrame:
-            _log.exception("Requests to ACME servers: what came is not of the parent")
-            self._socket.abort()
-
-    def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
-        self._can_write.clear()
-
-    def resume_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
-        self._can_write.set()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -96,6 +74,10 @@ class Carrying(asyncio.Protocol):
                 task = asyncio.create_task(self._senders.pop(number).close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
+
+    def _misled(self, error: BadFrame) -> None:
+        _log.error("Requests to ACME servers: what came is not of the parent", exc_info=error)
+        self._socket.abort()
 
     async def _carry(self, order: Ask | Look | Show) -> None:
         try:

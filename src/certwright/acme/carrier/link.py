@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import cast
 
+from certwright.acme.carrier.framed import Framed
 from certwright.acme.carrier.frames import (
     Ask,
     BadFrame,
@@ -27,23 +27,21 @@ class Ended(Exception):
     """The child has ended, or does not answer: what came of the request is not known."""
 
 
-class Link(asyncio.Protocol):
+class Link(Framed[Result]):
     """One child's socket. `lost` is set when it is closed, by whichever end.
 
     A request may take `patience_s` above the time that the child gives it: the child has to start.
     """
 
     def __init__(self, *, patience_s: float) -> None:
+        super().__init__(results())
         self._patience_s = patience_s
         self.lost = asyncio.Event()
         self.has_answered = False
         self._loop = asyncio.get_running_loop()
-        self._frames = results()
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Result]] = {}
         self._opened: set[int] = set()
-        self._can_write = asyncio.Event()
-        self._can_write.set()
         self._last_s = self._loop.time()
 
     async def ask(self, options: Open, request: Request) -> Result:
@@ -93,37 +91,21 @@ class Link(asyncio.Protocol):
         """For how long nothing has been under way."""
         return 0.0 if self._waiting else self._loop.time() - self._last_s
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
-        self._socket = cast("asyncio.WriteTransport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        try:
-            for result in self._frames.feed(data):
-                self.has_answered = True
-                waiting = self._waiting.get(result.number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(result)
-        except BadFrame as error:
-            self.end(f"the process that carries requests says what cannot be understood: {error}")
-
-    def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
-        self._can_write.clear()
-
-    def resume_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
-        self._can_write.set()
-
     def connection_lost(self, _error: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
         self.end()
 
+    def _take(self, result: Result) -> None:
+        self.has_answered = True
+        waiting = self._waiting.get(result.number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(result)
+
+    def _misled(self, error: BadFrame) -> None:
+        self.end(f"the process that carries requests says what cannot be understood: {error}")
+
     async def _writable(self) -> None:
-        # Not `wait()` only: that takes a turn in any case.
-        if not self._can_write.is_set():
-            await self._can_write.wait()
+        await self._can_write.wait()
         if self.lost.is_set():
             raise Ended("the process that carries requests has ended")
 
