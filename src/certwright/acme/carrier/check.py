@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
-from certwright.acme.carrier.child import CannotCarry, Child
+from certwright.acme.carrier.child import PROOF_WITHIN_S, Child
 from certwright.acme.carrier.frames import Seen
-from certwright.acme.carrier.link import Ended
 from certwright.acme.solvers.contract import Check, Looking, NotYet, Ready, Task
-
-# The looks themselves have shorter ones, unless every one of many name servers takes its time.
-_TIMEOUT_S = 120.0
 
 
 class CarriedCheck:
@@ -27,12 +22,10 @@ class CarriedCheck:
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                link = await self._child.link()
-                result = await link.look(self._looking, task)
+            result = await self._child.prove(lambda link: link.look(self._looking, task))
         except TimeoutError:
-            return NotYet(f"{task.identifier} could not be looked at within {_TIMEOUT_S:g} s")
-        except (CannotCarry, Ended, UnicodeEncodeError):
+            return NotYet(f"{task.identifier} could not be looked at within {PROOF_WITHIN_S:g} s")
+        if result is None:
             return await self._make_inside().check(task)
         assert isinstance(result, Seen)
         if not result.reason:

@@ -13,14 +13,19 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from subprocess import DEVNULL, Popen, TimeoutExpired
+from typing import TypeVar
 
 from certwright.acme.carrier.link import Ended, Link
 
 _log = logging.getLogger(__name__)
 
+R = TypeVar("R")
+
+PROOF_WITHIN_S = 120.0
+"""What is done for a proof has shorter timeouts, unless every one of many name servers takes its time."""
 # Its modules come from where ours come from, and from nowhere else: not from the working directory (-P), not
 # from the user's own (-s).
 _COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
@@ -82,6 +87,17 @@ class Child:
             self._starting = asyncio.create_task(self._start())
         # Whoever waits may be cancelled; others wait for the same child.
         return await asyncio.shield(self._starting)
+
+    async def prove(self, work: Callable[[Link], Awaitable[R]]) -> R | None:
+        """What comes of work that may be done twice; None where this process should do it itself.
+
+        Raises `TimeoutError` after `PROOF_WITHIN_S`.
+        """
+        try:
+            async with asyncio.timeout(PROOF_WITHIN_S):
+                return await work(await self.link())
+        except (CannotCarry, Ended, UnicodeEncodeError):
+            return None
 
     def _is_rush(self) -> bool:
         asked_at, now_s = self._asked_at, asyncio.get_running_loop().time()

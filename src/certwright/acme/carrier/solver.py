@@ -3,16 +3,11 @@ longest."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from certwright.acme.carrier.child import CannotCarry, Child
+from certwright.acme.carrier.child import PROOF_WITHIN_S, Child
 from certwright.acme.carrier.frames import Shown
-from certwright.acme.carrier.link import Ended
 from certwright.acme.solvers.contract import Solver, SolverError, Task, Updating
-
-# Each of its questions has a shorter one.
-_TIMEOUT_S = 120.0
 
 
 class CarriedSolver:
@@ -37,13 +32,11 @@ class CarriedSolver:
     async def _carried(self, task: Task, *, away: bool) -> bool:
         """Whether the child has done it."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                link = await self._child.link()
-                result = await link.show(self._updating, task, away=away)
+            result = await self._child.prove(lambda link: link.show(self._updating, task, away=away))
         except TimeoutError:
             host, port = self._updating.server
-            raise SolverError(f"{host}:{port} could not be asked within {_TIMEOUT_S:g} s") from None
-        except (CannotCarry, Ended, UnicodeEncodeError):
+            raise SolverError(f"{host}:{port} could not be asked within {PROOF_WITHIN_S:g} s") from None
+        if result is None:
             return False
         assert isinstance(result, Shown)
         if result.words:
