@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from certwright.kit import loop
 
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on the fastest event loop there is (uvloop where it is installed)."""
+    """Run `main` to its end on the fastest event loop there is."""
     # The objects in the caches are many, long-lived and without cycles: looking through them after every
     # 700 allocations, as Python does by default, costs a fifth of the processor time of an issuance, and
     # more with every certificate there is.
     gc.set_threshold(20_000, 20, 20)
-    try:
-        import uvloop  # not on Windows
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
+    return loop.run(main)
 
 
 def keep_what_is_there() -> None:

@@ -13,11 +13,11 @@ import socket
 import sys
 
 from certwright.acme.carrier.carrying import Carrying
+from certwright.kit import loop
 
 
 async def _carry(end: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    _, carrying = await loop.create_unix_connection(Carrying, sock=end)
+    _, carrying = await asyncio.get_running_loop().create_unix_connection(Carrying, sock=end)
     await carrying.ended
     await carrying.close()
 
@@ -29,12 +29,7 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     gc.freeze()
     end = socket.socket(fileno=sys.stdin.fileno())
-    try:
-        import uvloop  # not on Windows
-    except ImportError:
-        asyncio.run(_carry(end))
-    else:
-        uvloop.run(_carry(end))
+    loop.run(_carry(end))
 
 
 if __name__ == "__main__":
