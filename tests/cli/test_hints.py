@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.cli.hints import explain
-from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Invalid
+from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -86,11 +86,70 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
             "spec.secretName: Required value; add `secretName`",
             id="a field left out",
         ),
+        pytest.param(
+            invalid("spec", "Required value: configure one of acme, ca"),
+            "spec: Required value: configure one of acme, ca",
+            id="a field that is there, and has not enough in it",
+        ),
+        pytest.param(
+            invalid(
+                "metadata.namespace", 'Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …'
+            ),
+            'metadata.namespace: Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …; '
+            'write for instance "my-shop"',
+            id="a name that may have no dots",
+        ),
+        pytest.param(
+            invalid("spec.secretName", 'Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …'),
+            'spec.secretName: Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …; '
+            'write for instance "web-tls"',
+            id="a name of another object",
+        ),
+        pytest.param(
+            invalid(
+                "spec.usages[0]", 'Unsupported value: "serverauth": supported values: "any", "server auth"'
+            ),
+            'spec.usages[0]: Unsupported value: "serverauth": supported values: "any", "server auth"; '
+            'did you mean "server auth"?',
+            id="a word of a few, spelt otherwise",
+        ),
+        pytest.param(
+            invalid("spec.usages[0]", 'Unsupported value: "x": supported values: "any", "server auth"'),
+            'spec.usages[0]: Unsupported value: "x": supported values: "any", "server auth"',
+            id="a word like none of those few",
+        ),
+        pytest.param(
+            NotFound('namespaces "shop" not found', details=Details(name="shop", kind="namespaces")),
+            'metadata.namespace: namespaces "shop" not found; create it first, or name another',
+            id="a namespace that is not there",
+        ),
         pytest.param(BadRequest("no"), "no", id="anything else stays as it is"),
     ],
 )
 def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str) -> None:
     assert explain(error, SCHEMA) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("field", "expected", "sentence"),
+    [
+        (
+            "spec.dnsNames",
+            "array",
+            'spec.dnsNames: Invalid value: "a.test": must be of type array; write a list',
+        ),
+        ("spec.uris[1]", "string", "spec.uris[1]: Invalid value: 80: must be of type string; write a text"),
+        (
+            "spec.isCA",
+            "boolean",
+            f'spec.isCA: Invalid value: "{"y" * 59}…: must be of type boolean; write true',
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_shown(field: str, expected: str, sentence: str) -> None:
+    content = {"spec": {"dnsNames": "a.test", "uris": ["urn:a", 80], "isCA": "y" * 100}}
+    (told,) = explain(wrong_type(field, expected, "string"), SCHEMA, content)
+    assert told.startswith(sentence)
 
 
 def test_every_unknown_field_gets_its_own_sentence() -> None:

@@ -103,7 +103,9 @@ class Applier:
                 await self._ensure_namespace(namespace)
             applied = await self._create_or_change(kind, namespace, name, wanted)
         except errors.ApiError as error:
-            raise Refused(explain(error, await self._schema(kind))) from error
+            # What a Secret holds is for nobody's screen.
+            shown = None if kind.kind == "Secret" else content
+            raise Refused(explain(error, await self._schema(kind), shown)) from error
         self._defined_kinds |= kind.kind == "CustomResourceDefinition"
         return applied
 

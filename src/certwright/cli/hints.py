@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from certwright.resources.errors import ApiError, Invalid
+import msgspec
+
+from certwright.resources.errors import ApiError, Invalid, NotFound
 
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
+_UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported values: (.*)')
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
     "array": "write a list, for instance `[a, b]`, or one `- item` per line",
@@ -25,20 +28,27 @@ _FIX_BY_TYPE = {
     "string": 'write a text; put quotes round it if it looks like a number or a truth value ("1.10", "yes")',
 }
 _MOST_NAMES_SHOWN = 12
+_LONGEST_VALUE_SHOWN = 60
 Schema = Mapping[str, Any]
 
 
-def explain(error: ApiError, schema: Schema | None) -> list[str]:
+def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] | None = None) -> list[str]:
     """One sentence per thing that is wrong, each with its field first and, where we know it, the fix last.
 
-    `schema` is the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), where there is one.
+    `schema` is the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), where there is one. `content` is the
+    object as it was written; None for one whose values must not be shown.
     """
     unknown = [_unknown_field(path, schema) for path in _UNKNOWN.findall(error.message)]
     doubled = [f"{path}: is there twice; keep one of the two" for path in _DUPLICATE.findall(error.message)]
     if unknown or doubled:
         return unknown + doubled
     if isinstance(error, Invalid) and error.causes:
-        return [_with_fix(cause.field, cause.message, schema) for cause in error.causes]
+        return [
+            _with_fix(cause.field, _with_value(cause.field, cause.message, content), schema)
+            for cause in error.causes
+        ]
+    if isinstance(error, NotFound) and error.details is not None and error.details.kind == "namespaces":
+        return [f"metadata.namespace: {error.message}; create it first, or name another"]
     return [error.message]
 
 
@@ -67,22 +77,56 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
     if "must be of type" in message:
         wanted = str(_find(schema, path).get("type", "")) or message.partition("must be of type ")[2]
         return _FIX_BY_TYPE.get(wanted.partition(":")[0].strip(), "")
-    if path in ("metadata.name", "metadata.namespace") and (value := _quoted_value(message)):
-        return f'write for instance "{_as_name(value)}"' if _as_name(value) else ""
-    if message.startswith("Required value"):
+    if name := _valid_name(message):
+        return f'write for instance "{name}"'
+    if unsupported := _UNSUPPORTED.match(message):
+        near = _nearest(unsupported[1], re.findall(r'"([^"]*)"', unsupported[2]))
+        return f'did you mean "{near}"?' if near else ""
+    if message == "Required value":
         return f"add `{path.rpartition('.')[2]}`"
     return ""
 
 
-def _quoted_value(message: str) -> str:
-    match = re.match(r'Invalid value: "((?:[^"\\]|\\.)*)"', message)
-    return match[1] if match else ""
+def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> str:
+    """Where Kubernetes tells only of what type a value is: the value."""
+    wanted = re.search(r"must be of type (\w+)", message)
+    value = _value_at(content, path)
+    if not wanted or value is None:
+        return message
+    shown = msgspec.json.encode(value).decode()
+    if len(shown) > _LONGEST_VALUE_SHOWN:
+        shown = f"{shown[:_LONGEST_VALUE_SHOWN]}…"
+    return f"Invalid value: {shown}: must be of type {wanted[1]}"
 
 
-def _as_name(value: str) -> str:
-    """The nearest DNS-1123 subdomain name."""
-    dashed = re.sub(r"[^a-z0-9.]+", "-", value.lower())
-    return re.sub(r"(^|\.)-+|-+(\.|$)", r"\1\2", dashed)[:253].strip("-.")
+def _value_at(content: Any, path: str) -> Any:
+    """The value of the field at `path`; None where it cannot be found."""
+    here = content
+    for part in _PART.findall(path):
+        if isinstance(here, Mapping):
+            here = here.get(part)
+        elif isinstance(here, list) and part.isdigit() and int(part) < len(here):
+            here = here[int(part)]
+        else:
+            return None
+    return here
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    """The one of `words` that was probably meant, however it is spelt; "" for none."""
+    bare = {re.sub(r"[^a-z0-9]", "", known.lower()): known for known in words}
+    near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), bare, n=1)
+    return bare[near[0]] if near else ""
+
+
+def _valid_name(message: str) -> str:
+    """The nearest DNS-1123 name to the one that is refused; "" where the refusal is about something else."""
+    match = re.match(r'Invalid value: "((?:[^"\\]|\\.)*)": a lowercase RFC 1123 (subdomain|label)', message)
+    if not match:
+        return ""
+    dots, longest = (".", 253) if match[2] == "subdomain" else ("", 63)
+    dashed = re.sub(rf"[^a-z0-9{dots}]+", "-", match[1].lower())
+    return re.sub(r"(^|\.)-+|-+(\.|$)", r"\1\2", dashed)[:longest].strip("-.")
 
 
 def _find(schema: Schema | None, path: str) -> Schema:
