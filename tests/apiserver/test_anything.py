@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from apiserver.callers import (
     JSON_PATCH,
     MERGE,
     STRATEGIC,
+    Api,
     Json,
     certificate,
     thing_crd,
@@ -137,3 +140,35 @@ def test_any_patch_gets_an_answer(media: str) -> None:
         asyncio.run(run())
 
     check()
+
+
+_LONG = "1" * 200_000
+LONG_TEXTS: dict[str, Json] = {
+    "label": {"metadata": {"labels": {"a": _LONG}}},
+    "key": {"metadata": {"labels": {_LONG: ""}}},
+    "annotation": {"metadata": {"annotations": {_LONG: ""}}},
+    "time": {"metadata": {"creationTimestamp": _LONG}},
+}
+
+
+@pytest.mark.parametrize("body", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
+async def test_long_texts_that_are_refused_are_not_kept(api: Api, body: Json) -> None:
+    raw = msgspec.json.encode({**body, "metadata": {"name": "x", **body.get("metadata", {})}})
+
+    async def send(start: int) -> None:
+        for number in range(start, start + 20):
+            # Of the same length, and each another.
+            sent = raw.replace(b"1" * 5, b"%05d" % number, 1)
+            answer = await api.raw("POST", "/api/v1/namespaces/default/configmaps", sent)
+            assert answer.status in (400, 422), answer.body
+
+    await send(10_000)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await send(20_000)
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 10 * len(_LONG), "half of what was sent"

@@ -9,7 +9,8 @@ Source: Kubernetes API reference, Quantity resource; apimachinery `pkg/api/resou
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from certwright.kit.memo import remembering
 
 _FORM = re.compile(
     r"(?P<sign>[+-]?)0*(?P<whole>\d*)(?:\.(?P<part>\d*))?"
@@ -26,7 +27,7 @@ _FAST_DIGITS, _FAST_BINARY_DIGITS = 18, 15
 """Up to how many digits Kubernetes keeps a text that is in good form."""
 
 
-@lru_cache(maxsize=1024)
+@remembering(most=1024, longest=64)
 def canonical(text: str) -> str | None:
     """The quantity as Kubernetes writes it; None where the text is none.
 

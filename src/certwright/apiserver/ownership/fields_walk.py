@@ -21,6 +21,7 @@ from certwright.apiserver.ownership.fields_set import (
 from certwright.apiserver.ownership.fields_type import ATOMIC, Type
 
 _CONTAINERS = (dict, list)
+_LONGEST_KEPT = 256  # characters
 _ABSENT: Final = object()
 _NOT_SCALAR: Final[dict[type, str]] = {
     dict: "associative list without keys has an element that's a map type",
@@ -40,7 +41,7 @@ def element_of(kind: Type, item: Any) -> str:
     if type(item) is not dict:
         what = "a null element" if item is None else "non-map elements"
         raise FieldsError(f"associative list with keys may not have {what}")
-    if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str:
+    if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str and len(value) <= _LONGEST_KEPT:
         return _text_key(kind.keys[0], value)
     values = {key: item[key] for key in kind.keys if key in item}
     for key, default in kind.defaults.items():

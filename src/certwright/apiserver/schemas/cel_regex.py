@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any
+
+from certwright.kit.memo import remembering
 
 # The library does not tell its types to mypy.
 cel: Any = import_module("cel_expr_python.cel")
@@ -34,7 +36,7 @@ _GROUP = re.compile(
 )
 
 
-@lru_cache(maxsize=256)
+@remembering(most=256, longest=1024)
 def _without_groups(pattern: str) -> str:
     """The library gives back the first group where there is one; Kubernetes means the whole match."""
     return _GROUP.sub(lambda found: "(?:" if found[0].startswith("(") else found[0], pattern)

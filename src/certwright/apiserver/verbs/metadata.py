@@ -5,7 +5,6 @@ Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/vali
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,12 +14,20 @@ from certwright.apiserver.objects import MANAGED, Json
 from certwright.apiserver.verbs import metadata_types
 from certwright.apiserver.verbs.metadata_types import MEMBERS, OWNER_MEMBERS
 from certwright.apiserver.verbs.names import completed, problems
+from certwright.kit.memo import remembering
 from certwright.resources import naming
 from certwright.resources.errors import BadRequest, FieldError, forbidden, invalid, quoted
 
+
 # Keys and values come again and again; what was good once need not be looked at twice.
-_key_is_good = lru_cache(maxsize=4096)(lambda key: naming.check_label_key(key) is None)
-_value_is_good = lru_cache(maxsize=4096)(lambda value: naming.check_label_value(value) is None)
+@remembering(most=4096, longest=naming.MAX_SUBDOMAIN + 1 + naming.MAX_LABEL)
+def _key_is_good(key: str) -> bool:
+    return naming.check_label_key(key) is None
+
+
+@remembering(most=4096, longest=naming.MAX_LABEL)
+def _value_is_good(value: str) -> bool:
+    return naming.check_label_value(value) is None
 
 
 def clean(definition: ResourceDefinition, obj: Json) -> list[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
 
 from certwright.apiserver.objects import MANAGED, Json
+from certwright.kit.memo import remembering
 from certwright.resources.errors import quoted
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -104,7 +104,7 @@ def _without_nulls(value: Any) -> Any:
     return {} if value is None else value
 
 
-@lru_cache(maxsize=1024)
+@remembering(most=1024, longest=35)
 def _is_time(text: str) -> bool:
     """Whether Go's `time.Parse(time.RFC3339, …)` takes it."""
     match = _TIME.fullmatch(text)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
+from certwright.kit.memo import remembering
 from certwright.resources.errors import BadRequest, FieldError, invalid
 from certwright.resources.naming import check_label_key, check_label_value
 
@@ -161,7 +161,7 @@ def _check_values(key: str, operator: str, values: list[str]) -> None:
         raise _NoSelector(listed if len(wrong) == 1 else f"[{listed}]")
 
 
-@lru_cache(maxsize=512)
+@remembering(most=512, longest=1024)
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; empty for an empty one. Raises `BadRequest`."""
     try:
@@ -199,7 +199,7 @@ class FieldTerm:
         return (value == self.value) is not self.negated
 
 
-@lru_cache(maxsize=512)
+@remembering(most=512, longest=1024)
 def parse_fields(text: str) -> tuple[FieldTerm, ...]:
     """The terms of a field selector, in order; empty for an empty one. Raises `BadRequest`."""
     return _bounded("field", (_field_term(part, text) for part in sorted(_split_escaped(text)) if part))
