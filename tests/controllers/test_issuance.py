@@ -178,6 +178,16 @@ async def test_one_revision_is_kept_where_nothing_is_said_and_more_where_it_is(s
     assert [r.metadata.name for r in await scene.requests("two")] == ["two-3", "two-4"]
 
 
+async def test_a_long_history_is_cut_short_at_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    await scene.issue(revision_history_limit=60, duration="1h")
+    await scene.world.advance(timedelta(hours=27))
+    assert len(await scene.requests()) > 32
+    await scene.change_spec("web", revisionHistoryLimit=2)
+    revision = (await scene.world.certificate("web")).status.revision or 0
+    assert {r.metadata.name for r in await scene.requests()} == {f"web-{revision - 1}", f"web-{revision}"}
+    assert caplog.records == []
+
+
 async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
     meta = SecretMeta(name="web", namespace="default", labels={"mine": "1"}, annotations={"mine": "2"})
     await scene.world.create(SECRETS, Secret(metadata=meta, type="Opaque", data={"mine": b"3"}))

@@ -34,7 +34,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRE
 class Did(Enum):
     """What a step has done to other objects. Of `WROTE` each step must hear before another one acts.
     `HANDED_ON`: it wrote what a later step, or somebody else, goes on from, and nothing that would have the
-    status decided otherwise. `CLEARED`: it took away the last of what no other step looks at."""
+    status decided otherwise. `CLEARED`: it took away all that was left of what no other step looks at."""
 
     NOTHING = "nothing"
     WROTE = "wrote"

@@ -56,7 +56,8 @@ class Acts(Protocol):
     """A step that writes other objects."""
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
-        """Make at most one write, and say whether there was one, and what for. Idempotent."""
+        """Make at most one write that anybody goes on from, and say whether there was one, and what for.
+        Idempotent."""
 
 
 class Wakes(Protocol):

@@ -17,7 +17,7 @@ class Revisions:
     """Bounds the history. A request without a revision is not ours to judge, and stays."""
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
-        """Delete the oldest request beyond the limit, of a Certificate that is Ready or is to be."""
+        """Delete the oldest requests beyond the limit, of a Certificate that is Ready or is to be."""
         status = snapshot.certificate.status
         limit = snapshot.certificate.spec.revisions_kept
         # Where somebody overwrites the Secret again and again, no pass but the issuing one sees it Ready.
@@ -26,7 +26,8 @@ class Revisions:
             return Did.NOTHING
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
         done = [r for r in snapshot.requests if 0 < revision_of(r) <= (status.revision or 0)]
-        if len(done) <= limit:
-            return Did.NOTHING
-        await hands.delete_request(min(done, key=revision_of))
-        return Did.WROTE
+        beyond = sorted(done, key=revision_of)[:-limit]
+        # All at once: those of years, where the limit is a new one, are more than a pass has rounds.
+        for request in beyond:
+            await hands.delete_request(request)
+        return Did.CLEARED if beyond else Did.NOTHING
