@@ -8,6 +8,7 @@ from certwright.controllers import table
 from certwright.controllers.caches import Caches
 from certwright.controllers.issuers import view_of
 from certwright.controllers.signing import IssuerState
+from certwright.kit.lru import Lru
 from certwright.resources import conditions, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
@@ -15,6 +16,9 @@ from certwright.resources.meta import ObjectKey
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import Signer
 from certwright.resources.table import CLUSTER_ISSUERS
+
+# Of one that is gone nobody asks again, mostly.
+_REMEMBERED = 1024
 
 
 class _Known(NamedTuple):
@@ -32,7 +36,7 @@ class KnownIssuers:
         self._caches = caches
         self._enabled = enabled
         self._cluster_resource_namespace = cluster_resource_namespace
-        self._states: dict[tuple[str, ObjectKey], _Known] = {}
+        self._states: Lru[tuple[str, ObjectKey], _Known] = Lru(_REMEMBERED)
 
     def of_request(self, request: CertificateRequest) -> IssuerState | None:
         """The issuer that a request is for; None where there is none of that name."""
@@ -66,12 +70,12 @@ class KnownIssuers:
         key = _key(kind, namespace, name)
         issuer = self._object_at(kind, key)
         if issuer is None:
-            self._states.pop((kind, key), None)
+            self._states.drop((kind, key))
             return None
         known = self._states.get((kind, key))
         # Asked some ten times for each certificate, and the same nearly always.
         if known is None or known.issuer is not issuer:
-            known = self._states[kind, key] = _Known(issuer, self._judged(kind, issuer))
+            known = self._states.put((kind, key), _Known(issuer, self._judged(kind, issuer)))
         return known.state
 
     def _judged(self, kind: str, issuer: Issuer | ClusterIssuer) -> IssuerState:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 import zlib
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -22,6 +22,7 @@ from certwright.client.rest import Client
 from certwright.engine.idle import AT_MOST_S, IdleTurns
 from certwright.kit.clock import Clock
 from certwright.kit.ids import bounded_name
+from certwright.kit.lru import Lru
 from certwright.kit.tasks import TaskSet
 from certwright.resources.core import Event, EventSource, TypedObjectReference
 from certwright.resources.errors import ApiError, NotFound, Unreachable
@@ -96,7 +97,7 @@ class Recorder:
         self._writing = 0
         self._is_hurried = False
         self._turns: deque[asyncio.Future[None]] = deque()
-        self._written: OrderedDict[_What, _Written] = OrderedDict()
+        self._written: Lru[_What, _Written] = Lru(_REMEMBERED)
         self._tasks: TaskSet | None = None
         self.dropped = 0
         self._stamp = 0
@@ -207,10 +208,7 @@ class Recorder:
     async def _create(self, sighting: _Sighting) -> None:
         event = self._event(sighting)
         await self._client.create(EVENTS, event)
-        self._written[sighting.what] = _Written(event.metadata.name, 1, sighting.when)
-        self._written.move_to_end(sighting.what)
-        if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+        self._written.put(sighting.what, _Written(event.metadata.name, 1, sighting.when))
 
     def _next_stamp(self, when: datetime) -> int:
         """Nanoseconds since 1970, never the same twice: lists are in order of names, so events of one second

@@ -7,7 +7,6 @@ Source: cert-manager `pkg/issuer/ca` (reasons and messages of the condition) and
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +25,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
+from certwright.kit.lru import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError
@@ -91,7 +91,7 @@ class CA:
     """
 
     def __init__(self) -> None:
-        self._pairs: OrderedDict[str, tuple[bytes, SigningPair]] = OrderedDict()
+        self._pairs: Lru[str, tuple[bytes, SigningPair]] = Lru(_KEPT_PAIRS)
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
         """Ready where the Secret holds the valid pair of a CA. Looks again when the CA expires."""
@@ -148,13 +148,10 @@ class CA:
         digest = _digest(data)
         held = self._pairs.get(uid)
         if held is not None and held[0] == digest:
-            self._pairs.move_to_end(uid)
             return held[1]
         found = _parse(name, data)
         if isinstance(found, SigningPair):
-            self._pairs[uid] = (digest, found)
-            if len(self._pairs) > _KEPT_PAIRS:
-                self._pairs.popitem(last=False)
+            self._pairs.put(uid, (digest, found))
         return found
 
 

@@ -12,6 +12,7 @@ from certwright.controllers.dependents import Dependents
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.secrets import Secrets
 from certwright.issuers.contract import IssuerView
+from certwright.kit.lru import Lru
 from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import Registry
 
 _LOOK_AGAIN = timedelta(seconds=2)
-_MOST = 1024
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Ways:
         self._registry = registry
         self._distrust = distrust
         self._now = now
-        self._found: dict[ObjectKey, _Found] = {}
+        self._found: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
 
     async def find(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
         """The way of the object that has this metadata; a `Wait` where its issuer is missing or not ready.
@@ -98,15 +99,9 @@ class Ways:
             # Whoever looks after it writes nothing where all is well: nobody would wake us.
             return Wait(f"the account of {told} is being looked after", self._now() + _LOOK_AGAIN)
         way = Way(state.view, spec, client)
-        self._remember(_Found(issuer, secret_key, secret, way))
+        self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))
         return way
 
     async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:
         self._dependents.add(whose, secret)
         return await self._secrets.get(secret)
-
-    def _remember(self, found: _Found) -> None:
-        if len(self._found) >= _MOST:
-            # Of issuers that are gone as well: what is still used is found again at once.
-            self._found.clear()
-        self._found[found.issuer.metadata.key] = found

@@ -6,23 +6,20 @@ last is remembered by its bytes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.controllers.withheld import NeedsWhole, UnsignedRequest, WithheldKey
+from certwright.kit.lru import Lru
 from certwright.pki import keys, spki
 from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.request import CertificateRequestSpec
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 # About 4 kB each: enough for some hundred certificates that are being issued at the same time.
 _REMEMBERED = 1024
@@ -133,33 +130,3 @@ def _read_key(pem: bytes) -> KeyFacts | str:
         return KeyFacts.of(keys.load_private_key(pem))
     except PkiError as error:
         return str(error)
-
-
-class Lru(Generic[K, V]):
-    """The `size` values that were asked for last."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[K, V] = OrderedDict()
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._values
-
-    def get(self, key: K) -> V | None:
-        """The value, or None."""
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
-
-    def drop(self, key: K) -> None:
-        """Forget the value, if there is one."""
-        self._values.pop(key, None)
-
-    def put(self, key: K, value: V) -> V:
-        """Keep the value, and give it back."""
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
-        return value

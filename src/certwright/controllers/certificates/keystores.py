@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.facts import Lru
 from certwright.controllers.certificates.target import Pair
+from certwright.kit.lru import Lru
 from certwright.pki import keystores
 from certwright.pki.errors import PkiError
 from certwright.resources import names

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.facts import Lru
 from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
@@ -29,6 +28,7 @@ from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
 from certwright.controllers.withheld import NeedsWhole, is_whole, same_certificate
 from certwright.kit.backoff import doubled
+from certwright.kit.lru import Lru
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.core import Secret
