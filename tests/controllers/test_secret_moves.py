@@ -434,3 +434,19 @@ def test_when_the_one_who_asks_gives_up_another_one_asks() -> None:
     machine.all_is_quiet()
     assert machine.server.gets["a"] == 2
     machine.teardown()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_one_that_is_deleted_while_it_is_read_is_not_there(is_ours: bool) -> None:
+    machine = SecretMoves()
+    machine.start({"a": False})
+    machine.answers_come_or_not(is_open=False)
+    machine.somebody_reads("a")
+    if is_ours:
+        machine.we_delete("a")
+    else:
+        machine.somebody_writes("a", None)
+        machine.a_watch_tells(wants=False, most=1, bookmark=False)
+    machine.all_is_quiet()
+    assert machine.last["a"].task.result() is None
+    machine.teardown()

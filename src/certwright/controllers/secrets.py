@@ -239,9 +239,13 @@ class Secrets:
     def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
         """Whether the copies have come to know nothing newer than the answer meanwhile."""
         now = self._known(key)
-        if answer is not None:
-            return max(now.whole or 0, now.bare or 0) <= revision_of(answer)
-        return now in (known, _NOTHING)
+        if answer is None:
+            return now in (known, _NOTHING)
+        if max(now.whole or 0, now.bare or 0) > revision_of(answer):
+            return False
+        # What went while it was read was not held yet, so that nobody has been told.
+        copy = self._whole if self._bare is None or _is_labelled(answer) else self._bare
+        return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
 
     async def _ask(self, key: ObjectKey, known: _Known) -> Secret | None:
         asked = self._asked.get(key)
@@ -282,7 +286,7 @@ class Secrets:
         """Hold it as this state of it is held; whether that is news of which nobody has been told."""
         bare, who = self._bare, Identified.of(secret.metadata)
         key, revision = secret.metadata.key, revision_of(secret)
-        if bare is None or names.FAO_LABEL in secret.metadata.labels:
+        if bare is None or _is_labelled(secret):
             if bare is not None:
                 self._read.pop(key, None)
                 bare.moved_out(key, revision)
@@ -347,6 +351,10 @@ class Secrets:
 
 
 _NOTHING: Final = _Known(None, None, None, None)
+
+
+def _is_labelled(secret: Secret) -> bool:
+    return names.FAO_LABEL in secret.metadata.labels
 
 
 def _is_only_whole(known: _Known) -> bool:
