@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from certwright.client.local import LocalTransport
@@ -21,7 +22,7 @@ NAME = "cert-manager-controller"
 
 
 class Line:
-    """A connection that can be cut, or left hanging."""
+    """A connection that can be cut, left hanging, or lose the answers (`mute`)."""
 
     def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
         self._handler = handler
@@ -34,7 +35,10 @@ class Line:
             raise Unreachable("cut off")
         if self.state == "hangs":
             await asyncio.Event().wait()
-        return await self._handler(request)
+        answer = await self._handler(request)
+        if self.state == "mute":
+            await asyncio.Event().wait()
+        return answer
 
 
 class Runner:
@@ -104,6 +108,32 @@ async def test_a_dead_holder_is_followed_within_the_duration_and_a_look(world: W
     assert seconds(40) < world.clock.now() - last <= seconds(60 + 18)
     assert (await lease(world)).spec.lease_transitions == 1
     await two.die()
+
+
+async def test_a_holder_that_leaves_in_the_middle_of_a_renewal_lets_the_lease_go_all_the_same(
+    world: World,
+) -> None:
+    one = Runner(world, "one")
+    await world.settle()
+    one.line.state = "mute"
+    before = (await lease(world)).spec.renew_time
+    await world.advance(seconds(16))
+    assert (await lease(world)).spec.renew_time != before
+    await one.die()
+    one.line.state = "up"
+    await one.candidate.release()
+    assert (await lease(world)).spec.holder_identity == ""
+
+
+async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_the_next(world: World) -> None:
+    one = Runner(world, "one")
+    await world.settle()
+    await one.die()
+    found = await lease(world)
+    theirs = msgspec.structs.replace(found.spec, holder_identity="two")
+    await world.client.update(LEASES, msgspec.structs.replace(found, spec=theirs))
+    await one.candidate.release()
+    assert (await lease(world)).spec.holder_identity == "two"
 
 
 async def test_a_holder_that_leaves_lets_the_next_in_at_its_next_look(world: World) -> None:

@@ -173,15 +173,27 @@ class Candidate:
         if not self.held or self._seen is None:
             return
         self._renewed_at = None
-        now = format_micro_time(self._clock.now())
-        spec = msgspec.structs.replace(
-            self._seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=now, acquire_time=now
-        )
         self._free_since = self._clock.monotonic()
         try:
-            await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
+            await self._let_go(self._seen)
         except (ApiError, Unreachable) as error:
             _log.info("the lease %s/%s could not be released: %s", self._namespace, self.name, error)
+
+    async def _let_go(self, lease: Lease) -> None:
+        try:
+            await self._client.update(LEASES, self._freed(lease))
+        except Conflict:
+            # Our last renewal may have been broken off after the server had carried it out.
+            lease = await self._client.get(LEASES, self.name, self._namespace)
+            if lease.spec.holder_identity == self.identity:
+                await self._client.update(LEASES, self._freed(lease))
+
+    def _freed(self, lease: Lease) -> Lease:
+        now = format_micro_time(self._clock.now())
+        spec = msgspec.structs.replace(
+            lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=now, acquire_time=now
+        )
+        return msgspec.structs.replace(lease, spec=spec)
 
     @property
     def left_s(self) -> float:
