@@ -1,4 +1,4 @@
-"""Challenges that somebody deletes while they are needed, beside others that are not."""
+"""Challenges that somebody deletes while they are needed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
+from certwright.acme.solvers.contract import SolverError, Task
 from certwright.resources.challenge import Challenge
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CHALLENGES
-from controllers.acme.fake_world import HTTP01, FakeWorld
+from controllers.acme.fake_world import HTTP01, FakeWorld, Shown, fake_world
 
 A_WHILE = timedelta(seconds=5)
 
@@ -17,6 +18,17 @@ A_WHILE = timedelta(seconds=5)
 async def shown_of(fake: FakeWorld) -> list[tuple[str, str]]:
     """The name and the state of each Challenge."""
     return sorted((one.spec.dns_name, one.status.state) for one in await fake.challenges())
+
+
+class Broken(Shown):
+    """Cannot show anything, and counts how often it was asked to."""
+
+    tries = 0
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        self.tries += 1
+        raise SolverError(f"no room for {task.identifier}")
 
 
 async def leave_failed(fake: FakeWorld, like: Challenge) -> None:
@@ -43,3 +55,16 @@ async def test_a_deleted_challenge_is_made_again_though_one_that_has_failed_is_l
     assert await shown_of(fake) == [("a.example.org", ""), ("b.example.org", ""), ("old", "errored")]
     await fake.world.advance(timedelta(minutes=2))
     assert await fake.world.is_ready("web")
+
+
+async def test_one_that_is_made_again_is_tried_like_a_new_one() -> None:
+    broken = Broken()
+    async with fake_world(responder=broken) as fake:
+        await fake.issuer()
+        await fake.issue()
+        await fake.world.advance(timedelta(hours=1))
+        before = broken.tries
+        (challenge,) = await fake.challenges()
+        await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
+        await fake.world.advance(timedelta(seconds=20))
+        assert broken.tries - before >= 3

@@ -106,7 +106,8 @@ class ChallengeReconciler:
         self._tell_order = tell_order
         self._check_period = check_period
         self._work: dict[ObjectKey, Work] = {}
-        self._failures: dict[ObjectKey, int] = {}
+        # In a row, of the Challenge with that UID.
+        self._failures: dict[ObjectKey, tuple[str, int]] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
 
         def granted(key: Hashable) -> None:
@@ -142,6 +143,7 @@ class ChallengeReconciler:
         if work is not None and (challenge is None or challenge.metadata.uid != work.uid):
             await self._drop(key, work)
         if challenge is None:
+            self._failures.pop(key, None)
             return Result()
         if challenge.metadata.deletion_timestamp is not None:
             return await self._end(challenge)
@@ -179,7 +181,7 @@ class ChallengeReconciler:
             told = f"Error presenting challenge: {error}"
             if challenge.status.reason != told:
                 self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", told)
-            return await self._wait(challenge, told, self._later(key))
+            return await self._wait(challenge, told, self._later(challenge))
         except AcmeError as error:
             return await self._take(challenge, error)
         self._failures.pop(key, None)
@@ -339,7 +341,7 @@ class ChallengeReconciler:
         if state != "valid":
             self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", reason)
         if shown:
-            return Result(wake_at=self._later(challenge.metadata.key))
+            return Result(wake_at=self._later(challenge))
         self._work.pop(challenge.metadata.key, None)
         return Result()
 
@@ -365,8 +367,8 @@ class ChallengeReconciler:
                 challenge, state="errored", reason=str(error), processing=False, presented=shown
             )
             self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", str(error))
-            return Result(wake_at=self._later(key) if shown else None)
-        until, why = self._later(key), str(error)
+            return Result(wake_at=self._later(challenge) if shown else None)
+        until, why = self._later(challenge), str(error)
         named = error.retry_after if isinstance(error, Refused) else None
         if named is not None:
             until = max(named, self._now() + timedelta(seconds=1))
@@ -384,7 +386,7 @@ class ChallengeReconciler:
             self._work.pop(key, None)
             return Result()
         if not await self._clean_up(challenge, self._work.get(key)):
-            return Result(wake_at=self._later(key))
+            return Result(wake_at=self._later(challenge))
         await self._write(challenge, presented=False, processing=False)
         self._work.pop(key, None)
         return Result()
@@ -401,7 +403,7 @@ class ChallengeReconciler:
             work is not None and work.proven_at is not None
         )
         if not is_away and not await self._clean_up(challenge, work):
-            return Result(wake_at=self._later(key))
+            return Result(wake_at=self._later(challenge))
         left = [one for one in meta.finalizers if one not in ours]
         patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
         try:
@@ -442,9 +444,11 @@ class ChallengeReconciler:
         self.slots.release(key)
         self.checks.forget(key)
 
-    def _later(self, key: ObjectKey) -> datetime:
-        count = self._failures.get(key, 0) + 1
-        self._failures[key] = count
+    def _later(self, challenge: Challenge) -> datetime:
+        key, uid = challenge.metadata.key, challenge.metadata.uid
+        whose, count = self._failures.get(key, (uid, 0))
+        count = count + 1 if whose == uid else 1
+        self._failures[key] = uid, count
         return self._now() + doubled(timedelta(seconds=1), count, cap=_LONGEST_WAIT)
 
     async def _wait(
