@@ -30,7 +30,8 @@ def some_lacking(absent: AbsentKeys, *, tried: int = 200) -> int:
 
 
 async def until_read(absent: AbsentKeys) -> None:
-    """Wait until the whole file was read."""
+    """Wait until the whole file was read, which a new key begins."""
+    absent.note(key(0, bucket="new"))
     for _ in range(10_000):
         if some_lacking(absent):
             return
@@ -77,10 +78,22 @@ async def test_every_key_of_the_file_is_known_once_all_pages_were_read(file: sql
 async def test_keys_written_while_the_file_is_read_are_known(file: sqlite3.Connection) -> None:
     insert(file, range(1_000, 2_300))
     absent = AbsentKeys(file, tuple)
+    absent.note(key(2))
     absent.note(key(3))  # before the first page's end: no page to come has it
-    insert(file, range(3, 4))
+    insert(file, range(2, 4))
     await until_read(absent)
+    assert not absent.lacks(key(2))
     assert not absent.lacks(key(3))
+
+
+async def test_nothing_is_read_before_there_is_a_new_key(file: sqlite3.Connection) -> None:
+    asked: list[str] = []
+    file.set_trace_callback(asked.append)
+    absent = AbsentKeys(file, tuple)
+    assert not some_lacking(absent)
+    assert asked == []
+    absent.note(key(1))
+    assert asked != []
 
 
 async def test_more_keys_than_there_is_room_for_make_room(file: sqlite3.Connection) -> None:
@@ -105,9 +118,10 @@ async def test_keys_that_are_gone_are_forgotten_in_time_and_those_under_way_are_
 
 async def test_a_file_that_cannot_be_read_is_not_known_to_lack_anything(file: sqlite3.Connection) -> None:
     file.execute("DROP TABLE rows")
-    absent = AbsentKeys(file, tuple)
-    absent.note(key(1))
-    assert not some_lacking(absent)
+    absent = AbsentKeys(file, tuple, smallest=4)
+    for number in range(20):
+        absent.note(key(number))
+        assert not some_lacking(absent)
 
 
 async def test_rows_from_before_the_start_are_found_at_any_moment(
@@ -115,8 +129,9 @@ async def test_rows_from_before_the_start_are_found_at_any_moment(
 ) -> None:
     insert(file, range(1_300))
     store = await open_sqlite(path)
+    await store.put(key(1_300), saying("new"), expect=0)
     for _ in range(5):
-        for number in (0, 700, 1_299):
+        for number in (0, 700, 1_299, 1_300):
             assert await store.get(key(number)) is not None
             with pytest.raises(Exists):
                 await store.put(key(number), saying("x"), expect=0)
