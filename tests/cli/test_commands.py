@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from cli.calls import Cli
+from issuers.authority import new_root
 from support.real import require
 
 SELF_SIGNED = """
@@ -90,7 +94,7 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
         [
             r"line 7",
             r"Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
-            r'Certificate web: spec\.dnsNames: Invalid value: "string": .*; write a list',
+            r'Certificate web: spec\.dnsNames: Invalid value: "web\.example\.test": must be of type array;',
             r'Certificate Web_1: metadata\.name: Invalid value: "Web_1": .*; write for instance "web-1"',
             r'kind: the server has no kind "Certficate" .*did you mean "Certificate"\?',
             r"line 48: apiVersion is missing",
@@ -260,3 +264,30 @@ def test_a_wrong_token_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -
     outcome = cli("get", "certificates", "--kubeconfig", str(stranger))
     assert outcome.status == 1
     assert f"of {stranger} (from --kubeconfig) refuses: " in outcome.err
+    assert "take the kubeconfig that it wrote" in outcome.err
+
+
+def test_a_kubeconfig_of_another_server_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
+    other = tmp_path / "kubeconfig"
+    ca = base64.b64encode(new_root("another server").pem).decode()
+    other.write_text(
+        re.sub(r"certificate-authority-data: .*", f"certificate-authority-data: {ca}", daemon.read_text())
+    )
+    outcome = cli("get", "certificates", "--kubeconfig", str(other))
+    assert outcome.status == 1
+    assert "is not trusted: " in outcome.err
+    assert (
+        f"if the kubeconfig {other} (from --kubeconfig) is that of another server, take the one"
+        in outcome.err
+    )
+
+
+@pytest.mark.parametrize("words", [("status", "certificate"), ("inspect", "secret")])
+def test_an_object_that_is_not_there_is_told_with_its_namespace(
+    cli: Cli, namespace: str, words: tuple[str, str]
+) -> None:
+    outcome = cli(*words, "nobody", "-n", namespace)
+    assert outcome.status == 1
+    assert (
+        f'"nobody" not found in namespace {namespace}; `certwright get {words[1]}s -A` lists' in outcome.err
+    )

@@ -22,7 +22,7 @@ from certwright.client.kubeconfig import ClusterAccess
 from certwright.client.kubeconfig_file import KubeconfigError
 from certwright.client.rest import Client
 from certwright.client.transport import Transport
-from certwright.resources.errors import Forbidden, Unauthorized, Unreachable
+from certwright.resources.errors import Forbidden, Unauthorized, Unreachable, Untrusted
 
 DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"
@@ -82,9 +82,16 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
     try:
         namespace = options.namespace or access.namespace or "default"
         yield Session(Client(transport, user_agent=USER_AGENT, on_warning=tell_warning), namespace)
+    except Untrusted as error:
+        raise Failed(_untrusted(choice, error)) from error
     except Unreachable as error:
         raise Failed(_unreachable(choice, access.server, error)) from error
-    except (Unauthorized, Forbidden) as error:
+    except Unauthorized as error:
+        raise Failed(
+            f"{access.server} of {choice} refuses: {error}; it does not know the token or certificate in "
+            "there: take the kubeconfig that it wrote when it started"
+        ) from error
+    except Forbidden as error:
         raise Failed(f"{access.server} of {choice} refuses: {error}") from error
     except UnknownKind as error:
         raise Failed(str(error)) from error
@@ -133,4 +140,11 @@ def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
     return (
         f"the server {server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
         "is it running? `certwright serve` starts it, --kubeconfig names another"
+    )
+
+
+def _untrusted(choice: Choice, error: Untrusted) -> str:
+    return (
+        f"{error}; if the kubeconfig {choice} is that of another server, take the one that this server "
+        "wrote when it started, or name another with --kubeconfig"
     )

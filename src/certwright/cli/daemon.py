@@ -65,9 +65,12 @@ ENCRYPT_SECRETS = click.option(
 def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
     """A duration such as `90s` or `1h30m`."""
     try:
-        return parse_duration(value)
+        duration = parse_duration(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+    if duration < timedelta(0):
+        raise click.BadParameter(f"{value!r} cannot be negative")
+    return duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,6 @@ def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def gather(*args: Any, **given: Any) -> Any:
         flags = ControllerFlags(**{field.name: given.pop(field.name) for field in fields(ControllerFlags)})
-        if min(flags.backoff_minimum, flags.backoff_maximum) < timedelta(0):
-            raise click.UsageError("the backoff after a failed request cannot be negative; 0 switches it off")
         if flags.backoff_minimum > flags.backoff_maximum:
             raise click.UsageError(
                 f"the minimum backoff ({format_duration(flags.backoff_minimum)}) is longer than "

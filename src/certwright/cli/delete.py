@@ -19,6 +19,7 @@ from certwright.cli.options import (
     file_option,
     namespaced_server_options,
     selector_option,
+    timeout_option,
 )
 from certwright.cli.sources import Manifests
 from certwright.cli.targets import resolve
@@ -39,14 +40,7 @@ Json = dict[str, Any]
 @click.option(
     "--wait/--no-wait", default=True, show_default=True, help="Return only when the objects are gone."
 )
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="How long to wait for objects that others still have to clean up.",
-)
+@timeout_option(default="60s", text="How long to wait for objects that others still have to clean up")
 @click.option("--ignore-not-found", is_flag=True, help="An object that does not exist is no failure.")
 @namespaced_server_options
 @asynchronous
@@ -59,7 +53,7 @@ async def command(
     everything: bool,
     all_namespaces: bool,
     wait: bool,
-    timeout: float,  # noqa: ASYNC109 - an option of the command line, not a deadline of this function
+    timeout_s: float,
     ignore_not_found: bool,
 ) -> None:
     """Delete objects by name, by label, or those that files describe.
@@ -74,7 +68,7 @@ async def command(
     """
     if bool(words) == bool(manifests):
         raise click.UsageError("say what to delete: either KIND NAME…, or -f FILE")
-    deleter = _Deleter(wait_s=timeout if wait else None, ignore_not_found=ignore_not_found)
+    deleter = _Deleter(wait_s=timeout_s if wait else None, ignore_not_found=ignore_not_found)
     async with session(server) as here:
         deleter.here = here
         if manifests:

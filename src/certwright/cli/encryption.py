@@ -11,14 +11,14 @@ import msgspec
 
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.options import ServerOptions, asynchronous, server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
 from certwright.resources.errors import ApiError, NotFound
 
 _PATH = "/certwright/encryption"
 _LOOK_EVERY_S = 0.5
 
 
-@click.group(short_help="Show how Secrets are encrypted in the store; change the keys.")
+@click.group(cls=Folder, short_help="Show how Secrets are encrypted in the store; change the keys.")
 def command() -> None:
     """Show how Secrets are encrypted in the store, and change the keys.
 

@@ -8,11 +8,12 @@ import click
 
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.targets import fetch
 from certwright.resources.table import SECRETS
 
 
-@click.group(short_help="Show what is inside a certificate's Secret.")
+@click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")
 def command() -> None:
     """Look inside things that hold certificates.
 
@@ -40,7 +41,7 @@ async def secret(*, server: ServerOptions, name: str) -> None:
     from certwright.pki.errors import PkiError
 
     async with session(server) as here:
-        found = await here.client.get(SECRETS, name, here.namespace)
+        found = await fetch(here, SECRETS, name)
     try:
         lines = report(found.data, datetime.now(UTC))
     except PkiError as error:

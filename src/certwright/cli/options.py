@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from certwright.kit.durations import parse_duration
+
 if TYPE_CHECKING:
     from certwright.cli.sources import Manifests
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,30 @@ def selector_option(command: F) -> F:
     )(command)
 
 
+def timeout_option(*, default: str, text: str) -> Callable[[F], F]:
+    """Add `--timeout` as `timeout_s: float`, in seconds."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="TIME",
+        default=default,
+        show_default=True,
+        callback=parse_timeout,
+        help=f"{text}; for instance 30, 30s or 5m.",
+    )
+
+
+def parse_timeout(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    """Seconds of `30`, `0.5`, `30s`, `2m`."""
+    try:
+        seconds = float(value) if _NUMBER.fullmatch(value) else parse_duration(value).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if seconds < 0:
+        raise click.BadParameter(f"{value!r} cannot be negative")
+    return seconds
+
+
 def file_option(*, required: bool) -> Callable[[F], F]:
     """Add `-f/--filename`, which may be repeated, as `manifests: Manifests`, None where it is not given."""
     return click.option(
@@ -109,6 +137,20 @@ def read_manifests(
     from certwright.cli import sources  # the YAML reader, which --help has no use for
 
     return sources.read(names) if names else None
+
+
+class Folder(click.Group):
+    """A command that only holds others, and says which where it is asked for something else."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but an unknown name is answered with what could stand there."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in self.commands:
+            could = " or ".join(f"`{ctx.command_path} {known}`" for known in sorted(self.commands))
+            raise click.UsageError(f"there is no command `{ctx.command_path} {name}`, but {could}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ import click
 
 from certwright.cli import acme_flags, daemon
 from certwright.cli.errors import AlreadyTold, Failed, tell_error
-from certwright.cli.options import read_manifests
+from certwright.cli.options import read_manifests, timeout_option
 from certwright.kit import logs
 
 if TYPE_CHECKING:
@@ -22,15 +22,7 @@ DEFAULT_EXPORT = Path("certwright-export")
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
 @click.argument("manifests", nargs=-1, required=True, metavar="FILE…", callback=read_manifests)
 @click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="How long to wait for the certificates before saying what they wait for.",
-)
+@timeout_option(default="60s", text="How long to wait for the certificates before saying what they wait for")
 @click.option(
     "--export",
     metavar="DIR",
@@ -81,6 +73,8 @@ def command(
     if not manifests.readable:
         for document in manifests.documents:
             tell_error(str(document))
+        if manifests.documents:
+            raise AlreadyTold
         raise Failed(f"there is nothing to apply in {', '.join(manifests.names)}")
     logs.set_up()
     # The server and all its libraries: not needed for --help.

@@ -9,8 +9,9 @@ import click
 
 from certwright.cli import facts, sections
 from certwright.cli.access import session
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.story import Around, Story, condition, issuer_words, name_of, tell
+from certwright.cli.targets import fetch
 from certwright.cli.words import at, from_now, parse_time, sentence
 from certwright.resources import causes
 
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 _MOST_EVENTS = 10
 
 
-@click.group(short_help="Say why a certificate is as it is, and what happens next.")
+@click.group(cls=Folder, short_help="Say why a certificate is as it is, and what happens next.")
 def command() -> None:
     """Say why something is as it is, and what happens next.
 
@@ -45,7 +46,7 @@ async def certificate(*, server: ServerOptions, name: str) -> None:
       certwright status certificate api -n shop
     """
     async with session(server) as here:
-        found = await here.client.get(facts.CERTIFICATES, name, here.namespace)
+        found = await fetch(here, facts.CERTIFICATES, name)
         around = await facts.around(here.client, found)
         events = await _events(here.client, around)
     for line in report(around, events, datetime.now(UTC)):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from certwright.cli.access import Session
+from certwright.cli.errors import Failed
 from certwright.client import discovery
+from certwright.resources.errors import NotFound
 from certwright.resources.kinds import Kind
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,19 @@ async def resolve(session: Session, words: Sequence[str], *, all_namespaces: boo
             namespace = session.namespace if kind.namespaced and not all_namespaces else ""
             targets.append(Target(kind, namespace, names))
     return targets
+
+
+async def fetch(session: Session, kind: Kind[T], name: str) -> T:
+    """The object of that name in the namespace that the user means.
+
+    Raises `Failed`, which names the namespace: to be in another one is the usual reason why it is not there.
+    """
+    try:
+        return await session.client.get(kind, name, session.namespace)
+    except NotFound as error:
+        raise Failed(
+            f"{error} in namespace {session.namespace}; `certwright get {kind.plural} -A` lists all there are"
+        ) from error
 
 
 async def _kinds(session: Session, word: str) -> list[Kind[Json]]:

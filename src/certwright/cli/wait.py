@@ -22,9 +22,9 @@ from certwright.cli.options import (
     asynchronous,
     namespaced_server_options,
     selector_option,
+    timeout_option,
 )
 from certwright.cli.targets import Target, resolve
-from certwright.kit.durations import parse_duration
 from certwright.resources import errors
 from certwright.resources.kinds import Kind
 
@@ -55,14 +55,6 @@ def _status(obj: Json | None, kind: str) -> str:
     return ""
 
 
-def parse_timeout(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    """Seconds of `30`, `30s`, `2m`."""
-    try:
-        return float(value) if value.isdigit() else parse_duration(value).total_seconds()
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command(short_help="Wait until objects have a condition, or are gone.")
 @click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…")
 @click.option(
@@ -73,15 +65,7 @@ def parse_timeout(_context: click.Context, _option: click.Parameter, value: str)
     callback=parse_goal,
     help="condition=TYPE (status True), condition=TYPE=STATUS, delete or create.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="TIME",
-    default="30s",
-    show_default=True,
-    callback=parse_timeout,
-    help="How long to wait, for instance 30, 30s or 5m.",
-)
+@timeout_option(default="30s", text="How long to wait")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @selector_option
 @all_namespaces_option

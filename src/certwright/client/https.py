@@ -19,7 +19,7 @@ import yarl
 from certwright.client.login import Credential, Login, LoginFailed
 from certwright.kit.exchange import Response
 from certwright.kit.proxies import proxy_for
-from certwright.resources.errors import Unreachable
+from certwright.resources.errors import Unreachable, Untrusted
 
 CONNECT_S = 10
 REQUEST_S = 30
@@ -249,15 +249,15 @@ def _unreachable(server: str) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise Unreachable(f"{server} did not answer in time") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        raise Untrusted(f"the certificate of {server} is not trusted: {reason}") from error
     except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
         raise Unreachable(_sentence(server, error)) from error
 
 
 def _sentence(server: str, error: Exception) -> str:
     match error:
-        case aiohttp.ClientConnectorCertificateError():
-            reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-            return f"the certificate of {server} is not trusted: {reason}"
         case aiohttp.ClientConnectorDNSError():
             return f"the host name of {server} cannot be resolved"
         case aiohttp.ClientConnectorSSLError():

@@ -208,6 +208,10 @@ class Unreachable(Exception):
     """There was no answer: nobody listens, TLS failed, the connection broke. The text is one sentence."""
 
 
+class Untrusted(Unreachable):
+    """Somebody answers there, with a certificate that the CA we were given has not issued."""
+
+
 _BY_CODE: dict[int, type[ApiError]] = {
     kind.code: kind for kind in ApiError.__subclasses__() if kind is not AlreadyExists
 }

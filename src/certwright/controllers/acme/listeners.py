@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -125,10 +126,11 @@ async def _listener(settings: AcmeSettings) -> Listener | None:
 
 def _cannot(flag: str, address: Address, error: OSError) -> CannotListen:
     host, port = address
+    why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror or error
     hint = "stop the program that has it, or choose another address"
     if isinstance(error, PermissionError):
         hint = "ports below 1024 need the right CAP_NET_BIND_SERVICE; or listen elsewhere and redirect to it"
-    return CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {error.strerror or error}; {hint}")
+    return CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {why}; {hint}")
 
 
 def _check_nameservers(flag: str, servers: tuple[str, ...]) -> None:
