@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import socket
 import sys
 
 from certwright.acme.carrier.carrying import Carrying
-from certwright.kit import loop
+from certwright.kit import logs, loop
 
 
 async def _carry(end: socket.socket) -> None:
@@ -24,9 +23,11 @@ async def _carry(end: socket.socket) -> None:
 
 def main() -> None:
     """Carry requests until the parent is gone."""
-    # Ctrl-C reaches all processes of a terminal: what is under way ends when the parent says so.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    # Ctrl-C reaches all processes of a terminal, and what stops a service often all of its processes: what is
+    # under way ends when the parent says so.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logs.set_up()
     gc.freeze()
     end = socket.socket(fileno=sys.stdin.fileno())
     loop.run(_carry(end))
