@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,35 +122,113 @@ async def test_one_that_stands_still_is_replaced(server: Server) -> None:
     await child.close()
 
 
-async def test_the_end_of_a_terminal_session_is_for_its_parent_to_decide(
-    server: Server, child: Child
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_what_ends_a_group_of_processes_is_for_its_parent_to_decide(
+    number: signal.Signals, server: Server, child: Child
 ) -> None:
     sender = carried(child)
     await sender.send(server.get())
     (pid,) = carriers()
-    os.kill(pid, signal.SIGINT)
+    os.kill(pid, number)
     assert (await sender.send(server.get())).status == 200
     assert carriers() == [pid]
 
 
-@pytest.mark.parametrize("command", [("/bin/false",), ("/nowhere/python",)])
-async def test_where_it_cannot_live_requests_are_made_by_its_parent(
+def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of no child being started any more."""
+    said = [one.getMessage() for one in caplog.records]
+    return [one for one in said if "ACME servers are asked by this process itself from now on" in one]
+
+
+@pytest.mark.parametrize("command", [("/bin/false",), ("/nowhere/python",), ("/bin/sleep", "600")])
+async def test_where_it_cannot_start_its_parent_makes_the_requests_and_none_fails(
     command: tuple[str, ...], server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = Child(command)
+    before = open_files()
+    child = Child(command, start_s=0.2)
     sender = carried(child)
-    for _ in range(3):
-        with pytest.raises(Unreachable, match="the process that carries requests"):
-            await sender.send(server.get())
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert (await sender.send(server.get())).status == 200
-    told = [
-        one.getMessage() for one in caplog.records if "ACME servers are asked by this" in one.getMessage()
-    ]
-    assert len(told) == 1
+    for _ in range(5):
+        answers = await asyncio.gather(*(sender.send(server.get()) for _ in range(3)))
+        assert {one.status for one in answers} == {200}
+    assert len(given_up(caplog)) == 1
+    assert carriers() == []
     await sender.close()
     await child.close()
+    await until(lambda: open_files() <= before)
+
+
+# A child that says hello, and ends at the first order.
+_DIES_AT_WORK = """
+import socket
+from certwright.acme.carrier.frames import Hello, encode
+end = socket.socket(fileno=0)
+end.sendall(encode(Hello()))
+end.recv(1)
+"""
+
+
+async def test_where_it_dies_of_each_request_its_parent_makes_them_after_three(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = Child((sys.executable, "-c", _DIES_AT_WORK))
+    sender = carried(child)
+    for _ in range(3):
+        with pytest.raises(Unreachable, match="the process that carries requests has ended"):
+            await sender.send(server.get())
+    for _ in range(2):
+        assert (await sender.send(server.get())).status == 200
+    assert len(given_up(caplog)) == 1
+    await sender.close()
+    await child.close()
+
+
+@pytest.mark.parametrize("amid", ["before there is a process", "while it starts"])
+async def test_one_that_has_not_started_yet_is_ended_at_once_when_it_is_closed(
+    amid: str, server: Server, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    child = Child(("/bin/sh", "-c", f"echo > {begun}; exec sleep 600"), start_s=600.0)
+    under_way = asyncio.create_task(carried(child).send(server.get()))
+    await asyncio.sleep(0)
+    if amid == "while it starts":
+        await until(begun.exists)
+    await asyncio.wait_for(child.close(), _WITHIN_S)
+    with pytest.raises(Unreachable, match="about to end"):
+        await under_way
+
+
+async def test_who_waits_for_room_in_the_socket_of_one_that_stands_still_is_told(server: Server) -> None:
+    child = Child(patience_s=0.5)
+    # Requests that may take for ever: what is told is told for want of room only.
+    sender = carried(child, timeout_s=10_000.0)
+    await sender.send(server.get())
+    (pid,) = carriers()
+    os.kill(pid, signal.SIGSTOP)
+    async with asyncio.timeout(_WITHIN_S):
+        ended = await asyncio.gather(
+            *(sender.send(server.post(b"x" * 300_000)) for _ in range(10)), return_exceptions=True
+        )
+    assert {str(one).partition(": ")[2] for one in ended} == {
+        "the process that carries requests stands still"
+    }
+    assert (await sender.send(server.get())).status == 200
+    await child.close()
+
+
+async def test_another_is_started_though_all_threads_are_busy(server: Server, child: Child) -> None:
+    sender = carried(child)
+    await sender.send(server.get())
+    loop, release = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, release.wait)
+    os.kill(carriers()[0], signal.SIGKILL)
+    await until(lambda: not any(map(is_carrier, carriers())))
+    try:
+        answer = await asyncio.wait_for(sender.send(server.get()), _WITHIN_S)
+    finally:
+        release.set()
+    await busy
+    assert answer.status == 200
 
 
 async def test_it_inherits_no_secrets_and_no_files(

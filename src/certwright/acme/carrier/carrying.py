@@ -15,6 +15,7 @@ from certwright.acme.carrier.frames import (
     Close,
     Drop,
     Failure,
+    Hello,
     Look,
     Open,
     Order,
@@ -46,6 +47,11 @@ class Carrying(Framed[Order]):
         self._proofs: Proofs | None = None
         self._work: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._socket.write(encode(Hello()))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""

@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from subprocess import DEVNULL, Popen, TimeoutExpired
+from subprocess import DEVNULL, Popen
 from typing import TypeVar
 
 from certwright.acme.carrier.link import Ended, Link
@@ -26,12 +26,14 @@ R = TypeVar("R")
 
 PROOF_WITHIN_S = 120.0
 """What is done for a proof has shorter timeouts, unless every one of many name servers takes its time."""
+
 # Its modules come from where ours come from, and from nowhere else: not from the working directory (-P), not
 # from the user's own (-s).
 _COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
 # Renewals are hours apart: to start it again for the next costs less than to keep its 40 MB.
 _IDLE_S = 60.0
 _RUSH_S = 2.0
+_START_S = 30.0
 _PATIENCE_S = 30.0
 _MOST_FUTILE = 3
 _GRACE_S = 0.5
@@ -49,14 +51,15 @@ _ENVIRONMENT = frozenset(
 
 
 class CannotCarry(Exception):
-    """It is not worth a child; or children end before they have answered anything: another would as well."""
+    """It is not worth a child, or none can be started: nothing was sent."""
 
 
 class Child:
     """Starts the child, one at a time, and ends it after `idle_s` seconds without a request.
 
-    It is started when `link` has been called `rush` times within two seconds. One that is `patience_s` late
-    with an answer is ended too. After three in a row that have answered nothing no other is started.
+    It is started when `link` has been called `rush` times within two seconds. One that takes longer than
+    `start_s` to start, or is `patience_s` late with an answer, is ended too. After three in a row that have
+    answered nothing no other is started.
     """
 
     def __init__(
@@ -65,28 +68,34 @@ class Child:
         *,
         rush: int = 1,
         idle_s: float = _IDLE_S,
+        start_s: float = _START_S,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         self._command = command
         self._asked_at: deque[float] = deque(maxlen=rush)
         self._idle_s = idle_s
-        self._make_link = partial(Link, patience_s=patience_s)
-        self._starting: asyncio.Task[Link] | None = None
+        self._make_link = partial(Link, start_s=start_s, patience_s=patience_s)
+        self._starting: asyncio.Task[Link | None] | None = None
         self._link: Link | None = None
         self._life: asyncio.Task[None] | None = None
         self._futile = 0
         self._closed = False
 
     async def link(self) -> Link:
-        """The way to a running child. Raises `Ended` where it cannot be started, and `CannotCarry`."""
-        if self._link is not None and not self._link.lost.is_set():
+        """The way to a running child. Raises `CannotCarry`, and `Ended` once this is closed."""
+        if self._link is not None and self._link.is_open:
             return self._link
-        if not self._is_rush():
-            raise CannotCarry
         if self._starting is None or self._starting.done():
+            if not self._is_rush():
+                raise CannotCarry
             self._starting = asyncio.create_task(self._start())
         # Whoever waits may be cancelled; others wait for the same child.
-        return await asyncio.shield(self._starting)
+        link = await asyncio.shield(self._starting)
+        if self._closed:
+            raise Ended("this process is about to end")
+        if link is None:
+            raise CannotCarry
+        return link
 
     async def prove(self, work: Callable[[Link], Awaitable[R]]) -> R | None:
         """What comes of work that may be done twice; None where this process should do it itself.
@@ -112,25 +121,24 @@ class Child:
     async def close(self) -> None:
         """End the child; return when it is gone. No other is started."""
         self._closed = True
-        if self._starting is not None:
-            await asyncio.wait([self._starting])
         if self._link is not None:
             self._link.end()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
         await self._former_gone()
 
-    async def _start(self) -> Link:
+    async def _start(self) -> Link | None:
+        """None where no child runs, and none should be waited for."""
         await self._former_gone()
-        if self._closed:
-            raise Ended("this process is about to end")
-        if self._futile >= _MOST_FUTILE:
-            raise CannotCarry
+        if self._closed or self._futile >= _MOST_FUTILE:
+            return None
         try:
             process, self._link = await self._run()
         except OSError as error:
             self._count_futile(f"cannot be started: {error}")
-            raise Ended(f"the process that carries requests cannot be started: {error}") from error
+            return None
         self._life = asyncio.create_task(self._see_through(process, self._link))
-        return self._link
+        return self._link if await self._link.begins() else None
 
     async def _former_gone(self) -> None:
         if self._life is not None:
@@ -146,21 +154,22 @@ class Child:
                 raise
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(self._make_link, sock=ours)
+        if self._closed:  # meanwhile
+            link.end()
         return process, link
 
     async def _see_through(self, process: Popen[bytes], link: Link) -> None:
         """Return when the child is gone, and nothing of it left."""
         try:
-            is_wanted = await self._idle_or_lost(link)
-            with contextlib.suppress(TimeoutExpired):
-                await asyncio.to_thread(process.wait, _GRACE_S)
+            was_idle = await self._idle_or_lost(link)
+            await _ended(process)
         finally:
             process.kill()
             process.wait()
         if link.has_answered:
             self._futile = 0
-        elif not (is_wanted or self._closed):
-            self._count_futile(f"ends at once (exit status {process.returncode})")
+        elif not (was_idle or self._closed):
+            self._count_futile(f"ends before it has done anything (exit status {process.returncode})")
 
     async def _idle_or_lost(self, link: Link) -> bool:
         """Whether it was ended for want of work; else the socket was closed."""
@@ -186,6 +195,15 @@ def _spawn(command: Sequence[str], end: socket.socket) -> Popen[bytes]:
     # Not by the event loop's own: that copies the page tables of this process, which takes 0.1 s where it is
     # large; this takes 1 ms.
     return Popen(command, stdin=end.fileno(), stdout=DEVNULL, env=_environment())
+
+
+async def _ended(process: Popen[bytes]) -> None:
+    """Return when it has ended by itself, or has had the time for that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE_S):
+            # Not `wait` in a thread: all of those may be waiting for name servers.
+            while process.poll() is None:  # noqa: ASYNC110 - what another process does, tells no event
+                await asyncio.sleep(_GRACE_S / 50)
 
 
 def _environment() -> dict[str, str]:

@@ -70,6 +70,10 @@ class Drop(_Message, frozen=True):
     number: int
 
 
+class Hello(_Message, frozen=True):
+    """The child runs, and does as it is told from now on: the first that it says."""
+
+
 class Answer(_Message, frozen=True):
     """What came back; the headers are those of `Response`."""
 
@@ -105,7 +109,7 @@ class Shown(_Message, frozen=True):
 Order = Open | Close | Ask | Look | Show | Drop
 """What the parent says."""
 Result = Answer | Failure | Seen | Shown
-"""What the child says."""
+"""What the child says of an order."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -114,7 +118,7 @@ class BadFrame(Exception):
     """What came over the socket is not of the other process."""
 
 
-def encode(message: Order | Result) -> bytes:
+def encode(message: Order | Hello | Result) -> bytes:
     """The message as it goes over the socket. Raises `UnicodeEncodeError` for a text that is none."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_LENGTH, "big") + body
@@ -155,6 +159,6 @@ def orders() -> Frames[Order]:
     return Frames(msgspec.msgpack.Decoder(Order))
 
 
-def results() -> Frames[Result]:
+def results() -> Frames[Hello | Result]:
     """For the parent."""
-    return Frames(msgspec.msgpack.Decoder(Result))
+    return Frames(msgspec.msgpack.Decoder(Hello | Result))
