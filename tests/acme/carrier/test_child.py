@@ -236,12 +236,13 @@ async def test_it_inherits_no_secrets_and_no_files(
 ) -> None:
     monkeypatch.setenv("CERTWRIGHT_ENCRYPTION_KEY", "secret")
     monkeypatch.setenv("NO_PROXY", "example.org")
+    monkeypatch.setenv("RES_OPTIONS", "ndots:1")
     lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
     os.set_inheritable(lock, True)
     await carried(child).send(server.get())
     (pid,) = carriers()
     names = environment(pid)
-    assert "NO_PROXY" in names
+    assert {"NO_PROXY", "RES_OPTIONS"} <= names
     assert "CERTWRIGHT_ENCRYPTION_KEY" not in names
     assert str(tmp_path / "lock") not in files_of(pid)
     os.close(lock)

@@ -69,7 +69,9 @@ class Carrying(Framed[Order]):
     def _take(self, order: Order) -> None:
         match order:
             case Ask() | Look() | Show():
-                self._work[order.number] = asyncio.create_task(self._carry(order))
+                task = self._work[order.number] = asyncio.create_task(self._carry(order))
+                # Not by the work itself: one that is dropped at once never begins.
+                task.add_done_callback(lambda _: self._work.pop(order.number))
             case Drop(number):
                 if number in self._work:
                     self._work[number].cancel()
@@ -86,12 +88,9 @@ class Carrying(Framed[Order]):
         self._socket.abort()
 
     async def _carry(self, order: Ask | Look | Show) -> None:
-        try:
-            result = await (self._send(order) if isinstance(order, Ask) else self._prove(order))
-            await self._can_write.wait()
-            self._socket.write(_encoded(result))
-        finally:
-            del self._work[order.number]
+        result = await (self._send(order) if isinstance(order, Ask) else self._prove(order))
+        await self._can_write.wait()
+        self._socket.write(_encoded(result))
 
     async def _prove(self, order: Look | Show) -> Result:
         if self._proofs is None:

@@ -1,7 +1,7 @@
 """The child's life as the parent sees it: started when there is something to send, ended when there is not.
 
-Its environment is what TLS and proxies look at, and where its modules are. It inherits one end of a socket
-pair, as its standard input, and standard error.
+Its environment is what TLS, proxies and the system's resolver look at, and where its modules are. It inherits
+one end of a socket pair, as its standard input, and standard error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _ENVIRONMENT = frozenset(
         "ssl_cert_file",
         "ssl_cert_dir",
         "openssl_conf",
+        "openssl_modules",
         "ld_library_path",
+        "localdomain",
+        "res_options",
     )
 )
 
