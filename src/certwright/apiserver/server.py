@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,13 +33,14 @@ from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.elsewhere import Elsewhere
 from certwright.apiserver.encryption import Encryption
+from certwright.apiserver.ensuring import ensure_object
 from certwright.apiserver.fairness import Fairness, InFlight
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
 from certwright.apiserver.kinds.builtin import make_registry
 from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Source, Track
-from certwright.apiserver.objects import decode_json, encode_json
+from certwright.apiserver.objects import encode_json
 from certwright.apiserver.representations import discovery
 from certwright.apiserver.representations.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.apiserver.representations.openapi import OpenApi
@@ -66,14 +68,12 @@ from certwright.resources.errors import (
     NotAcceptable,
     TooLarge,
     Unavailable,
-    from_response,
 )
 from certwright.store import contract
 from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
-_TRIES = 5
 _WRITES = frozenset({"create", "update", "patch"})
 _CHANGES = _WRITES | {"delete"}
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -199,10 +199,11 @@ class ApiServer:
         await self._webhooks.load()
         await self._elsewhere.load()
         for crd in crds:
-            await self._ensure(_CRDS_PATH, crd)
+            change = partial(_brought_into_line, wanted=crd)
+            await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            await self._ensure("/api/v1/namespaces", namespace, update=False)
+            await ensure_object(self.handle, _MYSELF, "/api/v1/namespaces", namespace, lambda _: None)
         await self._aggregation.load()
         self._backend.loaded()
         await rbac_defaults.ensure(self.handle, _MYSELF)
@@ -231,24 +232,6 @@ class ApiServer:
             if definition is not None:
                 for row in await deletes.every_row(self._backend, definition, ""):
                     self._rbac.wrote(definition, row, None)
-
-    async def _ensure(self, path: str, wanted: dict[str, Any], *, update: bool = True) -> None:
-        """Create an object, or bring the one that is there into line."""
-        target = f"{path}/{wanted['metadata']['name']}"
-        # Namespaces are Kubernetes' own; our definitions are ours.
-        agent = {"user-agent": "certwright" if path == _CRDS_PATH else "kube-apiserver"}
-        for last in (False,) * (_TRIES - 1) + (True,):
-            answer = await self.handle(Request("GET", target, user=_MYSELF))
-            if answer.status == 404:
-                answer = await self.handle(Request("POST", path, agent, encode_json(wanted), _MYSELF))
-            elif update and answer.status == 200:
-                body = encode_json(_brought_into_line(decode_json(answer.body), wanted))
-                answer = await self.handle(Request("PUT", target, agent, body, _MYSELF))
-            # Another server may start at the same moment, and do the same.
-            if answer.status != 409 or last:
-                break
-        if answer.status >= 400:
-            raise from_response(answer.status, answer.body)
 
     async def close(self) -> None:
         """End all watches and the work in the background. The store stays open: it is its owner's."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
 from certwright.apiserver.crds.crd_controllers import BUCKET as CRDS
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json, encode_json
-from certwright.kit.exchange import Identity, Request, Response
+from certwright.kit.exchange import Handler, Identity, Request
 from certwright.store.contract import Row, StoreError
 
 _log = logging.getLogger(__name__)
@@ -30,17 +30,15 @@ _FIRST, _STEP, _BUILT_IN = 18000, 100, 15  # priorities, as Kubernetes gives the
 _CUSTOM_GROUP, _CUSTOM_VERSION = 1000, 100
 _PAUSE_S = 60  # after a webhook has refused one
 
-Ask = Callable[[Request], Awaitable[Response]]
-
 
 class LocalServices:
     """Makes and removes them, behind the answers. An observer of writes."""
 
     hears_of = (_BUCKET, CRDS)
 
-    def __init__(self, backend: Backend, ask: Ask, user: Identity) -> None:
+    def __init__(self, backend: Backend, handle: Handler, user: Identity) -> None:
         self._backend = backend
-        self._ask = ask
+        self._handle = handle
         self._user = user
         self._wanted = asyncio.Event()
         self._working = False
@@ -120,7 +118,8 @@ class LocalServices:
 
     async def _write(self, method: str, path: str, obj: Json | None) -> bool:
         body = encode_json(obj) if obj is not None else b""
-        response = await self._ask(Request(method, path, {"user-agent": "kube-apiserver"}, body, self._user))
+        request = Request(method, path, {"user-agent": "kube-apiserver"}, body, self._user)
+        response = await self._handle(request)
         if response.status < 400 or response.status in (404, 409):
             return True
         _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))

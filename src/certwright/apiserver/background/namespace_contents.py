@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from certwright.apiserver.backend import Backend
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
@@ -18,7 +17,7 @@ from certwright.apiserver.background.namespaces import is_terminating
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json, encode_json
 from certwright.apiserver.verbs.reads import CHUNK
-from certwright.kit.exchange import Identity, Request, Response
+from certwright.kit.exchange import Handler, Identity, Request
 from certwright.store.contract import Key, Row, StoreError
 
 _log = logging.getLogger(__name__)
@@ -28,17 +27,15 @@ ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 _ABOUT = "kubernetes.io/description"
 _TEXT = "The certificates of the CA that signs this API server's own certificate, to check it by."
 
-Ask = Callable[[Request], Awaitable[Response]]
-
 
 class NamespaceContents:
     """Keeps the contents that every namespace has. `root_ca` is PEM; empty: no ConfigMap is made of it."""
 
     hears_of = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
 
-    def __init__(self, backend: Backend, ask: Ask, user: Identity, root_ca: str) -> None:
+    def __init__(self, backend: Backend, handle: Handler, user: Identity, root_ca: str) -> None:
         self._backend = backend
-        self._ask = ask
+        self._handle = handle
         self._user = user
         self._root_ca = root_ca
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
@@ -111,7 +108,7 @@ class NamespaceContents:
 
     async def _write(self, method: str, path: str, obj: Json) -> None:
         headers = {"user-agent": "kube-controller-manager"}
-        response = await self._ask(Request(method, path, headers, encode_json(obj), self._user))
+        response = await self._handle(Request(method, path, headers, encode_json(obj), self._user))
         # The namespace may have gone meanwhile, and somebody else may have been faster.
         if response.status >= 400 and response.status not in (403, 404, 409):
             _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))

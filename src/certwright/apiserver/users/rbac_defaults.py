@@ -11,14 +11,13 @@ Source: Kubernetes documentation, "Using RBAC Authorization", default roles and 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
-from certwright.apiserver.objects import decode_json, encode_json
+from certwright.apiserver.ensuring import ensure_object
 from certwright.apiserver.users.auth import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from certwright.apiserver.users.rbac import GROUP
-from certwright.kit.exchange import Handler, Identity, Request
-from certwright.resources.errors import from_response
+from certwright.kit.exchange import Handler, Identity
 
 Json = dict[str, Any]
 
@@ -289,22 +288,10 @@ async def ensure(handle: Handler, user: Identity) -> None:
 
 
 async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
-    meta = default.obj["metadata"]
-    namespace = meta.get("namespace")
+    namespace = default.obj["metadata"].get("namespace")
     inside = f"namespaces/{namespace}/" if namespace else ""
     path = f"/apis/{API_VERSION}/{inside}{default.plural}"
-    target = f"{path}/{quote(meta['name'])}"
-    agent = {"user-agent": "kube-apiserver"}
-    there = await handle(Request("GET", target, user=user))
-    if there.status == 404:
-        answer = await handle(Request("POST", path, agent, encode_json(default.obj), user))
-    elif there.status == 200 and (changed := _completed(decode_json(there.body), default.obj)):
-        answer = await handle(Request("PUT", target, agent, encode_json(changed), user))
-    else:
-        answer = there
-    # Another server that starts at the same moment makes the same.
-    if answer.status >= 400 and answer.status != 409:
-        raise from_response(answer.status, answer.body)
+    await ensure_object(handle, user, path, default.obj, partial(_completed, wanted=default.obj))
 
 
 def _completed(stored: Json, wanted: Json) -> Json | None:
