@@ -119,7 +119,8 @@ end = socket.socket(fileno=0)
 end.sendall(encode(Hello()))
 end.recv(1)
 end.sendall({_NONSENSE!r})
-end.recv(1)
+while end.recv(65536):
+    pass
 """
 
 
