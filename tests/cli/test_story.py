@@ -38,6 +38,20 @@ def request(*conditions: Json, revision: int = 1) -> Json:
 APPROVED = {"type": "Approved", "status": "True", "reason": "cert-manager.io", "message": "approved"}
 
 
+def ordered(reason: str, *, type: str, presented: bool) -> Around:
+    """Its request waits for an Order with one Challenge, which says `reason`."""
+    told = "Waiting on certificate issuance from order shop/web-1-2" + (f": {reason}" if reason else "")
+    pending = {"type": "Ready", "status": "False", "reason": "Pending", "message": told}
+    challenge = {"spec": {"type": type}, "status": {"presented": presented, "reason": reason}}
+    return Around(
+        certificate(NOT_READY, ISSUING),
+        GOOD_ISSUER,
+        request(APPROVED, pending),
+        order={"metadata": {"name": "web-1-2", "namespace": "shop"}},
+        challenges=({"status": {"state": "valid", "reason": "Successfully authorized"}}, challenge),
+    )
+
+
 def ready(**status: Any) -> Json:
     return certificate(READY, notAfter="2026-04-01T00:00:00Z", renewalTime="2026-03-02T00:00:00Z", **status)
 
@@ -71,8 +85,8 @@ STORIES = [
             certificate(NOT_READY, ISSUING),
             {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}},
         ),
-        "it waits for Issuer ca, which is not ready: no Secret ca; see `certwright describe issuer ca`; "
-        "it goes on once that is ready",
+        "it waits for Issuer ca, which is not ready: no Secret ca; if that does not pass by itself, correct "
+        "the issuer (`certwright describe issuer ca` shows it); the certificate goes on once it is ready",
         id="issuer not ready",
     ),
     pytest.param(
@@ -123,6 +137,27 @@ STORIES = [
         ),
         "CertificateRequest web-1 is pending: wait, please",
         id="pending",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING), {"status": {}}),
+        "it waits for Issuer ca, which nobody has looked at yet",
+        id="issuer new",
+    ),
+    pytest.param(
+        ordered("a.test: it is not seen.", type="HTTP-01", presented=True),
+        "its order web-1-2 waits: a.test: it is not seen; have port 80 of that name lead to where "
+        "--http01-listen answers, or to the solver's web root; it is looked for again by itself",
+        id="a proof that is not seen",
+    ),
+    pytest.param(
+        ordered("a.test: no Secret k", type="DNS-01", presented=False),
+        "its order web-1-2 waits: a.test: no Secret k; correct that; it is tried again by itself",
+        id="a proof that cannot be shown",
+    ),
+    pytest.param(
+        ordered("", type="DNS-01", presented=True),
+        "its order web-1-2 is under way at the ACME server",
+        id="ordered",
     ),
     pytest.param(
         Around(

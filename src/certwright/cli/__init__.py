@@ -8,7 +8,7 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               access (finding the server), sources (manifest files), applying (create or change one object),
               merge (the three-way merge), hints (what to do about a refused field),
               facts (what is known about one certificate), story (why it is as it is, in a sentence),
-              deciding (approval and denial),
+              proofs (what to do about one that an ACME server would not see), deciding (approval and denial),
               targets (which objects the words mean), following (one object as it changes),
               mirror (a live copy of what belongs to certificates), export (Secrets as files),
               overview and progress (how certificates come on), running (the life of run),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from certwright.cli import proofs
 from certwright.cli.words import at, count, from_now, parse_time, sentence
 from certwright.kit.backoff import doubled
 from certwright.resources import causes
@@ -155,7 +156,19 @@ def _under_way(around: Around) -> Story:
     if not ready:
         return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
     told = sentence(str(ready.get("message", "")))
+    if around.order is not None:
+        return _ordered(around, around.order, told)
     return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {told}")
+
+
+def _ordered(around: Around, order: Json, told: str) -> Story:
+    """What is `told` of a request that waits for its order at an ACME server, without the way there."""
+    metadata = order.get("metadata") or {}
+    begin = f"Waiting on certificate issuance from order {metadata.get('namespace')}/{metadata.get('name')}"
+    if told == begin:
+        return Story(f"its order {name_of(order)} is under way at the ACME server")
+    why = told.removeprefix(f"{begin}: ")
+    return Story(f"its order {name_of(order)} waits: {why}", proofs.advice(around.challenges))
 
 
 def _issuer_trouble(around: Around) -> Story | None:
@@ -174,10 +187,12 @@ def _issuer_trouble(around: Around) -> Story | None:
     ready = condition(around.issuer, "Ready")
     if ready.get("status") == "True":
         return None
-    told = sentence(str(ready.get("message", ""))) or "nothing is known about it yet"
+    if not ready:
+        return Story(f"it waits for {words}, which nobody has looked at yet")
     return Story(
-        f"it waits for {words}, which is not ready: {told}",
-        f"see `certwright describe {ref['kind'].lower()} {ref['name']}`; it goes on once that is ready",
+        f"it waits for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
+        f"if that does not pass by itself, correct the issuer (`certwright describe {ref['kind'].lower()} "
+        f"{ref['name']}` shows it); the certificate goes on once it is ready",
     )
 
 

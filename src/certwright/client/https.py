@@ -19,6 +19,7 @@ import yarl
 from certwright.client.login import Credential, Login, LoginFailed
 from certwright.kit.exchange import Response
 from certwright.kit.proxies import proxy_for
+from certwright.kit.texts import in_words
 from certwright.resources.errors import Unreachable, Untrusted
 
 CONNECT_S = 10
@@ -263,11 +264,11 @@ def _sentence(server: str, error: Exception) -> str:
         case aiohttp.ClientConnectorSSLError():
             return f"no TLS connection to {server}: {error.os_error}"
         case aiohttp.ClientProxyConnectionError():
-            return f"the proxy on the way to {server} cannot be reached: {error.os_error.strerror}"
+            return f"the proxy on the way to {server} cannot be reached: {in_words(error.os_error)}"
         case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
             return f"nobody listens at {server} (connection refused)"
         case aiohttp.ClientConnectorError():
-            return f"no connection to {server}: {error.os_error.strerror or error.os_error}"
+            return f"no connection to {server}: {in_words(error.os_error)}"
         case aiohttp.InvalidURL():
             return f"{server} is not the address of a server"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():

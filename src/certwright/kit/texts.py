@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
+
+_CONNECTING = re.compile(r"Connect call failed \('([^']+)', ([0-9]+)")
 
 
 def base64url(data: bytes) -> str:
@@ -19,3 +23,15 @@ def one_line(text: str) -> str:
 def in_brackets(host: str) -> str:
     """A host as it stands before a port: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
     return f"[{host}]" if ":" in host else host
+
+
+def in_words(error: OSError) -> str:
+    """What went wrong, as the system says it: `Connection refused at 127.0.0.1:80`.
+
+    asyncio puts a tuple with the address in the place of the system's words.
+    """
+    told = error.strerror or str(error)
+    if error.errno is None or error.errno <= 0:
+        return told
+    where = _CONNECTING.search(told)
+    return os.strerror(error.errno) + (f" at {in_brackets(where[1])}:{where[2]}" if where else "")

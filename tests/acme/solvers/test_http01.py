@@ -185,10 +185,11 @@ async def test_a_closed_port_and_an_unknown_name_are_told() -> None:
     found = await HttpCheck(port=1).check(TASK)
     assert isinstance(found, NotYet)
     assert "http://127.0.0.1:1/.well-known" in found.reason
+    assert found.reason.endswith("cannot be reached: Connection refused at 127.0.0.1:1")
     task = Task(type="http-01", identifier="no-such.invalid", token="t", key="k", uid="u")
     found = await HttpCheck(port=1).check(task)
     assert isinstance(found, NotYet)
-    assert "no such name" in found.reason
+    assert "cannot be reached: the name cannot be resolved: " in found.reason
 
 
 async def test_many_checks_at_once_do_not_disturb_each_other(responder: tuple[Responder, int]) -> None:

@@ -14,6 +14,7 @@ from certwright.acme.protocol.errors import NotAcme, Unreachable, Untrusted
 from certwright.acme.protocol.messages import Request, Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.kit.proxies import proxy_for
+from certwright.kit.texts import in_words
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16
@@ -110,7 +111,11 @@ def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
     if isinstance(error, TimeoutError):
         return Unreachable(f"{url} did not answer within {timeout_s:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unreachable(f"the name of {url} cannot be resolved: {error.os_error}")
+        return Unreachable(f"the name of {url} cannot be resolved: {in_words(error.os_error)}")
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return Unreachable(f"the proxy on the way to {url} cannot be reached: {in_words(error.os_error)}")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Unreachable(f"{url} cannot be reached: {in_words(error.os_error)}")
     return Unreachable(f"{url} cannot be reached: {str(error) or type(error).__name__}")
 
 

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.kit.texts import in_brackets, one_line
+from certwright.kit.texts import in_brackets, in_words, one_line
 from certwright.kit.unverified import unverified_tls
 
 _TIMEOUT_S = 10.0
@@ -95,10 +95,9 @@ def _url_of(task: Task, port: int) -> str:
 
 def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        cause = error.__cause__
-        return str(cause) if isinstance(cause, LookupFailed) else f"no such name ({error.os_error})"
+        return f"the name cannot be resolved: {in_words(error.os_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        return in_words(error.os_error)
     return str(error) or type(error).__name__
 
 

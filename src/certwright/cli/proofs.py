@@ -1,0 +1,27 @@
+"""What whoever owns a name can do about a proof of it that an ACME server would not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+_BY_ITSELF = "it is looked for again by itself"
+_ADVICE = {
+    "HTTP-01": "have port 80 of that name lead to where --http01-listen answers, or to the solver's web root",
+    "TLS-ALPN-01": "have port 443 of that name lead to where --tlsalpn01-listen answers",
+    "DNS-01": "see that the record gets to every name server of the zone",
+}
+
+
+def advice(challenges: Iterable[Json]) -> str:
+    """What to do about the first of these Challenges that says why it waits; empty for nothing."""
+    for challenge in challenges:
+        status = challenge.get("status") or {}
+        if status.get("state") == "valid" or not status.get("reason"):
+            continue
+        if not status.get("presented"):
+            return "correct that; it is tried again by itself"
+        told = _ADVICE.get(str((challenge.get("spec") or {}).get("type")), "")
+        return f"{told}; {_BY_ITSELF}" if told else ""
+    return ""
