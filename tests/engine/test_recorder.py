@@ -24,17 +24,21 @@ WEB = Secret(metadata=SecretMeta(name="web", namespace="n", uid="u1", resource_v
 
 
 class EventServer(Peer):
-    """Takes every Event; `status` can be set to refuse them."""
+    """Takes every Event; `status` can be set to refuse them; of `taken` more the name is there already."""
 
     def __init__(self) -> None:
         super().__init__()
         self.status = 200
+        self.taken = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def handle(self, request: Request) -> Response:
         self.requests.append(request)
         await self.gate.wait()
+        if self.taken:
+            self.taken -= 1
+            return Response(409, {}, b'{"kind": "Status", "reason": "AlreadyExists", "code": 409}')
         return Response(self.status, {}, request.body if self.status == 200 else b"{}")
 
     def bodies(self) -> list[dict[str, Any]]:
@@ -125,6 +129,16 @@ async def test_another_message_is_another_event_and_the_order_is_kept(scene: Sce
         scene.recorder.event(SECRETS, WEB, "Normal", "Step", message)
     await scene.recorder.flush()
     assert scene.server.messages() == messages
+
+
+async def test_a_name_that_another_process_has_given_is_not_taken_for_this_event(scene: Scene) -> None:
+    scene.server.taken = 1
+    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
+    await scene.recorder.flush()
+    refused, written = scene.server.bodies()
+    assert refused["metadata"]["name"] != written["metadata"]["name"]
+    assert scene.server.messages() == ["it was issued"] * 2
+    assert scene.recorder.dropped == 0
 
 
 async def test_events_of_a_cluster_scoped_object_lie_in_the_default_namespace(scene: Scene) -> None:

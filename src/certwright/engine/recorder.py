@@ -25,7 +25,7 @@ from certwright.kit.ids import bounded_name
 from certwright.kit.lru import Lru
 from certwright.kit.tasks import TaskSet
 from certwright.resources.core import Event, EventSource, TypedObjectReference
-from certwright.resources.errors import ApiError, NotFound, Unreachable
+from certwright.resources.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from certwright.resources.kinds import AnyKind
 from certwright.resources.meta import Object, ObjectMeta
 from certwright.resources.table import EVENTS
@@ -207,7 +207,13 @@ class Recorder:
 
     async def _create(self, sighting: _Sighting) -> None:
         event = self._event(sighting)
-        await self._client.create(EVENTS, event)
+        try:
+            await self._client.create(EVENTS, event)
+        except AlreadyExists:
+            # Another process, or this one before a restart, has named one of its own so.
+            self._stamp += secrets.randbelow(1_000_000)
+            event = self._event(sighting)
+            await self._client.create(EVENTS, event)
         self._written.put(sighting.what, _Written(event.metadata.name, 1, sighting.when))
 
     def _next_stamp(self, when: datetime) -> int:
