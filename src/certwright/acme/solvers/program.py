@@ -15,21 +15,23 @@ Exit status 0 is success; for anything else, what it wrote to standard error las
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 from collections.abc import Sequence
+from subprocess import DEVNULL, PIPE, Popen
 
 from certwright.acme.protocol.challenges import DNS_01
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kit.programs import last_words
 from certwright.kit.texts import one_line
 
 _LONGEST_REASON = 500
+# In UTF-8.
+_HEARD = 4 * _LONGEST_REASON
 
 
 class Program:
-    """Runs the program; it is killed after `timeout_s` seconds. `record` is the name that the TXT record has
-    when it is not `_acme-challenge.<name>` (an alias was followed)."""
+    """Runs the program; it is killed after `timeout_s` seconds, with what it has started. `record` is the
+    name that the TXT record has when it is not `_acme-challenge.<name>` (an alias was followed)."""
 
     def __init__(self, command: Sequence[str], *, timeout_s: float = 120.0, record: str = "") -> None:
         self._command = tuple(command)
@@ -47,29 +49,27 @@ class Program:
     async def _run(self, verb: str, task: Task) -> None:
         told = f"`{self._command[0]} {verb}` for {task.identifier}"
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                verb,
-                env={**os.environ, **self._environment(task)},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise SolverError(f"{told} cannot be run: {error.strerror or error}") from error
+            process = self._start(verb, task)
+        except (OSError, ValueError) as error:
+            raise SolverError(f"{told} cannot be run: {getattr(error, 'strerror', '') or error}") from error
+        assert process.stderr is not None
         try:
-            async with asyncio.timeout(self._timeout_s):
-                _, said = await process.communicate()
+            said = await last_words(process, process.stderr, most=_HEARD, timeout_s=self._timeout_s)
         except TimeoutError:
             raise SolverError(f"{told} did not end within {self._timeout_s:g} s and was killed") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
         if process.returncode != 0:
             reason = one_line(said.decode(errors="replace"))[-_LONGEST_REASON:]
             raise SolverError(f"{told} ended with status {process.returncode}: {reason or 'it said nothing'}")
+
+    def _start(self, verb: str, task: Task) -> Popen[bytes]:
+        return Popen(
+            (*self._command, verb),
+            env={**os.environ, **self._environment(task)},
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            process_group=0,
+        )
 
     def _environment(self, task: Task) -> dict[str, str]:
         found = {

@@ -1,0 +1,95 @@
+"""Programs beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import pytest
+
+from certwright.kit import programs
+from certwright.kit.programs import last_words
+
+
+def start(*command: str) -> Popen[bytes]:
+    """A program that leads a process group."""
+    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, process_group=0)
+
+
+async def see_through(process: Popen[bytes], *, most: int = 100, timeout_s: float = 60.0) -> bytes:
+    """What it says last."""
+    assert process.stderr is not None
+    return await last_words(process, process.stderr, most=most, timeout_s=timeout_s)
+
+
+async def breaking_off(*command: str, path: Path) -> int:
+    """Start a program, and do not wait for it any more when it has written the number of a process to the
+    path, which is its last word: that number."""
+    task = asyncio.create_task(see_through(start(*command, str(path))))
+    async with asyncio.timeout(60):
+        while not number_in(path):  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return number_in(path)
+
+
+def number_in(path: Path) -> int:
+    """What is written there; 0 as long as nothing is."""
+    text = path.read_text() if path.exists() else ""
+    return int(text) if text.endswith("\n") else 0
+
+
+def runs(pid: int) -> bool:
+    """Whether that process is there; one that has ended may lie about for a while."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int) -> None:
+    """Return when the process has ended."""
+    async with asyncio.timeout(60):
+        while runs(pid):  # noqa: ASYNC110 - a process that is not ours
+            await asyncio.sleep(0.01)
+
+
+async def test_what_it_said_and_its_status_are_told() -> None:
+    process = start("sh", "-c", "echo words >&2; exit 3")
+    assert (await see_through(process), process.returncode) == (b"words\n", 3)
+
+
+async def test_of_a_program_that_talks_much_the_last_words_are_kept() -> None:
+    assert await see_through(start("sh", "-c", "seq 1000000 >&2"), most=10) == b"9\n1000000\n"
+
+
+async def test_one_that_says_no_more_is_waited_for() -> None:
+    process = start("sh", "-c", "exec 2>&-; sleep 0.1; exit 3")
+    assert (await see_through(process), process.returncode) == (b"", 3)
+
+
+async def test_one_that_takes_too_long_is_killed() -> None:
+    process = start("sleep", "600")
+    with pytest.raises(TimeoutError):
+        await see_through(process, timeout_s=0.1)
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_one_that_is_waited_for_no_longer_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
+    script = 'sleep 600 & echo $! > "$0"; wait'
+    await gone(await breaking_off("sh", "-c", script, path=tmp_path / "pid"))
+
+
+async def test_what_has_left_its_group_is_waited_for_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_DEATH_S", 0.1)
+    script = 'echo $$ > "$0"; exec sleep 600'
+    left = await breaking_off("sh", "-c", f"setsid sh -c '{script}' \"$0\"; true", path=tmp_path / "pid")
+    assert runs(left)
+    os.kill(left, signal.SIGKILL)
