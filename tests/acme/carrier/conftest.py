@@ -1,9 +1,9 @@
-"""A server that answers as its path says, and transports by way of a child."""
+"""A server that answers as its path says, a BIND, and transports and solvers by way of a child."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -11,10 +11,13 @@ import pytest
 from aiohttp import web
 
 from certwright.acme.carrier.child import Child
+from certwright.acme.carrier.choice import Transports
 from certwright.acme.carrier.transport import CarriedTransport
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.solvers.contract import Solver, Task, Updating
+from support.bind import Bind, running_bind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -80,9 +83,42 @@ def carried(child: Child, tls: TlsOptions = SYSTEM, timeout_s: float = 30.0) -> 
     )
 
 
+TXT = Task(type="dns-01", identifier="web.example.org", token="t", key="x" * 43, uid="u3")
+
+
+def updating(bind: Bind, secret: str = "") -> Updating:
+    """What the zone of that BIND is written by."""
+    return Updating(
+        server=("127.0.0.1", bind.port),
+        servers=(bind.address,),
+        authority_port=bind.port,
+        tsig=("hmacsha256", secret or bind.secrets["hmacsha256"], "HMACSHA256"),
+    )
+
+
+def no_solver_here() -> Solver:
+    """What must not be asked for."""
+    raise AssertionError("this process writes itself")
+
+
 @pytest.fixture
 async def child() -> AsyncIterator[Child]:
     """One that is ended with the test."""
     made = Child()
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def transports() -> AsyncIterator[Transports]:
+    """Checks and solvers by way of a child."""
+    made = Transports(user_agent="test", now=lambda: datetime.now(UTC), apart=True)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def bind() -> Iterator[Bind]:
+    """One for all tests of a module."""
+    with running_bind() as found:
+        yield found

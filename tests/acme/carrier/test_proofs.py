@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
 
+from acme.carrier.conftest import TXT, no_solver_here, updating
 from certwright.acme.carrier.choice import Transports
 from certwright.acme.carrier.frames import Look, Seen, Show, encode, orders, results
 from certwright.acme.protocol.challenges import HTTP_01
@@ -15,7 +16,6 @@ from certwright.acme.solvers.contract import (
     Looking,
     NotYet,
     Ready,
-    Solver,
     SolverError,
     Task,
     Updating,
@@ -23,7 +23,7 @@ from certwright.acme.solvers.contract import (
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
-from support.bind import Bind, running_bind
+from support.bind import Bind
 
 TASK = Task(type=HTTP_01, identifier="127.0.0.1", token="abc", key="abc.print", uid="u1")
 
@@ -38,13 +38,6 @@ class Inside:
         """See `Check`."""
         self.looks += 1
         return Ready()
-
-
-@pytest.fixture
-async def transports() -> AsyncIterator[Transports]:
-    made = Transports(user_agent="test", now=lambda: datetime.now(UTC), apart=True)
-    yield made
-    await made.close()
 
 
 @pytest.fixture
@@ -93,30 +86,6 @@ async def test_without_a_child_this_process_looks() -> None:
     assert alone.check(Looking(type=HTTP_01), lambda: inside) is inside
 
 
-@pytest.fixture(scope="module")
-def bind() -> Iterator[Bind]:
-    with running_bind() as found:
-        yield found
-
-
-TXT = Task(type="dns-01", identifier="web.example.org", token="t", key="x" * 43, uid="u3")
-
-
-def updating(bind: Bind, secret: str = "") -> Updating:
-    """What the zone of that BIND is written by."""
-    return Updating(
-        server=("127.0.0.1", bind.port),
-        servers=(bind.address,),
-        authority_port=bind.port,
-        tsig=("hmacsha256", secret or bind.secrets["hmacsha256"], "HMACSHA256"),
-    )
-
-
-def no_solver_here() -> Solver:
-    """What must not be asked for."""
-    raise AssertionError("this process writes itself")
-
-
 async def test_the_child_writes_a_record_and_takes_it_away(transports: Transports, bind: Bind) -> None:
     solver = transports.solver(updating(bind), no_solver_here)
     looking = Looking(type="dns-01", servers=(bind.address,), authority_port=bind.port)
@@ -143,11 +112,6 @@ async def test_this_process_writes_where_no_child_can(transports: Transports, bi
     await solver.present(TXT)
     assert TXT.key in (await names.txt("_acme-challenge.web.example.org")).values
     await solver.clean_up(TXT)
-
-
-def test_a_key_is_not_shown() -> None:
-    asked = Updating(server=("192.0.2.1", 53), tsig=("name", "c2VjcmV0", "HMACSHA256"))
-    assert "c2VjcmV0" not in repr(Show(1, asked, TXT, away=False))
 
 
 def test_proofs_cross_the_socket_unchanged() -> None:

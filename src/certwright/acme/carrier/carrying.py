@@ -102,9 +102,11 @@ class Carrying(Framed[Order]):
                 return await self._proofs.look(order)
             return await self._proofs.show(order)
         except Exception as error:
-            # Neither must raise; who waits for one that does must hear of it.
+            # Neither must raise; who waits for one that does must hear of it. The text is for the log only: what
+            # the other hears is shown to the users of the API.
             _log.exception("the proof of %s: failed", order.task.identifier)
-            words = f"the proof of {order.task.identifier} could not be worked on: {error!r}"
+            name = type(error).__name__
+            words = f"the proof of {order.task.identifier} could not be worked on ({name}; see the log)"
             return Seen(order.number, words) if isinstance(order, Look) else Shown(order.number, words)
 
     async def _send(self, ask: Ask) -> Result:
