@@ -14,22 +14,25 @@ import os
 import shutil
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 import msgspec
 
 from certwright.client.login import Credential, LoginFailed
+from certwright.kit.programs import last_words
 
 # A plugin whose credentials are always refused must not be run for every request.
 _BETWEEN_REFUSALS_S = 10.0
 
 # A program that nobody can type to and that takes longer than this will not end at all.
 _PATIENCE_S = 60.0
+
+_MOST_OUTPUT = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,33 +148,33 @@ class PluginLogin:
         return terminal
 
     async def _run(self, *, interactive: bool) -> bytes:
+        try:
+            process = self._start(interactive=interactive)
+        except OSError as error:
+            raise self._error(f"cannot be run: {error.strerror}") from None
+        assert process.stdout is not None
+        patience = None if interactive else _PATIENCE_S
+        try:
+            output = await last_words(process, process.stdout, most=_MOST_OUTPUT, timeout_s=patience)
+        except TimeoutError:
+            raise self._error(f"did not end within {_PATIENCE_S:.0f} s") from None
+        if process.returncode:
+            raise self._error(f"failed with exit code {process.returncode}; what it says is above")
+        return output
+
+    def _start(self, *, interactive: bool) -> Popen[bytes]:
         plugin = self._plugin
         spec: dict[str, Any] = {"interactive": interactive}
         if plugin.cluster is not None:
             spec["cluster"] = plugin.cluster
         info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
         told = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                self._program(),
-                *plugin.args,
-                env=os.environ | dict(plugin.env) | told,
-                stdin=None if interactive else DEVNULL,
-                stdout=PIPE,
-            )
-        except OSError as error:
-            raise self._error(f"cannot be run: {error.strerror}") from None
-        try:
-            async with asyncio.timeout(None if interactive else _PATIENCE_S):
-                output, _ = await process.communicate()
-        except TimeoutError:
-            raise self._error(f"did not end within {_PATIENCE_S:.0f} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-        if process.returncode:
-            raise self._error(f"failed with exit code {process.returncode}; what it says is above")
-        return output
+        return Popen(
+            (self._program(), *plugin.args),
+            env=os.environ | dict(plugin.env) | told,
+            stdin=None if interactive else DEVNULL,
+            stdout=PIPE,
+        )
 
     def _program(self) -> str:
         command = self._plugin.command
