@@ -16,8 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.rig import Daemon, memory_mb
-from bench.scale import daemon_cpu_s
+from bench.rig import Daemon, cpu_s, memory_mb
 from certwright.cli import access
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
@@ -75,7 +74,7 @@ def rest(server: Daemon, pid: int, *, since: float, seconds: float = 5.0, within
 
     `since` is the moment (`time.perf_counter`) of their start.
     """
-    deadline, spent = time.perf_counter() + within, daemon_cpu_s(pid)
+    deadline, spent = time.perf_counter() + within, cpu_s(pid)
     # On a machine with other work a process may stand still before it has begun.
     while not asyncio.run(_is_followed(server)):
         _give_up_after(deadline)
@@ -84,7 +83,7 @@ def rest(server: Daemon, pid: int, *, since: float, seconds: float = 5.0, within
     while time.perf_counter() - done[0] < seconds:
         _give_up_after(deadline)
         time.sleep(_LOOK_EVERY_S)
-        before, spent = spent, daemon_cpu_s(pid)
+        before, spent = spent, cpu_s(pid)
         if spent - before > _REST_S:
             done = (time.perf_counter(), spent)
     return Resting(done[0] - since, done[1], pss_mb(pid), memory_mb(pid, peak=True))
@@ -110,9 +109,9 @@ def pss_mb(pid: int) -> float:
 
 def share_of_a_core(pid: int, seconds: float) -> float:
     """The part of a processor that the process takes, measured over that time."""
-    begun, spent = time.perf_counter(), daemon_cpu_s(pid)
+    begun, spent = time.perf_counter(), cpu_s(pid)
     time.sleep(seconds)
-    return (daemon_cpu_s(pid) - spent) / (time.perf_counter() - begun)
+    return (cpu_s(pid) - spent) / (time.perf_counter() - begun)
 
 
 async def requests(server: Daemon) -> Counter[tuple[str, str]]:

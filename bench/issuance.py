@@ -13,8 +13,7 @@ from pathlib import Path
 
 from bench.beside import controllers, requests, rest, session
 from bench.certificates import CA_ISSUERS
-from bench.rig import Daemon, daemon
-from bench.scale import daemon_cpu_s
+from bench.rig import Daemon, cpu_s, daemon
 from certwright.client.rest import Client
 from certwright.pki import csr, keys, signing
 from certwright.resources import codec, conditions, names
@@ -79,11 +78,11 @@ def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) 
         all_flags = (*PACES[pace], "--leader-elect", "false", *flags)
         with controllers(server, *all_flags, module=module) as pid:
             rest(server, pid, since=begun)
-            before, spent = asyncio.run(requests(server)), daemon_cpu_s(pid)
+            before, spent = asyncio.run(requests(server)), cpu_s(pid)
             seconds = asyncio.run(issue(server, NUMBER))
             rest(server, pid, since=begun, within=_PATIENCE_S)
             counts = asyncio.run(requests(server)) - before
-            cpu_ms = 1_000 * (daemon_cpu_s(pid) - spent) / NUMBER
+            cpu_ms = 1_000 * (cpu_s(pid) - spent) / NUMBER
     theirs = {
         sort: count
         for sort, count in counts.items()

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from certwright.kit.loop import run
+
 SECRETS = "/api/v1/namespaces/default/secrets"
 _REVISION = re.compile(rb'"resourceVersion":"(\d+)"')
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -270,15 +272,6 @@ def main() -> None:
         most=options.most,
     )
     print(json.dumps(run(drive)))
-
-
-def run(work: Any) -> Any:
-    """Run a coroutine on the fastest loop there is."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.rig import Daemon, daemon, median, memory_mb, table
+from bench.rig import Daemon, cpu_s, daemon, median, memory_mb, table
 from certwright.store.sqlite_file import SELECT_REVISION
 
 SIZES = (500, 5_000, 50_000)
@@ -131,12 +131,6 @@ def side_by_side(folder: Path, wanted: list[int]) -> None:
     print(f"\nquiet with {wanted[-1]:,}: {share}, requests {rest['requests'] or 'none'}\n", flush=True)
 
 
-def daemon_cpu_s(pid: int) -> float:
-    """Processor seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def revision(store: Path) -> int:
     """The last revision in a store: whether there was any write."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
@@ -146,10 +140,10 @@ def revision(store: Path) -> int:
 
 def settled(server: Daemon) -> float:
     """Wait until the daemon has looked at everything; the processor seconds that it has used by then."""
-    spent = daemon_cpu_s(server.pid)
+    spent = cpu_s(server.pid)
     while True:
         time.sleep(2)
-        before, spent = spent, daemon_cpu_s(server.pid)
+        before, spent = spent, cpu_s(server.pid)
         if spent - before < 0.1:
             return spent
 
@@ -159,11 +153,11 @@ def start_again(folder: Path) -> list[list[str]]:
     store = folder / "store.sqlite"
     before = revision(store)
     with daemon(data_dir=folder) as server:
-        ready_cpu = daemon_cpu_s(server.pid)
+        ready_cpu = cpu_s(server.pid)
         all_cpu = settled(server)
-        seen = time.perf_counter(), daemon_cpu_s(server.pid)
+        seen = time.perf_counter(), cpu_s(server.pid)
         time.sleep(REST_S)
-        share = (daemon_cpu_s(server.pid) - seen[1]) / (time.perf_counter() - seen[0])
+        share = (cpu_s(server.pid) - seen[1]) / (time.perf_counter() - seen[0])
         rows = [
             ["start to ready", f"{server.started_s:.1f} s ({ready_cpu:.1f} s of processor time)"],
             ["until all were looked at", f"{all_cpu:.1f} s of processor time"],

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from bench.beside import controllers, pss_mb, rest, session
 from bench.issuance import issue, make_issuers
-from bench.rig import Daemon, daemon
-from bench.scale import daemon_cpu_s
+from bench.rig import Daemon, cpu_s, daemon
 from certwright.resources.table import LEASES
 
 LIMITS = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "none": ("--kube-api-qps", "-1")}
@@ -71,9 +70,9 @@ def sharded(folder: Path, limit: str, shards: int, number: int) -> Sharded:
         asyncio.run(_shared_out(server, shards if shards > 1 else 0))
         for pid in pids:
             rest(server, pid, since=begun, seconds=2)
-        before, served = sum(map(daemon_cpu_s, pids)), daemon_cpu_s(server.pid)
+        before, served = sum(map(cpu_s, pids)), cpu_s(server.pid)
         seconds = asyncio.run(issue(server, number))
-        spent, served = sum(map(daemon_cpu_s, pids)) - before, daemon_cpu_s(server.pid) - served
+        spent, served = sum(map(cpu_s, pids)) - before, cpu_s(server.pid) - served
         memory_mb = sum(map(pss_mb, pids)) / shards
     each_ms = 1_000 / number
     return Sharded(limit, shards, number / seconds, each_ms * spent, each_ms * served, memory_mb)

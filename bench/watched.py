@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.contenders import Contender, collection
 from bench.load import Connection, Target, creating, measure, revision_in
-from bench.rig import median
+from bench.rig import cpu_s, median
 
 PLURAL = "watched"
 SECONDS = 4.0
 _KEPT = 64
 _AT = re.compile(rb'"at": "(\d+)"')
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +111,7 @@ def _stamp(request: bytes) -> int:
 
 
 def _processor_s(contender: Contender) -> float:
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in contender.pids]
-    return sum(int(one[11]) + int(one[12]) for one in fields) / _TICKS
+    return sum(map(cpu_s, contender.pids))
 
 
 def _p99(delays: list[float]) -> float:

@@ -25,8 +25,8 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
-import uvloop
 
+from certwright.kit.loop import run
 from support.oracle import client_context
 
 _LATEST_S = 20.0
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--revision", default="0")
     gc.disable()  # it would stop the watchers while it looks at all that they have heard
-    uvloop.run(_run(parser.parse_args()))
+    run(_run(parser.parse_args()))
 
 
 if __name__ == "__main__":
