@@ -291,3 +291,12 @@ def test_an_object_that_is_not_there_is_told_with_its_namespace(
     assert (
         f'"nobody" not found in namespace {namespace}; `certwright get {words[1]}s -A` lists' in outcome.err
     )
+
+
+def test_status_finds_the_issuer_of_the_other_kind(cli: Cli, namespace: str) -> None:
+    wide = SELF_SIGNED.replace("kind: Issuer", "kind: ClusterIssuer").replace("selfsigned", namespace)
+    manifest = wide + CERTIFICATE.replace("{name: selfsigned}", f"{{name: {namespace}}}")
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=manifest).status == 0
+    cli("wait", "certificate", "web", "--for=condition=Issuing", "-n", namespace)
+    story = cli("status", "certificate", "web", "-n", namespace)
+    assert "What to do: there is a ClusterIssuer of that name" in story.out

@@ -47,7 +47,6 @@ def ordered(reason: str, *, type: str, presented: bool) -> Around:
         certificate(NOT_READY, ISSUING),
         GOOD_ISSUER,
         request(APPROVED, pending),
-        order={"metadata": {"name": "web-1-2", "namespace": "shop"}},
         challenges=({"status": {"state": "valid", "reason": "Successfully authorized"}}, challenge),
     )
 
@@ -137,6 +136,23 @@ STORIES = [
         ),
         "CertificateRequest web-1 is pending: wait, please",
         id="pending",
+    ),
+    pytest.param(
+        Around(certificate(NOT_READY, ISSUING), namesake=GOOD_ISSUER),
+        "it waits for Issuer ca, which does not exist in namespace shop; there is a ClusterIssuer of that "
+        "name: name its kind in spec.issuerRef.kind; it then goes on by itself",
+        id="issuer of the other kind",
+    ),
+    pytest.param(
+        Around(
+            certificate(NOT_READY, ISSUING)
+            | {"spec": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}},
+            {"status": {"conditions": [NOT_READY | {"reason": "ErrGetKeyPair", "message": "no Secret ca"}]}},
+        ),
+        "it waits for ClusterIssuer ca, which is not ready: no Secret ca; the Secret has to be where "
+        "--cluster-resource-namespace says, kube-system by default; if that does not pass by itself, correct "
+        "the issuer (`certwright describe clusterissuer ca` shows it); the certificate goes on once it is ready",
+        id="issuer without its Secret",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), {"status": {}}),

@@ -146,6 +146,12 @@ def test_the_border_converts(foreign: BaseException) -> None:
         raising(foreign)()
 
 
+def test_advice_for_programmers_is_left_out() -> None:
+    with pytest.raises(BadCsr) as caught, border(BadCsr, "not a request", detail=True):
+        raise ValueError("Unable to load. See https://example.com/faq/#x for more details. MalformedFraming")
+    assert str(caught.value) == "not a request: Unable to load. MalformedFraming"
+
+
 def test_the_border_lets_our_own_errors_and_the_end_of_the_program_pass() -> None:
     with pytest.raises(BadKey, match="mine"), border(BadCsr, "a sentence"):
         raising(BadKey("mine"))()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +37,15 @@ async def around(client: Client, certificate: Json) -> Around:
     """Everything that the story of `certificate` needs. Raises `ApiError` where reading is not allowed."""
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
+    ref = issuer_ref(certificate)
     issuer, requests, secret = await asyncio.gather(
-        _issuer(client, certificate),
+        _issuer(client, ref, namespace),
         client.list(REQUESTS, namespace),
         get_or_none(client, SECRETS, secret_name, namespace),
     )
     request = current_request(certificate, requests.items)
-    found = Around(certificate, issuer, request, secret)
+    namesake = None if issuer is not None else await _namesake(client, ref, namespace)
+    found = Around(certificate, issuer, request, secret, namesake=namesake)
     if request is None or "acme" not in ((issuer or {}).get("spec") or {}):
         return found
     orders, challenges = await asyncio.gather(
@@ -53,13 +56,25 @@ async def around(client: Client, certificate: Json) -> Around:
     return replace(found, order=order, challenges=tuple(own))
 
 
-async def _issuer(client: Client, certificate: Json) -> Json | None:
-    ref = issuer_ref(certificate)
+def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:
+    """What the user may have meant: a ClusterIssuer instead of an Issuer, and the other way."""
+    return {**ref, "kind": "Issuer" if ref["kind"] == "ClusterIssuer" else "ClusterIssuer"}
+
+
+async def _namesake(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    try:
+        return await _issuer(client, of_the_other_kind(ref), namespace)
+    except errors.Forbidden:
+        # Who may read Issuers need not be allowed to read ClusterIssuers; it is only a hint.
+        return None
+
+
+async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
     if ref["group"] != OUR_GROUP or not ref["name"]:
         return None
     if ref["kind"] == "ClusterIssuer":
         return await get_or_none(client, CLUSTER_ISSUERS, ref["name"])
-    return await get_or_none(client, ISSUERS, ref["name"], certificate["metadata"]["namespace"])
+    return await get_or_none(client, ISSUERS, ref["name"], namespace)
 
 
 async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from certwright.cli import facts
@@ -66,15 +66,16 @@ class Mirror:
             return None
         requests = self._requests.cache.by_index(_OWNER, certificate["metadata"].get("uid", ""))
         request = facts.current_request(certificate, requests)
-        return Around(certificate, self._issuer(certificate), request)
-
-    def _issuer(self, certificate: Json) -> Json | None:
         ref = issuer_ref(certificate)
+        namesake = self._issuer(facts.of_the_other_kind(ref), key.namespace)
+        return Around(certificate, self._issuer(ref, key.namespace), request, namesake=namesake)
+
+    def _issuer(self, ref: Mapping[str, str], namespace: str) -> Json | None:
         if ref["group"] != OUR_GROUP:
             return None
         if ref["kind"] == "ClusterIssuer":
             return self._cluster_issuers.cache.get(ObjectKey("", ref["name"]))
-        return self._issuers.cache.get(ObjectKey(certificate["metadata"]["namespace"], ref["name"]))
+        return self._issuers.cache.get(ObjectKey(namespace, ref["name"]))
 
     def secret(self, key: ObjectKey) -> Secret | None:
         """The Secret that a certificate names, if it is there."""

@@ -5,6 +5,7 @@ Works on objects as they come over the wire, so that it tells the same story on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,13 @@ from certwright.resources import causes
 Json = Mapping[str, Any]
 OUR_GROUP = "cert-manager.io"
 _REVISION = "cert-manager.io/certificate-revision"
+_OTHER_KIND = {
+    "Issuer": "a ClusterIssuer of that name",
+    "ClusterIssuer": "an Issuer of that name in its namespace",
+}
+_ORDERED = re.compile(
+    r"Waiting on certificate issuance from order [^/ ]+/(?P<name>[^: ]+)(?:: (?P<why>.*))?", re.DOTALL
+)
 
 # cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers that
 # were told otherwise try at another time than said here.
@@ -40,7 +48,8 @@ class Story:
 @dataclass(frozen=True, slots=True)
 class Around:
     """What belongs to a certificate. None: does not exist (or, for an issuer of a foreign group, is not ours
-    to look at). `order` and `challenges` are there where an ACME issuer is asked."""
+    to look at). `order` and `challenges` are there where an ACME issuer is asked. `namesake`: where the
+    issuer does not exist, the one of the other kind (`ClusterIssuer` for `Issuer`) that has its name."""
 
     certificate: Json
     issuer: Json | None = None
@@ -48,6 +57,7 @@ class Around:
     secret: Json | None = None
     order: Json | None = None
     challenges: tuple[Json, ...] = ()
+    namesake: Json | None = None
 
 
 def condition(obj: Json | None, kind: str) -> Json:
@@ -156,43 +166,51 @@ def _under_way(around: Around) -> Story:
     if not ready:
         return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
     told = sentence(str(ready.get("message", "")))
-    if around.order is not None:
-        return _ordered(around, around.order, told)
+    if ordered := _ORDERED.fullmatch(told):
+        return _ordered(around, ordered)
     return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {told}")
 
 
-def _ordered(around: Around, order: Json, told: str) -> Story:
-    """What is `told` of a request that waits for its order at an ACME server, without the way there."""
-    metadata = order.get("metadata") or {}
-    begin = f"Waiting on certificate issuance from order {metadata.get('namespace')}/{metadata.get('name')}"
-    if told == begin:
-        return Story(f"its order {name_of(order)} is under way at the ACME server")
-    why = told.removeprefix(f"{begin}: ")
-    return Story(f"its order {name_of(order)} waits: {why}", proofs.advice(around.challenges))
+def _ordered(around: Around, told: re.Match[str]) -> Story:
+    """What is told of a request that waits for its order at an ACME server."""
+    if not told["why"]:
+        return Story(f"its order {told['name']} is under way at the ACME server")
+    return Story(f"its order {told['name']} waits: {told['why']}", proofs.advice(around.challenges))
 
 
 def _issuer_trouble(around: Around) -> Story | None:
-    ref = issuer_ref(around.certificate)
-    if ref["group"] != OUR_GROUP:
+    if issuer_ref(around.certificate)["group"] != OUR_GROUP:
         return None
-    words = issuer_words(around.certificate)
     if around.issuer is None:
-        place = ""
-        if ref["kind"] == "Issuer":
-            place = f" in namespace {around.certificate['metadata'].get('namespace', 'default')}"
-        return Story(
-            f"it waits for {words}, which does not exist{place}",
-            "create that, or correct spec.issuerRef; it then goes on by itself",
-        )
+        return _issuer_missing(around)
     ready = condition(around.issuer, "Ready")
-    if ready.get("status") == "True":
-        return None
+    return None if ready.get("status") == "True" else _issuer_not_ready(around, ready)
+
+
+def _issuer_missing(around: Around) -> Story:
+    kind, place = issuer_ref(around.certificate)["kind"], ""
+    if kind == "Issuer":
+        place = f" in namespace {around.certificate['metadata'].get('namespace', 'default')}"
+    fix = "create that, or correct spec.issuerRef"
+    if around.namesake is not None:
+        fix = f"there is {_OTHER_KIND[kind]}: name its kind in spec.issuerRef.kind"
+    return Story(
+        f"it waits for {issuer_words(around.certificate)}, which does not exist{place}",
+        f"{fix}; it then goes on by itself",
+    )
+
+
+def _issuer_not_ready(around: Around, ready: Json) -> Story:
+    words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
     if not ready:
         return Story(f"it waits for {words}, which nobody has looked at yet")
+    described = f"`certwright describe {ref['kind'].lower()} {ref['name']}`"
+    fix = f"if that does not pass by itself, correct the issuer ({described} shows it)"
+    if ref["kind"] == "ClusterIssuer" and ready.get("reason") == "ErrGetKeyPair":
+        fix = f"the Secret has to be where --cluster-resource-namespace says, kube-system by default; {fix}"
     return Story(
         f"it waits for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
-        f"if that does not pass by itself, correct the issuer (`certwright describe {ref['kind'].lower()} "
-        f"{ref['name']}` shows it); the certificate goes on once it is ready",
+        f"{fix}; the certificate goes on once it is ready",
     )
 
 

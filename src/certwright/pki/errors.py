@@ -14,7 +14,11 @@ Nothing else leaves this room: see `border`.
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
+
+# Advice of cryptography's for those who program with it.
+_SEE = re.compile(r" See https?://\S+ for more (?:details|information)\.")
 
 
 class PkiError(Exception):
@@ -74,8 +78,8 @@ class border:  # noqa: N801 - reads as a statement: `with border(BadCsr, "…")`
     ) -> None:
         if error is None or isinstance(error, PkiError) or not _is_foreign(error):
             return
-        text = f"{self._sentence}: {error}" if self._detail and str(error) else self._sentence
-        raise self._error(text) from None
+        detail = _SEE.sub("", str(error)) if self._detail else ""
+        raise self._error(f"{self._sentence}: {detail}" if detail else self._sentence) from None
 
 
 def _is_foreign(error: BaseException) -> bool:
