@@ -1,9 +1,23 @@
-"""The processes that carry requests for this one, as the system knows them."""
+"""The processes that carry requests for this one, as the system knows them; and some that do it badly."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+
+READS_FOR_EVER = "all(iter(lambda: end.recv(65536), b''))"
+_SAYS_HELLO = """
+import socket
+from certwright.acme.carrier.frames import Hello, encode
+end = socket.socket(fileno=0)
+end.sendall(encode(Hello()))
+"""
+
+
+def that_does(words: str) -> tuple[str, ...]:
+    """The command of a child that says hello, and does that with its `end` of the socket."""
+    return sys.executable, "-c", _SAYS_HELLO + words
 
 
 def carriers() -> list[int]:

@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from acme.carrier.children import carriers, environment, files_of, is_carrier, open_files, state
+from acme.carrier.children import (
+    carriers,
+    environment,
+    files_of,
+    is_carrier,
+    open_files,
+    state,
+    that_does,
+)
 from acme.carrier.conftest import NOW, Server, carried
 from certwright.acme.carrier.child import Child
 from certwright.acme.protocol.errors import Unreachable
@@ -157,20 +165,10 @@ async def test_where_it_cannot_start_its_parent_makes_the_requests_and_none_fail
     await until(lambda: open_files() <= before)
 
 
-# A child that says hello, and ends at the first order.
-_DIES_AT_WORK = """
-import socket
-from certwright.acme.carrier.frames import Hello, encode
-end = socket.socket(fileno=0)
-end.sendall(encode(Hello()))
-end.recv(1)
-"""
-
-
 async def test_where_it_dies_of_each_request_its_parent_makes_them_after_three(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = Child((sys.executable, "-c", _DIES_AT_WORK))
+    child = Child(that_does("end.recv(1)"))
     sender = carried(child)
     for _ in range(3):
         with pytest.raises(Unreachable, match="the process that carries requests has ended"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 
+from acme.carrier.children import READS_FOR_EVER, that_does
 from acme.carrier.conftest import Server, carried
 from certwright.acme.carrier.carrying import Carrying
 from certwright.acme.carrier.child import Child
@@ -111,21 +111,9 @@ async def test_of_what_is_dropped_before_it_began_nothing_is_kept(told: Told, se
     assert kept == []
 
 
-# A child that says hello, and nonsense to the first order.
-_RAVES = f"""
-import socket
-from certwright.acme.carrier.frames import Hello, encode
-end = socket.socket(fileno=0)
-end.sendall(encode(Hello()))
-end.recv(1)
-end.sendall({_NONSENSE!r})
-while end.recv(65536):
-    pass
-"""
-
-
 async def test_a_child_that_talks_nonsense_is_ended(server: Server) -> None:
-    child = Child((sys.executable, "-c", _RAVES))
+    raves = f"end.recv(1); end.sendall({_NONSENSE!r}); {READS_FOR_EVER}"
+    child = Child(that_does(raves))
     with pytest.raises(Unreachable, match="says what cannot be understood"):
         await carried(child).send(server.get())
     await child.close()

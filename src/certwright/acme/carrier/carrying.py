@@ -102,8 +102,8 @@ class Carrying(Framed[Order]):
                 return await self._proofs.look(order)
             return await self._proofs.show(order)
         except Exception as error:
-            # Neither must raise; who waits for one that does must hear of it. The text is for the log only: what
-            # the other hears is shown to the users of the API.
+            # Neither must raise; who waits for one that does must hear of it. The text is for the log only:
+            # users of the API are shown what the parent hears.
             _log.exception("the proof of %s: failed", order.task.identifier)
             name = type(error).__name__
             words = f"the proof of {order.task.identifier} could not be worked on ({name}; see the log)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from certwright.acme.carrier.child import PROOF_WITHIN_S, Child
+from certwright.acme.carrier.child import Child
 from certwright.acme.carrier.frames import Seen
 from certwright.acme.solvers.contract import Check, Looking, NotYet, Ready, Task
 
@@ -24,7 +24,7 @@ class CarriedCheck:
         try:
             result = await self._child.prove(lambda link: link.look(self._looking, task))
         except TimeoutError:
-            return NotYet(f"{task.identifier} could not be looked at within {PROOF_WITHIN_S:g} s")
+            return NotYet(f"{task.identifier} could not be looked at within {self._child.proof_s:g} s")
         if result is None:
             return await self._make_inside().check(task)
         assert isinstance(result, Seen)

@@ -24,9 +24,6 @@ _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-PROOF_WITHIN_S = 120.0
-"""What is done for a proof has shorter timeouts, unless every one of many name servers takes its time."""
-
 # Its modules come from where ours come from, and from nowhere else: not from the working directory (-P), not
 # from the user's own (-s).
 _COMMAND = (sys.executable, "-P", "-s", "-m", "certwright.acme.carrier")
@@ -35,6 +32,8 @@ _IDLE_S = 60.0
 _RUSH_S = 2.0
 _START_S = 30.0
 _PATIENCE_S = 30.0
+# What is done for a proof has shorter timeouts, unless every one of many name servers takes its time.
+_PROOF_S = 120.0
 _MOST_FUTILE = 3
 _GRACE_S = 0.5
 _ENVIRONMENT = frozenset(
@@ -62,7 +61,7 @@ class Child:
 
     It is started when `link` has been called `rush` times within two seconds. One that takes longer than
     `start_s` to start, or is `patience_s` late with an answer, is ended too. After three in a row that have
-    answered nothing no other is started.
+    answered nothing no other is started. What is done for a proof may take `proof_s`.
     """
 
     def __init__(
@@ -73,7 +72,9 @@ class Child:
         idle_s: float = _IDLE_S,
         start_s: float = _START_S,
         patience_s: float = _PATIENCE_S,
+        proof_s: float = _PROOF_S,
     ) -> None:
+        self.proof_s = proof_s
         self._command = command
         self._asked_at: deque[float] = deque(maxlen=rush)
         self._idle_s = idle_s
@@ -103,10 +104,10 @@ class Child:
     async def prove(self, work: Callable[[Link], Awaitable[R]]) -> R | None:
         """What comes of work that may be done twice; None where this process should do it itself.
 
-        Raises `TimeoutError` after `PROOF_WITHIN_S`.
+        Raises `TimeoutError` after `proof_s`.
         """
         try:
-            async with asyncio.timeout(PROOF_WITHIN_S):
+            async with asyncio.timeout(self.proof_s):
                 return await work(await self.link())
         except (CannotCarry, Ended, UnicodeEncodeError):
             return None

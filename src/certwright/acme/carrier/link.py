@@ -78,14 +78,14 @@ class Link(Framed[Hello | Result]):
         await self._writable()
         number = next(self._numbers)
         self._tell(Look(number, looking, task))
-        return await self._result_of(number, None)
+        return await self._result_of(number)
 
     async def show(self, updating: Updating, task: Task, *, away: bool) -> Result:
         """What has come of it, as `look`."""
         await self._writable()
         number = next(self._numbers)
         self._tell(Show(number, updating, task, away))
-        return await self._result_of(number, None)
+        return await self._result_of(number)
 
     def close_sender(self, sender: int) -> None:
         """Have the child let go of its connections."""
@@ -149,7 +149,7 @@ class Link(Framed[Hello | Result]):
         except TimeoutError:
             self.end(_STANDS_STILL)
 
-    async def _result_of(self, number: int, within_s: float | None) -> Result:
+    async def _result_of(self, number: int, within_s: float | None = None) -> Result:
         waiting: asyncio.Future[Result] = self._loop.create_future()
         self._waiting[number] = waiting
         overdue = None

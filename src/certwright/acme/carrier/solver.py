@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from certwright.acme.carrier.child import PROOF_WITHIN_S, Child
+from certwright.acme.carrier.child import Child
 from certwright.acme.carrier.frames import Shown
 from certwright.acme.solvers.contract import Solver, SolverError, Task, Updating
 
@@ -35,7 +35,7 @@ class CarriedSolver:
             result = await self._child.prove(lambda link: link.show(self._updating, task, away=away))
         except TimeoutError:
             host, port = self._updating.server
-            raise SolverError(f"{host}:{port} could not be asked within {PROOF_WITHIN_S:g} s") from None
+            raise SolverError(f"{host}:{port} could not be asked within {self._child.proof_s:g} s") from None
         if result is None:
             return False
         assert isinstance(result, Shown)
