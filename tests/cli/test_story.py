@@ -151,7 +151,8 @@ STORIES = [
         ),
         "it waits for ClusterIssuer ca, which is not ready: no Secret ca; the Secret has to be where "
         "--cluster-resource-namespace says, kube-system by default; if that does not pass by itself, correct "
-        "the issuer (`certwright describe clusterissuer ca` shows it); the certificate goes on once it is ready",
+        "the issuer (`certwright describe clusterissuer ca` shows it); the certificate goes on once it is "
+        "ready",
         id="issuer without its Secret",
     ),
     pytest.param(
