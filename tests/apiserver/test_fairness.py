@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
 from apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
 from certwright.apiserver.fairness import QUEUE_LENGTH, InFlight, Level
@@ -15,6 +14,7 @@ from certwright.apiserver.users.auth import StaticTokens
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.store.contract import Key, Row
 from certwright.store.memory import MemoryStore
+from support.waiting import until
 
 USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
 CONTROLLER = Identity("system:serviceaccount:cert-manager:cert-manager", groups=("system:masters",))
@@ -69,12 +69,6 @@ async def cost(api: Api, target: str) -> int:
     route = parse_path(path)
     assert route is not None
     return await api.server._fairness._cost(route, query)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)
 
 
 async def test_beyond_seats_and_queue_the_answer_is_429(start_api: StartApi) -> None:

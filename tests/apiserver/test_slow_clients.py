@@ -25,6 +25,7 @@ from certwright.apiserver.protocol import HttpProtocol
 from certwright.apiserver.users.auth import StaticTokens
 from certwright.kit.exchange import Handler, Identity, Request, Response
 from certwright.store.memory import MemoryStore
+from support.waiting import until
 
 USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
 FOR_EVER = 60.0
@@ -102,12 +103,6 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         except (ConnectionError, ssl.SSLError):
             pass
     return True
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(FOR_EVER):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from apiserver.webhook_server import (
 )
 from certwright.kit.exchange import Identity
 from certwright.store.memory import MemoryStore
+from support.waiting import until
 
 
 @pytest.fixture
@@ -581,13 +582,6 @@ async def test_who_owns_which_field_outlives_a_webhook(api: Api, hooks: WebhookS
     assert owned["fieldsV1"]["f:data"] == {".": {}, "f:k": {}, "f:l": {}}
 
 
-async def until(hooks: WebhookServer, asked: int) -> None:
-    for _ in range(500):
-        if len(hooks.reviews) >= asked:
-            return
-        await asyncio.sleep(0.01)
-
-
 async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: WebhookServer) -> None:
     owner = (await make(api, "owner")).json["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
@@ -596,7 +590,7 @@ async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: Web
     await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
     hooks.answers["/"] = lambda request: {"allowed": request["name"] == "owner"}
     await api.ok("DELETE", f"{CONFIG_MAPS}/owner")
-    await until(hooks, 2)
+    await until(lambda: len(hooks.reviews) >= 2)
     asked = hooks.reviews[1]["request"]
     assert asked["userInfo"]["username"] == "system:serviceaccount:kube-system:generic-garbage-collector"
     assert (asked["name"], asked["options"]["preconditions"]) == (
@@ -606,7 +600,7 @@ async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: Web
     assert (await api.call("GET", f"{CONFIG_MAPS}/owned")).status == 200
     hooks.answers["/"] = allow
     api.clock.advance(timedelta(seconds=5))
-    await until(hooks, 3)
+    await until(lambda: len(hooks.reviews) >= 3)
     await api.settle()
     assert (await api.call("GET", f"{CONFIG_MAPS}/owned")).status == 404
 
@@ -621,7 +615,7 @@ async def test_the_garbage_collector_asks_before_it_takes_a_reference_out(
     await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
     hooks.answers["/"] = allow
     await api.call("DELETE", f"{CONFIG_MAPS}/owner?propagationPolicy=Orphan")
-    await until(hooks, 2)
+    await until(lambda: len(hooks.reviews) >= 2)
     await api.settle()
     asked = [
         (review["request"]["name"], review["request"]["userInfo"]["username"]) for review in hooks.reviews
@@ -639,7 +633,7 @@ async def test_a_namespace_is_emptied_through_webhooks(api: Api, hooks: WebhookS
     await register(api, "Validating", hooks.hook(rules=[rule]))
     hooks.answers["/"] = lambda _: {"allowed": False}
     await api.ok("DELETE", "/api/v1/namespaces/team")
-    await until(hooks, 1)
+    await until(lambda: len(hooks.reviews) >= 1)
     asked = hooks.reviews[0]["request"]
     assert asked["userInfo"]["username"] == "system:serviceaccount:kube-system:namespace-controller"
     assert (await api.call("GET", "/api/v1/namespaces/team/configmaps/kept")).status == 200

@@ -79,9 +79,3 @@ class Peer:
     @property
     def targets(self) -> list[str]:
         return [f"{request.method} {request.target}" for request in self.requests]
-
-
-async def run_all() -> None:
-    """Let every task go on until it waits."""
-    for _ in range(50):
-        await asyncio.sleep(0)

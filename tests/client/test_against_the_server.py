@@ -28,7 +28,7 @@ from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, ObjectMeta
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
 from certwright.store.memory import MemoryStore
-from client.peers import run_all
+from support.waiting import turns
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
 
@@ -184,7 +184,7 @@ async def test_an_informer_follows(scene: Scene, tasks: list[asyncio.Task[None]]
     await scene.client.create(CONFIG_MAPS, config_map("new"))
     await scene.client.patch(CONFIG_MAPS, "c0", "default", {"data": {"x": "y"}})
     await scene.client.delete(CONFIG_MAPS, "c1", "default")
-    await run_all()
+    await turns()
     assert told == [(False, True), (True, True), (True, False)]
     held = informer.cache.get(ObjectKey("default", "c0"))
     assert held == await scene.client.get(CONFIG_MAPS, "c0", "default")
@@ -196,10 +196,10 @@ async def test_an_object_that_loses_its_label_is_gone_for_who_selects_by_it(
     await scene.client.create(CONFIG_MAPS, config_map("a", label="x"))
     informer = await scene.follow(tasks, labels="app=x")
     await scene.client.patch(CONFIG_MAPS, "a", "default", {"metadata": {"labels": {"app": "y"}}})
-    await run_all()
+    await turns()
     assert len(informer.cache) == 0
     await scene.client.patch(CONFIG_MAPS, "a", "default", {"metadata": {"labels": {"app": "x"}}})
-    await run_all()
+    await turns()
     assert len(informer.cache) == 1
 
 
@@ -217,7 +217,7 @@ async def test_own_writes_and_the_watch_agree(scene: Scene, tasks: list[asyncio.
         )
         informer.put(made)
         versions.append(made.metadata.resource_version)
-    await run_all()
+    await turns()
     assert told == versions
 
 
@@ -251,21 +251,21 @@ async def test_nothing_is_lost_while_the_server_is_away(
     informer.add_handler(hear)
     tasks.append(asyncio.ensure_future(informer.run()))
     await informer.synced.wait()
-    await run_all()
+    await turns()
 
     wire.cut()
-    await run_all()
+    await turns()
     await scene.client.delete(CONFIG_MAPS, "goes", "default")
     for number in range(writes):
         await scene.client.patch(CONFIG_MAPS, "changes", "default", {"data": {"n": str(number)}})
     for _ in range(10):
         scene.clock.advance(timedelta(seconds=30))
-        await run_all()
+        await turns()
     # A list, a watch, and one more try each time.
     assert wire.requests <= 12
     wire.mend()
     scene.clock.advance(timedelta(seconds=30))
-    await run_all()
+    await turns()
 
     wanted = {c.metadata.name: c for c in (await scene.client.list(CONFIG_MAPS, "default")).items}
     assert {c.metadata.name: c for c in informer.cache.values() if c.metadata.name in wanted} == wanted

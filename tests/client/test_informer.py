@@ -13,7 +13,8 @@ from certwright.resources.core import ConfigMap
 from certwright.resources.errors import Unreachable
 from certwright.resources.meta import ObjectKey, ObjectMeta
 from certwright.resources.table import CONFIG_MAPS
-from client.peers import Peer, Stream, run_all
+from client.peers import Peer, Stream
+from support.waiting import turns
 
 Change = tuple[str | None, str | None]
 
@@ -61,7 +62,7 @@ async def following(*items: dict[str, object]) -> AsyncIterator[tuple[Observed, 
     observed.list_answer(10, *items)
     stream = observed.peer.answer_stream()
     task = asyncio.ensure_future(observed.informer.run())
-    await run_all()
+    await turns()
     try:
         yield observed, stream
     finally:
@@ -78,7 +79,7 @@ async def test_it_is_synced_after_the_first_list_and_then_follows() -> None:
             {"type": "MODIFIED", "object": wire("a", 12)},
             {"type": "DELETED", "object": wire("b", 13)},
         )
-        await run_all()
+        await turns()
         assert seen.news() == [(None, "b@11"), ("a@3", "a@12"), ("b@11", None)]
         assert list(seen.informer.cache.keys()) == [ObjectKey("n", "a")]
 
@@ -86,7 +87,7 @@ async def test_it_is_synced_after_the_first_list_and_then_follows() -> None:
 async def test_an_event_that_comes_twice_is_told_once() -> None:
     async with following() as (seen, stream):
         stream.send({"type": "ADDED", "object": wire("a", 11)}, {"type": "ADDED", "object": wire("a", 11)})
-        await run_all()
+        await turns()
         assert seen.news() == [(None, "a@11")]
 
 
@@ -96,7 +97,7 @@ async def test_an_own_write_is_told_at_once_and_its_event_is_no_news() -> None:
         seen.informer.put(config_map("a", 11))
         assert seen.news() == [("a@3", "a@11")]
         stream.send({"type": "MODIFIED", "object": wire("a", 11)})
-        await run_all()
+        await turns()
         assert seen.news() == []
 
 
@@ -106,7 +107,7 @@ async def test_an_own_deletion_is_told_once() -> None:
         seen.informer.forget(config_map("a", 3))
         assert seen.news() == [("a@3", None)]
         stream.send({"type": "DELETED", "object": wire("a", 11)})
-        await run_all()
+        await turns()
         assert seen.news() == []
 
 
@@ -116,7 +117,7 @@ async def test_listing_again_tells_what_vanished_and_what_changed() -> None:
         seen.list_answer(30, wire("a", 3), wire("c", 25), wire("d", 26))
         seen.peer.answer_stream()
         stream.send({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}})
-        await run_all()
+        await turns()
         assert seen.news() == [("c@5", "c@25"), (None, "d@26"), ("b@4", None)]
         assert stream.closed
         assert "resourceVersion=30" in seen.peer.targets[-1]
@@ -126,13 +127,13 @@ async def test_a_broken_connection_is_tried_again_after_a_pause(caplog: pytest.L
     async with following(wire("a", 3)) as (seen, stream):
         stream.send({"type": "MODIFIED", "object": wire("a", 12)})
         stream.fail(Unreachable("the server closed the connection"))
-        await run_all()
+        await turns()
         assert seen.problems() == ["the server closed the connection"]
         assert len(seen.peer.requests) == 2
         again = seen.peer.answer_stream()
         seen.clock.advance(timedelta(seconds=1))
         again.send({"type": "DELETED", "object": wire("a", 13)})
-        await run_all()
+        await turns()
         assert "resourceVersion=12" in seen.peer.targets[-1]
         assert seen.problems() == []
         assert len(seen.informer.cache) == 0
@@ -147,15 +148,15 @@ async def test_rubbish_is_left_out_once_aloud_and_the_rest_goes_on(caplog: pytes
             {"type": "MODIFIED", "object": wire("bad", 11, data=["no", "map"])},
             {"type": "ADDED", "object": wire("b", 12)},
         )
-        await run_all()
+        await turns()
         assert seen.news() == [(None, "b@12")]
         assert seen.informer.skipped == 2
         assert caplog.text.count("ConfigMap n/bad is left out") == 1
         stream.send({"type": "MODIFIED", "object": wire("bad", 13)})
-        await run_all()
+        await turns()
         assert seen.news() == [(None, "bad@13")]
         stream.send({"type": "DELETED", "object": wire("bad", 14, data=["no", "map"])})
-        await run_all()
+        await turns()
         assert seen.news() == [("bad@13", None)]
 
 
@@ -169,7 +170,7 @@ async def test_a_handler_that_raises_does_not_stop_the_others(caplog: pytest.Log
         seen.informer.add_handler(broken)
         seen.informer.add_handler(lambda old, new: later.append(_told(new)))
         stream.send({"type": "ADDED", "object": wire("a", 11)}, {"type": "ADDED", "object": wire("b", 12)})
-        await run_all()
+        await turns()
         assert later == ["a@11", "b@12"]
         assert "a handler of configmaps failed for n/a" in caplog.text
 
@@ -187,7 +188,7 @@ async def test_what_we_made_while_a_list_was_under_way_is_not_dropped_by_it() ->
         seen.list_answer(30)
         seen.peer.answer_stream()
         stream.send({"type": "ERROR", "object": {"code": 410}})
-        await run_all()
+        await turns()
         assert ObjectKey("n", "own") in seen.informer.cache
 
 
@@ -197,7 +198,7 @@ async def test_a_server_restored_from_a_backup_is_believed() -> None:
         seen.list_answer(5, wire("a", 2))
         seen.peer.answer_stream()
         stream.send({"type": "ERROR", "object": {"code": 410}})
-        await run_all()
+        await turns()
         assert seen.news() == [("a@9", "a@2")]
 
 
@@ -213,7 +214,7 @@ async def compare(seen: Observed, stream: Stream, revision: int, *items: dict[st
     following_stream = seen.peer.answer_stream()
     seen.clock.advance(timedelta(minutes=8))
     stream.end()
-    await run_all()
+    await turns()
     return following_stream
 
 
@@ -245,7 +246,7 @@ async def test_what_no_event_has_told_of_is_found_by_comparison(
         seen.peer.answer_stream()
         seen.clock.advance(timedelta(minutes=8))
         stream.end()
-        await run_all()
+        await turns()
         assert seen.news() == news
         assert "1 changes had not been told of" in caplog.text
 

@@ -18,7 +18,8 @@ from certwright.resources.core import ConfigMap, Namespace
 from certwright.resources.kinds import Kind
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CONFIG_MAPS, NAMESPACES
-from client.peers import ALICE, Peer, run_all
+from client.peers import ALICE, Peer
+from support.waiting import turns
 
 DICTS: Kind[dict[str, object]] = Kind("", "v1", "ConfigMap", "configmaps", "configmap", True, dict)
 A = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}}
@@ -133,7 +134,7 @@ async def test_retry_after_is_waited_for() -> None:
     peer.answer(429, {}, retry_after="3")
     peer.answer(200, A)
     task = asyncio.ensure_future(peer.client(clock=clock).get(CONFIG_MAPS, "a", "n"))
-    await run_all()
+    await turns()
     assert len(peer.requests) == 1
     clock.advance(timedelta(seconds=3))
     assert (await task).metadata.name == "a"
@@ -169,9 +170,9 @@ async def test_retry_after_may_be_a_date_by_the_clock_of_the_server() -> None:
     peer.answer(429, {}, retry_after=later, date=date)
     peer.answer(200, A)
     task = asyncio.ensure_future(peer.client(clock=clock).get(CONFIG_MAPS, "a", "n"))
-    await run_all()
+    await turns()
     clock.advance(timedelta(seconds=6))
-    await run_all()
+    await turns()
     assert len(peer.requests) == 1
     clock.advance(timedelta(seconds=1))
     await task

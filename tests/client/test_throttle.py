@@ -9,17 +9,18 @@ from certwright.client.throttle import Throttle, ThrottledTransport, lift_where_
 from certwright.kit.clock import TestClock
 from certwright.resources.errors import Unreachable
 from certwright.resources.table import CONFIG_MAPS
-from client.peers import ALICE, Peer, run_all
+from client.peers import ALICE, Peer
+from support.waiting import turns
 
 
 async def advance(clock: TestClock, seconds: float) -> None:
-    await run_all()
+    await turns()
     target = clock.now() + timedelta(seconds=seconds)
     while (moment := clock.next_deadline()) is not None and moment <= target:
         clock.set_now(moment)
-        await run_all()
+        await turns()
     clock.set_now(target)
-    await run_all()
+    await turns()
 
 
 class Crowd:
@@ -37,7 +38,7 @@ class Crowd:
 async def test_a_burst_goes_at_once_and_the_others_in_their_order_at_the_rate() -> None:
     clock = TestClock()
     crowd = Crowd(Throttle(clock, qps=20, burst=50), 100)
-    await run_all()
+    await turns()
     assert len(crowd.gone) == 50
     await advance(clock, 1.0)
     assert len(crowd.gone) == 70
@@ -49,10 +50,10 @@ async def test_what_was_not_used_is_saved_up_to_the_burst() -> None:
     clock = TestClock()
     throttle = Throttle(clock, qps=20, burst=50)
     Crowd(throttle, 50)
-    await run_all()
+    await turns()
     clock.advance(timedelta(hours=1))
     crowd = Crowd(throttle, 60)
-    await run_all()
+    await turns()
     assert len(crowd.gone) == 50
 
 
@@ -60,7 +61,7 @@ async def test_lifting_the_limit_lets_everybody_go_within_a_second() -> None:
     clock = TestClock()
     throttle = Throttle(clock, qps=1, burst=1)
     crowd = Crowd(throttle, 40)
-    await run_all()
+    await turns()
     throttle.lift()
     await advance(clock, 1.0)
     assert len(crowd.gone) == 40
@@ -76,9 +77,9 @@ async def test_an_answer_of_429_holds_every_request_as_long_as_it_says() -> None
     for _ in range(5):
         peer.answer(200, {"metadata": {"name": "a"}})
     first = asyncio.ensure_future(client.get(CONFIG_MAPS, "a", "n"))
-    await run_all()
+    await turns()
     others = [asyncio.ensure_future(client.get(CONFIG_MAPS, "a", "n")) for _ in range(4)]
-    await run_all()
+    await turns()
     assert len(peer.requests) == 1
     await advance(clock, 2.9)
     assert len(peer.requests) == 1

@@ -32,9 +32,3 @@ async def busy_for(time: timedelta) -> None:
     """While the loop is busy, let it be so for that long."""
     for _ in range(time // TURN):
         await asyncio.sleep(0)
-
-
-async def turns(number: int = 100) -> None:
-    """Let the loop turn so often."""
-    for _ in range(number):
-        await asyncio.sleep(0)

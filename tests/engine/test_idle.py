@@ -9,7 +9,8 @@ import pytest
 
 from certwright.engine.idle import AT_MOST_S, IdleTurns
 from certwright.kit.clock import TestClock
-from engine.busy import busy, busy_for, turns
+from engine.busy import busy, busy_for
+from support.waiting import turns
 
 NEARLY = timedelta(seconds=AT_MOST_S - 0.5)
 A_SECOND = timedelta(seconds=1)

@@ -14,13 +14,9 @@ from certwright.kit.clock import TestClock
 from certwright.resources.errors import Conflict, Details, Forbidden, TooManyRequests, Unreachable
 from certwright.resources.meta import ObjectKey
 from engine.busy import busy, busy_for
+from support.waiting import turns
 
 A, B = ObjectKey("n", "a"), ObjectKey("n", "b")
-
-
-async def run_all() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -44,7 +40,7 @@ async def test_a_key_is_reconciled_and_then_all_is_idle() -> None:
     async with working(reconcile, TestClock()) as controller:
         controller.queue.add(A)
         assert not controller.idle
-        await run_all()
+        await turns()
         assert seen == [A]
         assert controller.idle
 
@@ -63,12 +59,12 @@ async def test_two_keys_run_side_by_side_but_one_key_never_twice() -> None:
     async with working(reconcile, TestClock()) as controller:
         for key in (A, B):
             controller.queue.add(key)
-        await run_all()
+        await turns()
         controller.queue.add(A)
-        await run_all()
+        await turns()
         assert running == [A, B]
         gate.set()
-        await run_all()
+        await turns()
         assert controller.runs == 3
         assert controller.failures == 0
 
@@ -86,7 +82,7 @@ async def test_no_more_workers_than_asked_for() -> None:
     async with working(reconcile, TestClock(), workers=3) as controller:
         for number in range(10):
             controller.queue.add(ObjectKey("n", str(number)))
-        await run_all()
+        await turns()
         assert running == 3
 
 
@@ -101,14 +97,14 @@ async def test_the_latest_result_decides_when_it_is_woken() -> None:
 
     async with working(reconcile, clock) as controller:
         controller.queue.add(A)
-        await run_all()
+        await turns()
         clock.advance(timedelta(days=60))
-        await run_all()
+        await turns()
         assert len(runs) == 2
         controller.queue.add(A)
-        await run_all()
+        await turns()
         clock.advance(timedelta(days=600))
-        await run_all()
+        await turns()
         assert len(runs) == 3
 
 
@@ -125,7 +121,7 @@ async def something_can_wait() -> AsyncIterator[list[ObjectKey]]:
         async with busy(clock):
             controller.queue.add(A)
             yield runs
-        await run_all()
+        await turns()
 
 
 async def test_what_can_wait_is_done_by_another_pass_when_there_is_nothing_better_to_do() -> None:
@@ -150,7 +146,7 @@ async def test_a_failure_is_tried_again_and_told_ever_more_rarely(caplog: pytest
     async with working(reconcile, clock) as controller:
         controller.queue.add(A)
         for _ in range(10):
-            await run_all()
+            await turns()
             clock.advance(timedelta(seconds=30))
         assert controller.failures == 10
     assert [r.getMessage() for r in caplog.records] == [
@@ -176,7 +172,7 @@ async def test_a_bug_is_shown_with_its_traceback_and_stops_nobody_else(
     async with working(reconcile, TestClock(), workers=1) as controller:
         controller.queue.add(A)
         controller.queue.add(B)
-        await run_all()
+        await turns()
     assert done == [B]
     assert "certificates: n/a: KeyError: 'x'" in caplog.text
     assert "Traceback" in caplog.text
@@ -194,9 +190,9 @@ async def test_a_conflict_is_everyday_business(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO)
     async with working(reconcile, clock) as controller:
         controller.queue.add(A)
-        await run_all()
+        await turns()
         clock.advance(timedelta(seconds=1))
-        await run_all()
+        await turns()
     assert outcomes == []
     assert caplog.records == []
 
@@ -214,16 +210,16 @@ async def test_a_server_that_is_away_is_reported_once_for_all_keys(caplog: pytes
         for number in range(20):
             controller.queue.add(ObjectKey("n", str(number)))
         for _ in range(3):
-            await run_all()
+            await turns()
             clock.advance(timedelta(seconds=30))
         assert len(caplog.records) == 1
         away = False
-        await run_all()
+        await turns()
         clock.advance(timedelta(seconds=30))
-        await run_all()
+        await turns()
         away = True
         controller.queue.add(A)
-        await run_all()
+        await turns()
     assert len(caplog.records) == 2
 
 
@@ -240,7 +236,7 @@ async def test_stopping_cancels_what_is_under_way() -> None:
 
     async with working(reconcile, TestClock()) as controller:
         controller.queue.add(A)
-        await run_all()
+        await turns()
     assert cancelled.is_set()
 
 
@@ -255,10 +251,10 @@ async def test_a_key_rests_as_long_as_the_server_asks() -> None:
 
     async with working(reconcile, clock) as controller:
         controller.queue.add(A)
-        await run_all()
+        await turns()
         clock.advance(timedelta(seconds=89))
-        await run_all()
+        await turns()
         assert len(seen) == 1
         clock.advance(timedelta(seconds=1))
-        await run_all()
+        await turns()
         assert len(seen) == 2

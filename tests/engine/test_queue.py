@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from certwright.engine.queue import WorkQueue
 from certwright.kit.clock import TestClock
-
-
-async def run_all() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
+from support.waiting import turns
 
 
 async def test_a_key_added_twice_is_given_out_once() -> None:
@@ -88,7 +84,7 @@ async def test_it_is_idle_when_all_that_is_left_waits_for_its_time() -> None:
 async def test_who_waits_is_given_what_comes_and_cancelling_loses_nothing() -> None:
     queue: WorkQueue[str] = WorkQueue(TestClock())
     first, second = (asyncio.ensure_future(queue.take()) for _ in range(2))
-    await run_all()
+    await turns()
     queue.add("a")
     first.cancel()
     assert await second == "a"
@@ -114,12 +110,12 @@ async def test_what_failed_comes_back_after_its_wait() -> None:
     key = await queue.take()
     queue.failed(key)
     queue.done(key)
-    await run_all()
+    await turns()
     clock.advance(timedelta(seconds=0.8))
-    await run_all()
+    await turns()
     assert len(queue) == 0
     clock.advance(timedelta(seconds=0.2))
-    await run_all()
+    await turns()
     assert await queue.take() == "a"
     await queue.close()
 
@@ -129,9 +125,9 @@ async def test_add_at_is_by_the_wall_clock_and_the_earliest_counts() -> None:
     queue: WorkQueue[str] = WorkQueue(clock)
     queue.add_at("a", clock.now() + timedelta(hours=1))
     queue.add_at("a", clock.now() + timedelta(hours=2))
-    await run_all()
+    await turns()
     clock.advance(timedelta(hours=1))
-    await run_all()
+    await turns()
     assert await queue.take() == "a"
     assert queue.waiting == 0
     await queue.close()

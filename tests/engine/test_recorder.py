@@ -18,7 +18,8 @@ from certwright.resources.errors import NotFound
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import NAMESPACES, SECRETS
 from client.peers import Peer
-from engine.busy import busy, busy_for, turns
+from engine.busy import busy, busy_for
+from support.waiting import turns
 
 WEB = Secret(metadata=SecretMeta(name="web", namespace="n", uid="u1", resource_version="7"))
 

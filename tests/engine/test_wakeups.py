@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from certwright.engine.wakeups import Delays, Wakeups
 from certwright.kit.clock import TestClock
-
-
-async def run_all() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
+from support.waiting import turns
 
 
 class Alarm:
@@ -31,9 +27,9 @@ class Alarm:
 
     async def at(self, minutes: float) -> list[str]:
         """Who is woken when the clock shows this."""
-        await run_all()
+        await turns()
         self.clock.set_now(self.start + timedelta(minutes=minutes))
-        await run_all()
+        await turns()
         woken = list(self.woken)
         self.woken.clear()
         return woken
@@ -74,7 +70,7 @@ async def test_what_was_cleared_does_not_ring(alarm: Alarm) -> None:
 
 async def test_the_past_rings_at_once(alarm: Alarm) -> None:
     alarm.set("a", -5)
-    await run_all()
+    await turns()
     assert alarm.woken == ["a"]
 
 
@@ -96,7 +92,7 @@ async def test_one_that_rings_may_set_the_next() -> None:
 
     wakeups: Wakeups[str] = Wakeups(clock, ring)
     wakeups.set("first", clock.now())
-    await run_all()
+    await turns()
     assert woken == ["first", "past", "past", "past"]
     await wakeups.close()
 
@@ -118,11 +114,11 @@ async def test_of_several_delays_the_first_to_end_counts() -> None:
     delays.start("a", timedelta(seconds=10))
     delays.start("a", timedelta(seconds=5))
     delays.start("a", timedelta(seconds=20))
-    await run_all()
+    await turns()
     clock.advance(timedelta(seconds=5))
-    await run_all()
+    await turns()
     clock.advance(timedelta(seconds=60))
-    await run_all()
+    await turns()
     assert woken == ["a"]
     await delays.close()
 
@@ -136,11 +132,11 @@ def test_a_delay_of_any_number_of_microseconds_ends(micros: list[int]) -> None:
         delays: Delays[int] = Delays(clock, woken.append)
         for number, micro in enumerate(micros):
             delays.start(number, timedelta(microseconds=micro))
-            await run_all()
+            await turns()
             moment = clock.next_deadline()
             assert moment is not None
             clock.set_now(moment)
-            await run_all()
+            await turns()
             assert woken[-1] == number
         await delays.close()
 

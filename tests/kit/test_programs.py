@@ -12,6 +12,7 @@ import pytest
 
 from certwright.kit import programs
 from certwright.kit.programs import last_words
+from support.waiting import until
 
 
 def start(*command: str) -> Popen[bytes]:
@@ -29,9 +30,7 @@ async def breaking_off(*command: str, path: Path) -> int:
     """Start a program, and do not wait for it any more when it has written the number of a process to the
     path, which is its last word: that number."""
     task = asyncio.create_task(see_through(start(*command, str(path))))
-    async with asyncio.timeout(60):
-        while not number_in(path):  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.01)
+    await until(lambda: number_in(path) > 0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -50,13 +49,6 @@ def runs(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
-
-
-async def gone(pid: int) -> None:
-    """Return when the process has ended."""
-    async with asyncio.timeout(60):
-        while runs(pid):  # noqa: ASYNC110 - a process that is not ours
-            await asyncio.sleep(0.01)
 
 
 async def test_what_it_said_and_its_status_are_told() -> None:
@@ -82,7 +74,8 @@ async def test_one_that_takes_too_long_is_killed() -> None:
 
 async def test_one_that_is_waited_for_no_longer_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
     script = 'sleep 600 & echo $! > "$0"; wait'
-    await gone(await breaking_off("sh", "-c", script, path=tmp_path / "pid"))
+    started = await breaking_off("sh", "-c", script, path=tmp_path / "pid")
+    await until(lambda: not runs(started))
 
 
 async def test_what_has_left_its_group_is_waited_for_by_nobody(

@@ -17,6 +17,7 @@ from certwright.store.sqlite import SqliteStore, open_sqlite
 from certwright.store.sqlite_file import connect
 from certwright.store.sqlite_keys import AbsentKeys
 from conformance.check_store import saying
+from support.waiting import until
 
 
 def key(number: int, *, bucket: str = "things") -> Key:
@@ -32,10 +33,7 @@ def some_lacking(absent: AbsentKeys, *, tried: int = 200) -> int:
 async def until_read(absent: AbsentKeys) -> None:
     """Wait until the whole file was read, which a new key begins."""
     absent.note(key(0, bucket="new"))
-    for _ in range(10_000):
-        if some_lacking(absent):
-            return
-        await asyncio.sleep(0.001)
+    await until(lambda: some_lacking(absent) > 0)
 
 
 @pytest.fixture

@@ -118,7 +118,8 @@ def test_a_mac_key_is_read_in_the_forms_that_people_paste() -> None:
     plain = read_mac_key(b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY")
     assert plain == b"0123456789abcdef0123456789abcdef"
     assert read_mac_key(b" MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n") == plain
-    for wrong in (b"", b"abc", b"not base64 at all!", b"\xff"):
+    assert read_mac_key(b"a2lkLXNlY3JldC0x") == b"kid-secret-1"
+    for wrong in (b"", b" ==\n", b"not base64 at all!", b"\xff"):
         with pytest.raises(BadKey):
             read_mac_key(wrong)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.protocol.turns import Turns
+from support.waiting import turns, until
 
 ORDER, AUTHORIZATION = Action.NEW_ORDER, Action.AUTHORIZATION
 
@@ -26,28 +26,17 @@ class Scene:
         """Have one wait for its turn."""
         self._ends[name] = asyncio.Event()
         self._tasks[name] = asyncio.create_task(self._ask(name, kind))
-        await self.settle()
+        await turns(5)
 
     async def end(self, name: str) -> None:
         """The server has answered."""
         self._ends[name].set()
-        await self.settle()
+        await turns(5)
 
     async def cancel(self, name: str) -> None:
         """Nobody wants the answer any more."""
         self._tasks[name].cancel()
-        await self.settle()
-
-    async def settle(self) -> None:
-        """Let everybody go as far as they can."""
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        async with asyncio.timeout(30):
-            while not true():  # noqa: ASYNC110 - the loop's own time passes, no event is told
-                await asyncio.sleep(0.01)
+        await turns(5)
 
     async def _ask(self, name: str, kind: Action) -> None:
         async with self.turns.turn(kind):
@@ -103,7 +92,7 @@ async def test_a_server_that_takes_long_is_not_waited_for() -> None:
     scene = Scene(at_most_s=0.01)
     await scene.begin("order", ORDER)
     await scene.begin("authorization", AUTHORIZATION)
-    await scene.until(lambda: scene.inside == ["order", "authorization"])
+    await until(lambda: scene.inside == ["order", "authorization"])
     await scene.end("order")
     await scene.end("authorization")
     await scene.begin("order 2", ORDER)
