@@ -1,4 +1,5 @@
-"""Account keys and clients, as the tests of the protocol need them, and how to read what they sign."""
+"""Account keys, sessions and clients, as the tests of the protocol need them, what servers answer, and how to
+read what is signed."""
 
 from __future__ import annotations
 
@@ -8,11 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.directory import Directory
+from certwright.acme.protocol.exchange import Session
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.messages import Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.pki import keys
 from support.pebble import Pebble
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PLACES = Directory("https://ca/dir", "https://ca/nonce", "https://ca/account", "https://ca/order")
 
 
 def new_key(algorithm: str = "ECDSA", size: int = 0) -> AccountKey:
@@ -28,6 +35,18 @@ def client_of(pebble: Pebble, key: AccountKey | None = None) -> AcmeClient:
 
     transport = HttpTransport(TlsOptions(pebble.ca_bundle), user_agent="certwright/test", now=now)
     return AcmeClient(pebble.directory, key or new_key(), transport, now=now)
+
+
+def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
+    """An answer whose header names have `_` for `-`."""
+    held = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    content = body if isinstance(body, bytes) else json.dumps(body if body is not None else {}).encode()
+    return Response(status, held, content, "https://ca/x", NOW)
+
+
+def session(**options: Any) -> Session:
+    """A session of a registered account."""
+    return Session(**{"directory": PLACES, "key": new_key(), "kid": "https://ca/account/1", **options})
 
 
 def opened(body: bytes) -> tuple[dict[str, Any], bytes, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,36 +11,21 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from acme.protocol.clients import new_key, opened, unb64
+from acme.protocol.clients import NOW, answer, new_key, opened, session, unb64
 from certwright.acme.protocol import account, authorizations, challenges, directory, orders, renewal_info
 from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import NotAcme, Refused
-from certwright.acme.protocol.exchange import Session, post
+from certwright.acme.protocol.exchange import post
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.messages import Action, Flow, Request, Response
 from certwright.acme.protocol.problem import Identifier
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PLACES = Directory("https://ca/dir", "https://ca/nonce", "https://ca/account", "https://ca/order")
-
-
-def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
-    """An answer whose header names have `_` for `-`."""
-    held = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    content = body if isinstance(body, bytes) else json.dumps(body if body is not None else {}).encode()
-    return Response(status, held, content, "https://ca/x", NOW)
-
 
 def refused(name: str, status: int = 400, **headers: str) -> Response:
     """A refusal of that type."""
     return answer(status, {"type": f"urn:ietf:params:acme:error:{name}", "detail": "no"}, **headers)
-
-
-def session(**options: Any) -> Session:
-    """A session of a registered account."""
-    return Session(PLACES, new_key(), **{"kid": "https://ca/account/1", **options})
 
 
 def drive(flow: Flow[Any], *answers: Response) -> tuple[Any, list[Request]]:
