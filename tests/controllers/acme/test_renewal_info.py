@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from cryptography import x509
 
 from acme.fake_ca import Refusal
@@ -254,6 +256,19 @@ async def test_the_server_is_asked_again_when_it_says(fake: FakeWorld) -> None:
     before = fake.ca.counted()[Action.RENEWAL_INFO]
     await fake.world.advance(timedelta(hours=11))
     assert fake.ca.counted()[Action.RENEWAL_INFO] - before == 5
+
+
+@pytest.mark.parametrize(("action", "day"), [(Action.RENEWAL_INFO, 10), (Action.NEW_ORDER, 20)])
+async def test_a_certificate_rests_while_no_answer_comes(fake: FakeWorld, action: Action, day: int) -> None:
+    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(day * DAY - timedelta(hours=1))
+    fake.silent.add(action)
+    # What looks at it over and over, because a moment has passed, would never be done.
+    async with asyncio.timeout(30):
+        await fake.world.advance(DAY)
+    assert await fake.world.is_ready("web")
 
 
 async def test_a_restart_keeps_the_moment_and_asks_nobody(fake: FakeWorld) -> None:

@@ -8,7 +8,7 @@ Next:      readiness
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.certificates import rules
@@ -17,6 +17,8 @@ from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
+
+_LOOK_AGAIN = timedelta(hours=1)
 
 
 class RenewalInformation:
@@ -55,7 +57,12 @@ class RenewalInformation:
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the server is to be asked again."""
         acme = snapshot.certificate.status.acme
-        return acme.ari.next_check if acme is not None and acme.ari is not None else None
+        due = acme.ari.next_check if acme is not None and acme.ari is not None else None
+        if due is None or due > snapshot.now:
+            return due
+        # It is being asked, or cannot be: an answer, the end of an issuance and an issuer that is ready all
+        # wake by themselves.
+        return snapshot.now + _LOOK_AGAIN
 
     def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:
         certificate = snapshot.certificate
