@@ -20,13 +20,14 @@ from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble, running_pebble
 
 _MAC = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+_SHORT_MAC = "a2lkLXNlY3JldC0x"
 
 
 @pytest.fixture(scope="module")
 def bound() -> Iterator[Pebble]:
     """A CA that wants accounts to be bound to its customers."""
     with running_pebble(
-        externalAccountBindingRequired=True, externalAccountMACKeys={"kid-1": _MAC}
+        externalAccountBindingRequired=True, externalAccountMACKeys={"kid-1": _MAC, "kid-2": _SHORT_MAC}
     ) as running:
         yield running
 
@@ -35,7 +36,12 @@ def bound() -> Iterator[Pebble]:
 async def world(bound: Pebble) -> AsyncIterator[AcmeWorld]:
     """A world at that CA."""
     async with acme_world(bound) as made:
-        for name, key in (("right", _MAC), ("wrong", "A" * 43), ("broken", "not base64!"), ("short", "AAAA")):
+        for name, key in (
+            ("right", _MAC),
+            ("wrong", "A" * 43),
+            ("broken", "not base64!"),
+            ("short", _SHORT_MAC),
+        ):
             data = {"key": base64.b64encode(key.encode()).decode()}
             await made.create(SECRETS, {"metadata": {"name": name, "namespace": "kube-system"}, "data": data})
         yield made
@@ -67,7 +73,8 @@ async def verdict(world: AcmeWorld, name: str, **acme: Any) -> tuple[str, str, s
         ("wrong", "kid-1", "ErrRegisterACMEAccount", "check the key ID and the key of spec.acme.external"),
         ("right", "kid-9", "ErrRegisterACMEAccount", "check the key ID and the key of spec.acme.external"),
         ("broken", "kid-1", "ErrRegisterACMEAccount", "is not base64url; copy it from the CA"),
-        ("short", "kid-1", "ErrRegisterACMEAccount", "which no CA gives out; copy it from the CA"),
+        ("short", "kid-1", "ErrRegisterACMEAccount", "check the key ID and the key of spec.acme.external"),
+        ("short", "kid-2", "ACMEAccountRegistered", "The ACME account was registered"),
         ("nobody", "kid-1", "ErrRegisterACMEAccount", 'Secret "nobody" of spec.acme.externalAccountBinding'),
         ("right", "kid-1", "ACMEAccountRegistered", "The ACME account was registered"),
     ],
