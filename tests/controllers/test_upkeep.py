@@ -9,11 +9,13 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from certwright.controllers.certificates import ownership
 from certwright.kit.exchange import Request, Response
 from certwright.pki import jks
 from certwright.resources import conditions, errors
 from certwright.resources.certificate import JKSKeystore, Keystores, PKCS12Keystore, SecretTemplate
-from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.core import ManagedFields, Secret, SecretMeta
+from certwright.resources.kinds import controller_reference
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, SECRETS
@@ -78,6 +80,38 @@ async def test_what_somebody_else_set_as_well_stays_when_the_template_loses_it(s
     await scene.change_spec("web", secretTemplate={})
     assert (await scene.world.secret("web")).metadata.labels["app"] == "shop"
     await check_sound(scene)
+
+
+async def give(world: World, meta: dict[str, Any], data: dict[str, bytes]) -> None:
+    """Have `theirs` want just this of the target Secret."""
+    config = {"metadata": {"name": "web", "namespace": "default", **meta}, "data": data}
+    await world.client.apply(SECRETS, config, field_manager="theirs", force=False)
+    await world.settle()
+
+
+async def test_what_somebody_else_has_set_before_the_spec_asks_for_it_stays_without_them(
+    scene: Scene,
+) -> None:
+    await scene.issue()
+    held = (await scene.world.secret("web")).data
+    meta = {"labels": {"app": "shop"}, "annotations": {"note": "x"}}
+    await give(scene.world, meta, {"tls-combined.pem": held["tls.key"] + b"\n" + held["tls.crt"]})
+    scene.world.recording.writes.clear()
+    await scene.change_spec("web", secretTemplate=meta, additionalOutputFormats=[{"type": "CombinedPEM"}])
+    assert applies(scene) == 1
+    await give(scene.world, {}, {})
+    secret = await scene.world.secret("web")
+    assert (secret.metadata.labels["app"], secret.metadata.annotations["note"]) == ("shop", "x")
+    assert "tls-combined.pem" in secret.data
+    assert applies(scene) == 1
+    await check_sound(scene)
+
+
+def test_where_the_server_does_not_note_who_has_set_what_nothing_is_asked_of_it() -> None:
+    theirs = ManagedFields("theirs", "Apply", {"f:metadata": {"f:labels": {"f:app": {}}}})
+    asked = ownership.parts(labels=("app",))
+    assert ownership.lacking(Secret(metadata=SecretMeta(managed_fields=(theirs,))), asked) == asked
+    assert ownership.lacking(Secret(), asked) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +259,11 @@ async def test_the_owner_reference_comes_and_goes_with_the_flag() -> None:
         scene = Scene(world)
         await scene.add_ca()
         await scene.issue()
+        # Somebody else has put it there already, and takes it away again.
+        owner = controller_reference(CERTIFICATES, (await world.certificate("web")).metadata)
+        await give(world, {"ownerReferences": [owner]}, {})
         await world.start_controllers(certificate_owner_references=True)
+        await give(world, {}, {})
         assert [o.name for o in (await world.secret("web")).metadata.owner_references] == ["web"]
         await world.start_controllers()
         assert (await world.secret("web")).metadata.owner_references == ()

@@ -5,6 +5,7 @@ Source: Kubernetes documentation, "Server-Side Apply" (field management); KEP-55
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,10 +35,28 @@ Parts = frozenset[Part]
 _SECTIONS = ("labels", "annotations", "ownerReferences")
 
 
+def parts(
+    *,
+    data: Iterable[str] = (),
+    labels: Iterable[str] = (),
+    annotations: Iterable[str] = (),
+    owners: Iterable[str] = (),
+) -> Parts:
+    """The parts with these keys; `owners` are UIDs."""
+    sections = {"data": data, "labels": labels, "annotations": annotations, "ownerReferences": owners}
+    return frozenset(Part(section, key) for section, keys in sections.items() for key in keys)
+
+
 def owned_by_us(secret: Secret) -> Parts:
     """What we have applied to the Secret, and nobody has taken over since."""
     entries = (e for e in secret.metadata.managed_fields if _is_ours(e))
     return frozenset().union(*(_parts(e) for e in entries))
+
+
+def lacking(secret: Secret, asked: Parts) -> Parts:
+    """Those of these parts that we have not set. None where nobody is noted: an API server that keeps no
+    account of who has set what would be asked for ever."""
+    return asked - owned_by_us(secret) if asked and secret.metadata.managed_fields else frozenset()
 
 
 def others_that_set(secret: Secret, parts: Parts) -> tuple[str, ...]:

@@ -17,14 +17,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.ownership import Parts, parts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.withheld import same_certificate
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
-from certwright.resources.certificate import Certificate
+from certwright.resources.certificate import Certificate, SecretTemplate
 from certwright.resources.core import Secret
 from certwright.resources.meta import OwnerReference
 from certwright.resources.request import CertificateRequest
+
+_NO_TEMPLATE = SecretTemplate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Our part of a Secret."""
+    """Our part of a Secret. What a user has `asked` for stays whoever else gives it up, so that we must
+    have set it ourselves, even where it is as wanted already."""
 
     data: Mapping[str, bytes] = field(repr=False)
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owner: OwnerReference | None
+    asked: Parts
 
 
 def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
@@ -82,23 +87,30 @@ def wanted_content(
 ) -> Content:
     """Our part of the Secret around this pair. `facts` are those of its certificate, `issuer` the annotations
     that say who signed it for whom."""
-    template = certificate.spec.secret_template
+    template = certificate.spec.secret_template or _NO_TEMPLATE
     ca = {names.CA_CERT_KEY: pair.ca_pem} if pair.ca_pem else {}
+    formats = output_formats(certificate, pair)
     return Content(
         data={
             names.TLS_CERT_KEY: pair.chain_pem,
             names.TLS_PRIVATE_KEY_KEY: pair.key_pem,
             **ca,
-            **output_formats(certificate, pair),
+            **formats,
             **keystores,
         },
-        labels={**(template.labels if template else {}), names.FAO_LABEL: "true"},
+        labels={**template.labels, names.FAO_LABEL: "true"},
         annotations={
-            **(template.annotations if template else {}),
+            **template.annotations,
             **issuer,
             **(certificate_annotations(facts) if facts else {}),
         },
         owner=owner,
+        asked=parts(
+            data=formats,
+            labels=template.labels,
+            annotations=template.annotations,
+            owners=(owner.uid,) if owner else (),
+        ),
     )
 
 

@@ -6,7 +6,8 @@ Reads:     snapshot
 Writes:    target Secret; Certificate.status.conditions[Issuing] = False while that is impossible
 Next:      –
 
-What nobody else owns and we want no longer goes; what others have added stays. Key and certificate are never
+What nobody else owns and we want no longer goes; what others have added stays; what the spec asks for and
+others have set is set by us as well, so that it stays when they give it up. Key and certificate are never
 touched here. Somebody who keeps changing back what we write is answered at growing intervals, and named.
 
 Source: cert-manager `internal/controller/certificates/policies/checks.go` (the chain after an issuance).
@@ -23,7 +24,13 @@ from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.keystores import Files, Wanted
-from certwright.controllers.certificates.ownership import Part, Parts, others_that_set, owned_by_us
+from certwright.controllers.certificates.ownership import (
+    Part,
+    Parts,
+    lacking,
+    others_that_set,
+    owned_by_us,
+)
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
 from certwright.controllers.withheld import NeedsWhole, is_whole, same_certificate
@@ -204,7 +211,8 @@ class Upkeep:
 
 
 def differences(secret: Secret, content: Content) -> Parts:
-    """The parts of the Secret that are not as wanted: missing, different, or ours and wanted no longer."""
+    """The parts of the Secret that are not as wanted: missing, different, ours and wanted no longer, or asked
+    for and not ours."""
     meta = secret.metadata
     sections: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
         ("data", content.data, secret.data),
@@ -212,7 +220,7 @@ def differences(secret: Secret, content: Content) -> Parts:
         ("annotations", content.annotations, meta.annotations),
         ("ownerReferences", _by_uid(content), {owner.uid: owner for owner in meta.owner_references}),
     )
-    found: set[Part] = set()
+    found: set[Part] = {*lacking(secret, content.asked)}
     surplus: set[Part] = set()
     for name, wanted, held in sections:
         found |= {Part(name, key) for key, value in wanted.items() if held.get(key) != value}
