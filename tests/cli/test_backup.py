@@ -79,7 +79,8 @@ def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(start: St
     stopped(one)
     (tmp_path / "two").mkdir()
     shutil.copy(tmp_path / "one" / "encryption.key", tmp_path / "two")
-    assert "restored" in saved(start, "restore", "--data-dir", "two", "all.backup")
+    restored = saved(start, "restore", "--data-dir", "two", "all.backup")
+    assert "restored; start the server with `certwright serve --data-dir two`" in restored
     two = served(start, "two")
     assert secrets_of(start, "two") == before
     assert serials(start, "two") == revisions

@@ -98,7 +98,7 @@ def test_help_works_for_every_command(path: str) -> None:
         (["controllers", "--certificate-request-minimum-backoff-duration", "64h"], "longer than the maximum"),
         (["serve", "--certificate-request-minimum-backoff-duration", "-1h"], "cannot be negative"),
         (["controllers", "--certificate-request-maximum-backoff-duration", "soon"], "is not a duration"),
-        (["controllers", "--enable-certificate-owner-ref=perhaps"], "'perhaps' is not a valid boolean"),
+        (["controllers", "--enable-certificate-owner-ref=perhaps"], "'perhaps' is neither true nor false"),
         (["get", "cert", "-n", ""], "is empty; leave the option out, or name a namespace"),
         (["--wrong"], "No such option"),
     ],

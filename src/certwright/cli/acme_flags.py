@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from certwright.cli import daemon
+from certwright.cli.options import TRUTH
 
 Address = tuple[str, int]
 
@@ -124,7 +125,7 @@ _OPTIONS = (
         "--dns01-recursive-nameservers-only",
         "dns01_recursive_only",
         metavar="BOOL",
-        type=bool,
+        type=TRUTH,
         default=False,
         # As Go's flags: without a value it means true.
         is_flag=False,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from certwright.cli import daemon
+from certwright.cli.options import TRUTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ _OPTIONS = (
     click.option(
         "--leader-elect",
         metavar="BOOL",
-        type=bool,
+        type=TRUTH,
         default=True,
         # As Go's flags: without a value it means true.
         is_flag=False,

@@ -20,6 +20,7 @@ import click
 
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.options import TRUTH
 from certwright.kit.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
@@ -56,7 +57,7 @@ ENCRYPTION_KEY_FILE = click.option(
 ENCRYPT_SECRETS = click.option(
     "--encrypt-secrets",
     metavar="BOOL",
-    type=bool,
+    type=TRUTH,
     default=True,
     help="Whether Secrets are encrypted in the store; false decrypts those that are.  [default: true]",
 )
@@ -150,7 +151,7 @@ _CONTROLLER_OPTIONS = (
         "--enable-certificate-owner-ref",
         "certificate_owner_references",
         metavar="BOOL",
-        type=bool,
+        type=TRUTH,
         default=False,
         # As Go's flags: without a value it means true.
         is_flag=False,

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from certwright.cli.options import TRUTH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairnessFlags:
@@ -60,7 +62,7 @@ _OPTIONS = (
         "--enable-priority-and-fairness",
         "priority_and_fairness",
         metavar="true|false",
-        type=bool,
+        type=TRUTH,
         default=True,
         help="Let users take turns, and requests wait; false: only the two bounds above hold, 0 means none.  "
         "[default: true]",

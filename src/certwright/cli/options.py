@@ -91,6 +91,20 @@ def selector_option(command: F) -> F:
     )(command)
 
 
+class _Truth(click.types.BoolParamType):
+    """As click's, but a refusal does not list all twelve words that are understood."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """See `click.ParamType`."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither true nor false", param, ctx)
+
+
+TRUTH = _Truth()
+
+
 def timeout_option(*, default: str, text: str) -> Callable[[F], F]:
     """Add `--timeout` as `timeout_s: float`, in seconds."""
     return click.option(

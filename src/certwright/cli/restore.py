@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from certwright.cli import backing, etcd_flags
+from certwright.cli.access import DEFAULT_DATA_DIR
 
 
 @click.command(short_help="Fill an empty store from a file that `certwright backup` wrote.")
@@ -33,6 +35,16 @@ def command(*, file: Path, force: bool, store: backing.StoreFlags, etcd: etcd_fl
 
     done = backing.outcome(app.restore(backing.options(store, etcd), file, force=force))
     when = datetime.fromtimestamp(done.made, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    click.echo(f"{done.objects} objects of {when} restored; start the server with `certwright serve`")
+    click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve(store)}`")
+
+
+def _serve(store: backing.StoreFlags) -> str:
+    """The command that finds what was restored."""
+    words = ["certwright", "serve"]
+    if store.data_dir != DEFAULT_DATA_DIR:
+        words += ["--data-dir", str(store.data_dir)]
+    if store.store is not None:
+        words += ["--store", store.store]
     if store.encryption_key_file is not None:
-        click.echo(f"and with --encryption-key-file {store.encryption_key_file}")
+        words += ["--encryption-key-file", str(store.encryption_key_file)]
+    return shlex.join(words)

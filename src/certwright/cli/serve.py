@@ -11,6 +11,7 @@ import click
 
 from certwright.cli import acme_flags, daemon, etcd_flags, fairness_flags
 from certwright.cli.errors import Failed
+from certwright.cli.options import TRUTH
 from certwright.kit import logs
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 @click.option(
     "--anonymous-auth",
     metavar="true|false",
-    type=bool,
+    type=TRUTH,
     default=False,
     help="Let in who has no credentials, as system:anonymous.  [default: false]",
 )
