@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import fake_world
@@ -94,17 +96,17 @@ async def test_a_renewal_right_after_an_issuance_has_a_key_of_its_own(scene: Sce
     assert await scene.next_keys() == []
 
 
-async def test_challenges_are_deleted_after_the_rush_or_by_the_next_process() -> None:
-    for is_killed in (False, True):
-        async with fake_world() as fake:
-            await fake.issuer()
-            async with busy(fake.world.clock):
-                certificate = make_certificate("web", "acme", kind="ClusterIssuer")
-                await fake.world.create(CERTIFICATES, certificate)
-                await until_ready(fake.world)
-                assert [one.status.state for one in await fake.challenges()] == [""]
-                if is_killed:
-                    await fake.world.stop_controllers()
-            await (fake.start() if is_killed else fake.world.settle())
-            assert await fake.challenges() == []
-            assert fake.shown.tokens == {}
+@pytest.mark.parametrize("is_killed", [False, True], ids=["after the rush", "by the next process"])
+async def test_challenges_that_have_waited_are_deleted(*, is_killed: bool) -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        async with busy(fake.world.clock):
+            certificate = make_certificate("web", "acme", kind="ClusterIssuer")
+            await fake.world.create(CERTIFICATES, certificate)
+            await until_ready(fake.world)
+            assert [one.status.state for one in await fake.challenges()] == [""]
+            if is_killed:
+                await fake.world.stop_controllers()
+        await (fake.start() if is_killed else fake.world.settle())
+        assert await fake.challenges() == []
+        assert fake.shown.tokens == {}

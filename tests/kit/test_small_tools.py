@@ -57,9 +57,13 @@ def test_a_process_that_forks_off_draws_other_uids() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writing, ids.new_uid().encode())
-        os._exit(0)
-    theirs = os.read(reading, 36).decode()
+        try:
+            os.write(writing, ids.new_uid().encode())
+        finally:
+            os._exit(0)  # whatever goes wrong: it must not go on with the tests
+    os.close(writing)
+    with open(reading) as pipe:
+        theirs = pipe.read()
     os.waitpid(child, 0)
     mine = [ids.new_uid() for _ in range(200)]
     assert len(theirs) == 36
