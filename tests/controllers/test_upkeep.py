@@ -262,8 +262,11 @@ async def test_the_owner_reference_comes_and_goes_with_the_flag() -> None:
         # Somebody else has put it there already, and takes it away again.
         owner = controller_reference(CERTIFICATES, (await world.certificate("web")).metadata)
         await give(world, {"ownerReferences": [owner]}, {})
+        world.recording.writes.clear()
         await world.start_controllers(certificate_owner_references=True)
+        assert applies(scene) == 1
         await give(world, {}, {})
+        assert applies(scene) == 1
         assert [o.name for o in (await world.secret("web")).metadata.owner_references] == ["web"]
         await world.start_controllers()
         assert (await world.secret("web")).metadata.owner_references == ()
