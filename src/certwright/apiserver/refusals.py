@@ -6,7 +6,7 @@ Custom resources have a handler of their own in Kubernetes, and with it words of
 
 from __future__ import annotations
 
-from certwright.apiserver.backend import Call, not_supported
+from certwright.apiserver.backend import Call, not_found, not_supported
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.representations.negotiation import Shape
 from certwright.apiserver.routes import Route
@@ -39,6 +39,15 @@ def no_method() -> MethodNotAllowed:
     return MethodNotAllowed(
         "the server does not allow this method on the requested resource", details=Details()
     )
+
+
+def no_verb(definition: ResourceDefinition, route: Route) -> Response:
+    """The answer of a path that means nothing to the resource. Raises `NotFound`."""
+    if not definition.custom:
+        raise no_resource()
+    if route.subresource and bool(route.namespace) == definition.namespaced:
+        raise not_found(definition, route.name)
+    return nowhere()
 
 
 def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiError:

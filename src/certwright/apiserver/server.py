@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from certwright.apiserver import own_service, refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
-from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.background.aggregation import Aggregation
 from certwright.apiserver.background.api_services import LocalServices
 from certwright.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
@@ -27,10 +25,11 @@ from certwright.apiserver.background.gc import GarbageCollector
 from certwright.apiserver.background.namespace_contents import NamespaceContents
 from certwright.apiserver.background.namespaces import BOOTSTRAP, Namespaces
 from certwright.apiserver.background.termination import ServedKinds, Termination
-from certwright.apiserver.crds import scale
-from certwright.apiserver.crds.conversion import Conversions
+from certwright.apiserver.background.token_secrets import TokenSecrets
+from certwright.apiserver.crds.conversion import Conversions, Verb
 from certwright.apiserver.crds.crd_controllers import DefinitionControllers
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.dispatch import Dispatch
 from certwright.apiserver.elsewhere import Elsewhere
 from certwright.apiserver.encryption import Encryption
 from certwright.apiserver.ensuring import ensure_object
@@ -38,12 +37,10 @@ from certwright.apiserver.fairness import Fairness, InFlight
 from certwright.apiserver.features import FeatureGates
 from certwright.apiserver.health import Health
 from certwright.apiserver.kinds.builtin import make_registry
-from certwright.apiserver.metrics import PATH as METRICS_PATH
 from certwright.apiserver.metrics import Metrics, Source, Track
-from certwright.apiserver.objects import encode_json
-from certwright.apiserver.representations import discovery
+from certwright.apiserver.paths import Paths
 from certwright.apiserver.representations.negotiation import JSON, WHOLE, Shape, negotiate
-from certwright.apiserver.representations.openapi import OpenApi
+from certwright.apiserver.representations.other_forms import convert, convert_failure
 from certwright.apiserver.routes import Line, Route, read_line
 from certwright.apiserver.users import rbac, rbac_defaults
 from certwright.apiserver.users.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
@@ -52,9 +49,8 @@ from certwright.apiserver.users.impersonation import act_as
 from certwright.apiserver.users.rbac import Rbac
 from certwright.apiserver.users.reviews import Reviews
 from certwright.apiserver.users.service_accounts import ServiceAccounts
-from certwright.apiserver.users.tokens import JWKS_PATH, TokenIssuer
-from certwright.apiserver.verbs import creates, deletes, forms, reads
-from certwright.apiserver.verbs import updates as verbs
+from certwright.apiserver.users.tokens import TokenIssuer
+from certwright.apiserver.verbs import deletes, forms
 from certwright.apiserver.verbs.options import check_timeout
 from certwright.apiserver.verbs.watch import Watches
 from certwright.kit import ids
@@ -73,15 +69,12 @@ from certwright.store import contract
 from certwright.store.contract import Store
 
 _log = logging.getLogger(__name__)
-_OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 _WRITES = frozenset({"create", "update", "patch"})
 _CHANGES = _WRITES | {"delete"}
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 
 _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
-
-Verb = Callable[[Backend, Call], Awaitable[Response]]
 
 
 class ApiServer:
@@ -114,22 +107,19 @@ class ApiServer:
         registry = make_registry(clock)
         self._anonymous = anonymous
         self._tasks = TaskSet()
-        self._openapi = OpenApi(registry)
         self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
         self._backend.gates = gates or FeatureGates()
         self._rbac = Rbac()
         self._backend.authorizer = Authorizer(self._rbac)
-        self._accounts = ServiceAccounts(self._backend, tokens or TokenIssuer())
+        tokens = tokens or TokenIssuer()
+        self._accounts = ServiceAccounts(self._backend, tokens)
         self._authenticator = FirstOf(authenticator, self._accounts)
-        reviews = Reviews(self._backend.authorizer, authenticator, self._accounts)
-        # What a resource, or one of its subresources, does in a way of its own.
-        self._special: dict[tuple[str, str, str], Verb] = {
-            ("serviceaccounts", "token", "create"): self._accounts.create_token,
-            **{(resource, "", "create"): reviews.create for resource in reviews.resources},
-        }
-        self._garbage = GarbageCollector(self._backend)
+        self._tokens = TokenSecrets(self._backend, self.handle, _MYSELF, tokens, root_ca)
+        self._garbage = GarbageCollector(self._backend, read=self._tokens.found)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
+        reviews = Reviews(self._backend.authorizer, authenticator, self._accounts)
+        self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
         self._backend.admission = AdmissionChain(self._backend, self._webhooks)
@@ -141,20 +131,10 @@ class ApiServer:
         self._controllers = DefinitionControllers(self._backend)
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
-        self._encryption = Encryption(store)
         self._fairness = Fairness(store, registry, in_flight or InFlight())
         self._observe()
         self._metrics = Metrics(store, self._watched, self._fairness.levels)
-        self._verbs: Mapping[str, Verb] = {
-            "get": reads.get,
-            "list": reads.list_objects,
-            "watch": lambda _, call: self._watches.open(call),
-            "create": creates.create,
-            "update": verbs.update,
-            "patch": verbs.patch,
-            "delete": deletes.delete,
-            "deletecollection": deletes.delete_collection,
-        }
+        self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
 
     def _observe(self) -> None:
         """Have everyone who keeps something in memory told of writes."""
@@ -168,6 +148,7 @@ class ApiServer:
             self._elsewhere,
             self._rbac,
             self._accounts,
+            self._tokens,
             self._contents,
             self._aggregation,
             self._expiry,
@@ -179,7 +160,7 @@ class ApiServer:
     @property
     def idle(self) -> bool:
         """Whether the work behind the answers (garbage, terminating namespaces, …) is done."""
-        makers = (self._contents, self._aggregation, self._local)
+        makers = (self._contents, self._aggregation, self._local, self._tokens)
         behind = (self._garbage, self._termination, self._expiry, *makers)
         return all(part.idle for part in behind)
 
@@ -213,6 +194,7 @@ class ApiServer:
             self.collect_garbage()
         self._tasks.start(self._aggregation.run(), name="aggregated roles")
         self._tasks.start(self._contents.run(), name="contents of namespaces")
+        self._tasks.start(self._tokens.run(), name="tokens in Secrets")
         self._tasks.start(self._expiry.run(), name="expiry of events")
         self._tasks.start(self._local.run(), name="APIServices")
         await self._termination.resume()
@@ -266,7 +248,7 @@ class ApiServer:
         try:
             return await self._answer(request, track)
         except ApiError as error:
-            return await _convert_failure(request, forms.failure(error))
+            return await convert_failure(request, forms.failure(error))
         except contract.TooLarge as error:
             return forms.failure(TooLarge(str(error)))
         except contract.StoreError as error:
@@ -300,7 +282,8 @@ class ApiServer:
         """What the user asks for, if that is allowed."""
         path, query, route, verb = line
         if route is None:
-            return await self._answer_path(request, user, path)
+            self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
+            return await self._paths.respond(request, path)
         if MASTERS not in user.groups:
             self._backend.authorizer.require(user, _action(verb, route, query))
         definition = self._backend.registry.find(route.group, route.version, route.plural)
@@ -311,19 +294,15 @@ class ApiServer:
             # As Kubernetes' handler of custom resources: what lies deeper does not count.
             route = route._replace(subresource=route.subresource.partition("/")[0])
         try:
-            run = self._find_verb(definition, route, verb)
+            run = self._dispatch.find(definition, route, verb)
         except ApiError as error:
             if not definition.warning:
                 raise
-            return await _convert_failure(request, forms.failure(error, [definition.warning]))
+            return await convert_failure(request, forms.failure(error, [definition.warning]))
         if request.method == "HEAD" and not definition.custom:
             raise refusals.no_method()
         if run is None:
-            if not definition.custom:
-                raise refusals.no_resource()
-            if route.subresource and bool(route.namespace) == definition.namespaced:
-                raise not_found(definition, route.name)
-            return refusals.nowhere()
+            return refusals.no_verb(definition, route)
         if definition.conversion is not None:
             run = self._conversions.around(run)
         if route.watched and request.method != "GET" and not definition.custom:
@@ -331,6 +310,11 @@ class ApiServer:
         call = track.call = Call(request, user, verb, definition, route, query, WHOLE)
         if definition.warning:
             call.warnings.append(definition.warning)
+        return await self._run(run, call)
+
+    async def _run(self, run: Verb, call: Call) -> Response:
+        """What the verb answers, in the form that the client wants."""
+        request, definition, verb, name = call.request, call.definition, call.verb, call.route.name
         accept = request.headers.get("accept", "")
         try:
             form = call.form = negotiate(accept, custom=definition.custom, stream=verb == "watch")
@@ -340,44 +324,15 @@ class ApiServer:
         try:
             response = await run(self._backend, call)
         except ApiError as error:
-            if route.name and verb in _CHANGES:
+            if name and verb in _CHANGES:
                 # Who is refused for what another has written reads that next, and must find it.
                 await self._backend.store.settled(call.key)
-            return await _convert_failure(request, forms.failure(error, call.warnings))
+            return await convert_failure(request, forms.failure(error, call.warnings))
         if form.shape is not Shape.WHOLE and (refusal := await refusals.unfit(call, response)):
-            return await _convert_failure(request, refusal)
+            return await convert_failure(request, refusal)
         if definition.is_crd and verb in _WRITES and not call.dry_run:
-            await self._controllers.settle(route.name or _name_in(response))
-        return response if form.wire == JSON else await _convert(call, response)
-
-    def _find_verb(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
-        """The function that does it, None where the path means nothing. Raises `MethodNotAllowed`."""
-        if route.namespace and not definition.namespaced:
-            return None
-        if route.name and definition.namespaced and not route.namespace:
-            return None
-        allowed = definition.verbs
-        special = self._special.get((definition.resource, route.subresource, verb))
-        if special is not None and bool(route.name) == bool(route.subresource):
-            return special
-        if route.subresource:
-            part = definition.subresource(route.subresource)
-            if part is not None and part.scale and verb in part.verbs:
-                return scale.VERBS[verb]
-            if part is None and (route.subresource != "status" or not definition.status_subresource):
-                if definition.custom:
-                    raise not_found(definition, route.name)
-                return None
-            allowed = part.verbs if part is not None else ("get", "update", "patch")
-        on_object = verb not in ("list", "create", "deletecollection")
-        # Of a custom object's path the name does not count when something is created.
-        misplaced = bool(route.name) != on_object and not (definition.custom and verb == "create")
-        if verb not in allowed or (misplaced and verb != "watch"):
-            raise refusals.unsupported(definition, route, verb)
-        if definition.custom and verb in ("create", "deletecollection") and definition.namespaced:
-            # Custom objects are written in their namespace only.
-            return self._verbs[verb] if route.namespace else None
-        return self._verbs[verb]
+            await self._controllers.settle(name or forms.name_in(response))
+        return response if form.wire == JSON else await convert(call, response)
 
     def _no_resource(self, route: Route) -> Response:
         """The answer where a group has no resource of that name. Raises `NotFound`."""
@@ -389,34 +344,6 @@ class ApiServer:
         """Let `/metrics` tell what `source` knows as well."""
         self._metrics.add(source)
 
-    async def _answer_path(self, request: Request, user: Identity, path: str) -> Response:
-        """Health, discovery, OpenAPI, or nothing."""
-        self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
-        accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
-        query = request.target.partition("?")[2]
-        found = discovery.respond(self._backend.registry, path, accept, known, method=request.method)
-        if found is not None:
-            return await _convert_plain(request, found)
-        if (document := await self._openapi.respond(path, accept, known, query)) is not None:
-            return document
-        # These do not look at the method.
-        if path == METRICS_PATH:
-            return await self._metrics.respond()
-        if (health := await self._health.respond(path, query)) is not None:
-            return health
-        if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
-            return self._openid(path)
-        if (sealing := await self._encryption.respond(request.method, path)) is not None:
-            return sealing
-        return refusals.nowhere()
-
-    def _openid(self, path: str) -> Response:
-        """What others need to check our tokens."""
-        issuer, is_keys = self._accounts.issuer, path.startswith(JWKS_PATH)
-        kind = "application/jwk-set+json" if is_keys else "application/json"
-        body = encode_json(issuer.key_set() if is_keys else issuer.discovery())
-        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)
-
 
 def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """`stored` with the spec of `wanted`, and with its labels and annotations beside what others have set."""
@@ -425,61 +352,6 @@ def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[s
         if ours := wanted["metadata"].get(name):
             meta[name] = {**meta.get(name, {}), **ours}
     return {**stored, "metadata": meta, "spec": wanted["spec"]}
-
-
-async def _convert_failure(request: Request, response: Response) -> Response:
-    """The refusal in the form that the client wants."""
-    accept = request.headers.get("accept", "")
-    if "protobuf" not in accept and "yaml" not in accept:
-        return response
-    # Only some clients want these, and the tables for them cost time and memory.
-    from certwright.apiserver.representations import encodings
-
-    return await encodings.convert_failure(request, response)
-
-
-async def _convert_plain(request: Request, response: Response) -> Response:
-    """A document as YAML or protobuf, for a client that prefers that."""
-    accept = request.headers.get("accept", "")
-    if "protobuf" not in accept and "yaml" not in accept:
-        return response
-    # See `_convert_failure`.
-    from certwright.apiserver.representations import encodings
-
-    return await encodings.convert_plain(request, response)
-
-
-async def _convert(call: Call, response: Response) -> Response:
-    """The answer as protobuf or YAML."""
-    # Only some clients want these, and the tables for them cost time and memory.
-    from certwright.apiserver.representations import encodings
-
-    return await encodings.convert(call, response)
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Shown(msgspec.Struct):
-    metadata: _Metadata = _Metadata()
-
-
-class _ShownRow(msgspec.Struct):
-    object: _Shown
-
-
-class _Created(_Shown):
-    rows: tuple[_ShownRow, ...] = ()
-
-
-_decode_created = msgspec.json.Decoder(_Created).decode
-
-
-def _name_in(created: Response) -> str:
-    """The name of the object that was created, whatever form it is shown in."""
-    shown = _decode_created(created.body)
-    return (shown.rows[0].object if shown.rows else shown).metadata.name
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:

@@ -75,8 +75,11 @@ class GarbageCollector:
 
     hears_of = None
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, read: Callable[[Row], None] = lambda _: None) -> None:
+        """`read` is told of each object that is there when the work begins, without its body: so nobody else
+        needs to read all of them."""
         self._backend = backend
+        self._read = read
         self._dependents = Dependents()
         self._suspects: asyncio.Queue[_Suspect] = asyncio.Queue()
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
@@ -146,6 +149,7 @@ class GarbageCollector:
     async def _take_in(self, definition: ResourceDefinition, rows: list[Row]) -> None:
         claims: list[tuple[Key, Owner]] = []
         for row in rows:
+            self._read(row)
             for owner in objects.owners_of(row.meta):
                 self._dependents.add(owner.uid, row.key)
                 claims.append((row.key, owner))

@@ -26,6 +26,8 @@ _KEY_TEXT = (
 _IMMUTABLE = "field is immutable when `immutable` is set"
 
 OPAQUE = "Opaque"
+TOKEN_TYPE, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
+"""The type of Secrets that are given a ServiceAccount's token, and the annotation that names the account."""
 
 REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
@@ -88,6 +90,8 @@ def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
     errors += [required(f"data[{key}]") for key in REQUIRED_KEYS.get(new["type"], ()) if key not in data]
     if new["type"] == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         errors += [required("data[username]"), required("data[password]")]
+    if new["type"] == TOKEN_TYPE and not (new["metadata"].get("annotations") or {}).get(ACCOUNT_NAME):
+        errors.append(required(f"metadata.annotations[{ACCOUNT_NAME}]"))
     if old is not None:
         if new["type"] != old.get("type", OPAQUE):
             errors.append(invalid("type", new["type"], "field is immutable"))

@@ -3,6 +3,6 @@
 May import:   what apiserver may
 Never holds:  which objects are in the answer (to verbs)
 Modules:      ages, discovery, encodings, negotiation, openapi, openapi_names, openapi_operations,
-              openapi_proto, openapi_schemas, openapi_v2, openapi_v3, protobuf, protobuf_decode,
-              protobuf_encode, protobuf_fields, protobuf_scalars, protobuf_wire, tables
+              openapi_proto, openapi_schemas, openapi_v2, openapi_v3, other_forms, protobuf,
+              protobuf_decode, protobuf_encode, protobuf_fields, protobuf_scalars, protobuf_wire, tables
 """

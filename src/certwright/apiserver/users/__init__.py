@@ -3,5 +3,5 @@
 May import:   what apiserver may
 Never holds:  rules about objects (to admission)
 Modules:      approvals, auth, authorizer, held, impersonation, privileges, rbac, rbac_defaults,
-              reviews, service_accounts, tokens
+              reviews, secret_tokens, service_accounts, tokens
 """

@@ -1,6 +1,7 @@
 """ServiceAccounts as users: their tokens are made here (subresource `token`), and known again.
 
-A token ends with its time, with its ServiceAccount, and with the object that it is bound to.
+A token ends with its time, with its ServiceAccount, and with the object that it is bound to, or in which it
+lies (`secret_tokens.py`).
 
 Source: Kubernetes documentation, "Managing Service Accounts", bound tokens; API reference, TokenRequest
 v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
@@ -8,17 +9,21 @@ v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.apiserver.backend import Backend, Call, not_found
+from certwright.apiserver.background.namespaces import is_terminating
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import encode_json, uid_of
+from certwright.apiserver.users import secret_tokens
 from certwright.apiserver.users.auth import authenticated, bearer_token, digest
 from certwright.apiserver.users.impersonation import service_account_groups
 from certwright.apiserver.users.rbac import SERVICE_ACCOUNT
+from certwright.apiserver.users.secret_tokens import ACCOUNTS, SECRETS
 from certwright.apiserver.users.tokens import TokenIssuer
 from certwright.apiserver.verbs import bodies, forms
 from certwright.kit import ids
@@ -37,8 +42,8 @@ from certwright.store.contract import Key, Row
 Json = dict[str, Any]
 
 API_VERSION, KIND = "authentication.k8s.io/v1", "TokenRequest"
-_BUCKET = "serviceaccounts"
-_BINDABLE = {"Pod": "pods", "Secret": "secrets"}
+_BINDABLE = {"Pod": "pods", "Secret": SECRETS}
+_ABOUT = "kubernetes.io"  # the claim
 _EXTRA = "authentication.kubernetes.io/"
 _SHORTEST_S, _DEFAULT_S, _LONGEST_S = 600, 3600, 1 << 32
 _KEPT = 4096
@@ -62,32 +67,42 @@ class _TokenRequest(msgspec.Struct):
 
 
 class _Verified(NamedTuple):
-    """A token that was good when it was last looked at; `needs` is what it dies with."""
+    """A token that was good when it was last looked at; `needs` is what it dies with.
+
+    `is_kept`: it is one of those that lie in a Secret, and is good only as long as it does.
+    """
 
     identity: Identity
     audiences: tuple[str, ...]
     until: float
-    needs: tuple[tuple[Key, str], ...]  # with the uid that it must have
+    needs: tuple[tuple[Key, str], ...]  # with the uid that it must have; empty: any
+    is_kept: bool = False
 
 
 class ServiceAccounts:
     """Makes and checks tokens."""
 
-    hears_of = None
+    hears_of = (ACCOUNTS, *_BINDABLE.values())
 
     def __init__(self, backend: Backend, issuer: TokenIssuer) -> None:
         self._backend = backend
         self.issuer = issuer
         self._known: dict[bytes, _Verified] = {}
         self._needed: dict[Key, set[bytes]] = {}
+        self._changes = 0  # of what is needed
 
-    def wrote(self, _definition: ResourceDefinition, _row: Row, _previous: Row | None) -> None:
-        """A change ends no token: what a token dies with keeps its uid."""
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Look again at the tokens that need what was changed."""
+        self._forget(row.key)
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Look again at the tokens that need what is gone."""
-        for key in self._needed.pop(row.key, ()):
+        self._forget(row.key)
+
+    def _forget(self, needed: Key) -> None:
+        for key in self._needed.pop(needed, ()):
             self._known.pop(key, None)
+            self._changes += 1
 
     async def __call__(self, request: Request) -> Identity | None:
         """The ServiceAccount whose token `request` carries, meant for this server.
@@ -114,7 +129,7 @@ class ServiceAccounts:
         if token.count(".") != 2:
             return None
         claims = self.issuer.verify(token)
-        verified = _read_claims(claims) if claims is not None else None
+        verified = self._read(claims) if claims is not None else None
         if verified is None or claims is None:
             return None
         if self._backend.clock.now().timestamp() < claims.get("nbf", 0):
@@ -122,15 +137,41 @@ class ServiceAccounts:
         if len(self._known) >= _KEPT:
             self._known.clear()
             self._needed.clear()
-        # Remembered first: what goes while it is being looked for takes it away again.
+            self._changes += 1
+        changes = -1
+        # What changes while it is being looked at is looked at once more.
+        while changes != self._changes:
+            changes = self._changes
+            for needed, _ in verified.needs:
+                self._needed.setdefault(needed, set()).add(key)
+            if not await self._is_good(verified, token):
+                return None
         self._known[key] = verified
-        for needed, _ in verified.needs:
-            self._needed.setdefault(needed, set()).add(key)
+        return verified
+
+    async def _is_good(self, verified: _Verified, token: str) -> bool:
+        """Whether all that the token needs is there."""
         for needed, uid in verified.needs:
             row = await self._backend.store.get(needed)
-            if row is None or uid_of(row.meta) != uid:
-                self._known.pop(key, None)
-        return self._known.get(key)
+            if row is None or uid not in ("", uid_of(row.meta)):
+                return False
+            if verified.is_kept and is_terminating(row):
+                return False
+            if verified.is_kept and needed.bucket == SECRETS and not secret_tokens.holds(row, token):
+                return False
+        return True
+
+    def _read(self, claims: Json) -> _Verified | None:
+        """What the claims of one of our tokens say; None where they are not of that kind."""
+        if _ABOUT in claims:
+            return _read_claims(claims)
+        said = secret_tokens.read_claims(claims)
+        if said is None:
+            return None
+        identity = Identity(said.sub, uid=said.uid, groups=service_account_groups(said.sub))
+        needs = ((said.account_key, said.uid), (said.secret_key, ""))
+        # It names no audience; Kubernetes takes it to be meant for the API server.
+        return _Verified(authenticated(identity), (self.issuer.issuer,), math.inf, needs, is_kept=True)
 
     async def create_token(self, backend: Backend, call: Call) -> Response:
         """POST to the subresource `token` of a ServiceAccount: 201 with a TokenRequest that has a token."""
@@ -222,7 +263,7 @@ def _claims(
         "exp": expires,
         "iat": now,
         "jti": ids.new_uid(),
-        "kubernetes.io": about,
+        _ABOUT: about,
         "nbf": now,
         "sub": f"{SERVICE_ACCOUNT}{namespace}:{name}",
     }
@@ -244,12 +285,12 @@ class _Claims(msgspec.Struct):
     sub: str
     exp: float
     aud: tuple[str, ...]
-    about: _About = msgspec.field(name="kubernetes.io")
+    about: _About = msgspec.field(name=_ABOUT)
     jti: str = ""
 
 
 def _read_claims(claims: Json) -> _Verified | None:
-    """What the claims of one of our tokens say; None where they are not of that kind."""
+    """What the claims of a token of a TokenRequest say; None where they are not of that kind."""
     try:
         found = msgspec.convert(claims, _Claims)
     except msgspec.ValidationError:
@@ -259,9 +300,9 @@ def _read_claims(claims: Json) -> _Verified | None:
     if found.sub != name:
         return None
     extra = {f"{_EXTRA}credential-id": (f"JTI={found.jti}",)} if found.jti else {}
-    needs = [(Key(_BUCKET, about.namespace, account.name), account.uid)]
+    needs = [(Key(ACCOUNTS, about.namespace, account.name), account.uid)]
     if about.secret is not None:
-        needs.append((Key("secrets", about.namespace, about.secret.name), about.secret.uid))
+        needs.append((Key(SECRETS, about.namespace, about.secret.name), about.secret.uid))
     if about.pod is not None:
         needs.append((Key("pods", about.namespace, about.pod.name), about.pod.uid))
         extra[f"{_EXTRA}pod-name"] = (about.pod.name,)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+"""What tokens that lie in Secrets name as their issuer, whatever the others do."""
 JWKS_PATH = "/openid/v1/jwks"
 _ALGORITHM = "ES256"
 _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
@@ -65,7 +67,7 @@ class TokenIssuer:
         return base64url(hashlib.sha256(der).digest())
 
     def sign(self, claims: Json) -> str:
-        """A token that says `claims` and that it is of this issuer."""
+        """A token that says `claims` and, unless they name another, that it is of this issuer."""
         from joserfc import jwt  # see `_key`
 
         header = {"alg": _ALGORITHM, "kid": self._key_id}
@@ -80,7 +82,7 @@ class TokenIssuer:
             claims = jwt.decode(token, self._key, [_ALGORITHM]).claims
         except (JoseError, ValueError):
             return None
-        return claims if claims.get("iss") == self.issuer else None
+        return claims if claims.get("iss") in (self.issuer, LEGACY_ISSUER) else None
 
     def key_set(self) -> Json:
         """The public key, as a JWK Set."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+import msgspec
+
 from certwright.apiserver.backend import Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import encode_json, splice, whole
@@ -116,3 +118,28 @@ def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
     if texts := list(warnings):
         found["warning"] = _warning(texts)
     return Response(error.http_status, found, encode_json(error.status()))
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Shown(msgspec.Struct):
+    metadata: _Metadata = _Metadata()
+
+
+class _ShownRow(msgspec.Struct):
+    object: _Shown
+
+
+class _Answer(_Shown):
+    rows: tuple[_ShownRow, ...] = ()
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+
+
+def name_in(response: Response) -> str:
+    """The name of the one object in an answer, whatever form it is shown in."""
+    shown = _decode_answer(response.body)
+    return (shown.rows[0].object if shown.rows else shown).metadata.name
