@@ -80,10 +80,9 @@ class Keys:
 
     async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> Did:
         others = [secret for secret in snapshot.next_keys if secret.metadata.name != name]
-        if not others:
-            return Did.NOTHING
-        await hands.delete_secret(others[0])
-        return Did.CLEARED if len(others) == 1 else Did.WROTE
+        for secret in others:
+            await hands.delete_secret(secret)
+        return Did.CLEARED if others else Did.NOTHING
 
 
 def _is_used(secret: Secret, snapshot: Snapshot) -> bool:

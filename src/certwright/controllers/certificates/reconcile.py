@@ -38,9 +38,8 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import ObjectKey, is_controlled_by
 from certwright.resources.table import CERTIFICATES
 
-# A whole issuance takes seven rounds; more than this many means that two steps undo each other's work.
+# No pass of an issuance takes ten; more than this many means that two steps undo each other's work.
 _MAX_ROUNDS = 30
-
 
 _NO_SECRETS: Mapping[str, Secret] = {}
 
