@@ -18,9 +18,11 @@ from certwright.resources.errors import ApiError, Invalid, NotFound
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
 _UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported values: (.*)')
+_WANTED = re.compile(r"must be of type (\w+)")
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
     "array": "write a list, for instance `[a, b]`, or one `- item` per line",
+    "byte": "write it in base64, in one line",
     "boolean": "write true or false, without quotes",
     "integer": "write a whole number, without quotes",
     "number": "write a number, without quotes",
@@ -74,9 +76,9 @@ def _with_fix(path: str, message: str, schema: Schema | None) -> str:
 
 
 def _fix(path: str, message: str, schema: Schema | None) -> str:
-    if "must be of type" in message:
-        wanted = str(_find(schema, path).get("type", "")) or message.partition("must be of type ")[2]
-        return _FIX_BY_TYPE.get(wanted.partition(":")[0].strip(), "")
+    if wanted := _WANTED.search(message):
+        described = str(_find(schema, path).get("type", ""))
+        return _FIX_BY_TYPE.get(wanted[1]) or _FIX_BY_TYPE.get(described, "")
     if name := _valid_name(message):
         return f'write for instance "{name}"'
     if unsupported := _UNSUPPORTED.match(message):
@@ -89,7 +91,7 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
 
 def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> str:
     """Where Kubernetes tells only of what type a value is: the value."""
-    wanted = re.search(r"must be of type (\w+)", message)
+    wanted = _WANTED.search(message)
     value = _value_at(content, path)
     if not wanted or value is None:
         return message
