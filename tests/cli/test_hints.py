@@ -139,6 +139,7 @@ def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str)
             'spec.dnsNames: Invalid value: "a.test": must be of type array; write a list',
         ),
         ("spec.uris[1]", "string", "spec.uris[1]: Invalid value: 80: must be of type string; write a text"),
+        ("spec.ca", "byte", 'spec.ca: Invalid value: "!": must be of type byte; write it in base64'),
         (
             "spec.isCA",
             "boolean",
@@ -147,7 +148,7 @@ def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str)
     ],
 )
 def test_a_value_of_the_wrong_type_is_shown(field: str, expected: str, sentence: str) -> None:
-    content = {"spec": {"dnsNames": "a.test", "uris": ["urn:a", 80], "isCA": "y" * 100}}
+    content = {"spec": {"dnsNames": "a.test", "uris": ["urn:a", 80], "isCA": "y" * 100, "ca": "!"}}
     (told,) = explain(wrong_type(field, expected, "string"), SCHEMA, content)
     assert told.startswith(sentence)
 
