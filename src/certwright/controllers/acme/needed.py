@@ -13,10 +13,10 @@ from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectMeta
 from certwright.resources.order import ACMEAuthorization, Order
-from certwright.resources.solver import Solver
+from certwright.resources.solver import CHALLENGE_TYPES, Solver
 from certwright.resources.table import ORDERS
 
-TYPES: Final[Mapping[str, str]] = {"http-01": "HTTP-01", "dns-01": "DNS-01", "tls-alpn-01": "TLS-ALPN-01"}
+TYPES: Final[Mapping[str, str]] = {kind.lower(): kind for kind in CHALLENGE_TYPES}
 """The types of challenge that solvers answer: the server's words, and those of `spec.type`."""
 
 ShownFor = Callable[[str, str], str]

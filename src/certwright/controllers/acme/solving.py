@@ -78,18 +78,11 @@ class Means:
     check: Check | None = field(repr=False)
 
 
-_TYPES = {
-    "HTTP-01": challenges.HTTP_01,
-    "DNS-01": challenges.DNS_01,
-    "TLS-ALPN-01": challenges.TLS_ALPN_01,
-}
-
-
 def task_of(challenge: Challenge) -> Task:
     """The challenge as solvers see it."""
     spec = challenge.spec
     return Task(
-        type=_TYPES.get(spec.type, spec.type.lower()),
+        type=spec.type.lower(),
         identifier=spec.dns_name,
         wildcard=spec.wildcard,
         token=spec.token,
@@ -140,7 +133,7 @@ def _tls_alpn01(surroundings: Surroundings) -> Solver:
 
 
 def _looking(challenge: Challenge, surroundings: Surroundings) -> Looking:
-    match type_ := _TYPES.get(challenge.spec.type, ""):
+    match type_ := challenge.spec.type.lower():
         case challenges.HTTP_01:
             return Looking(type=type_, port=surroundings.http_check_port, servers=surroundings.http_names)
         case challenges.TLS_ALPN_01:
