@@ -1,7 +1,7 @@
 """A short tour in Python: ask for a certificate, wait for it, look at it, renew it, and take it away again.
 
 In one terminal:  certwright run examples/quickstart.yaml
-In another:       python examples/tour.py
+In another:       .venv/bin/python examples/tour.py
 
 The server is found by $KUBECONFIG, or in ./certwright-data.
 """

@@ -8,7 +8,10 @@ import importlib
 import re
 from pathlib import Path
 
+import click
 import pytest
+
+from certwright.cli.main import COMMANDS, program
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "certwright"
@@ -70,6 +73,30 @@ def test_every_link_in_the_documentation_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def options_of(command: click.Command) -> set[str]:
+    own = {word for option in command.params for word in (*option.opts, *option.secondary_opts)}
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return own.union(*map(options_of, inner))
+
+
+# Of kubectl, etcd and `make bench`; every command has --help.
+FLAGS_OF_OTHERS = {"--help", "--server-side", "--quota-backend-bytes", "--max-request-bytes", "--only"}
+
+
+def test_every_flag_that_the_documentation_names_exists() -> None:
+    context = click.Context(program)
+    commands = [program.get_command(context, name) for section in COMMANDS.values() for name in section]
+    known = FLAGS_OF_OTHERS.union(*(options_of(command) for command in commands if command is not None))
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    unknown = [
+        f"{page.name}: {flag}"
+        for page in pages
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])", page.read_text())
+        if flag not in known
+    ]
+    assert not unknown
 
 
 def test_every_make_target_that_the_documentation_names_exists() -> None:

@@ -33,7 +33,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Whether Secrets are encrypted, and with which keys.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it sentences.")
 @server_options
 @asynchronous
@@ -54,7 +54,7 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
         click.echo(line)
 
 
-@command.command()
+@command.command(short_help="Encrypt all Secrets anew, with a new key.")
 @click.option("--key-file", "wrapping", is_flag=True, help="Replace the key in the key file instead.")
 @server_options
 @asynchronous
