@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.json_values import encode_sorted
 from certwright.resources.errors import TooLarge
 from certwright.store.contract import Encode, Row
 
@@ -18,7 +19,6 @@ Json = dict[str, Any]
 
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
-_sorted_json = msgspec.json.Encoder(order="deterministic").encode
 MAX_OBJECT = 6 * 1024 * 1024
 """Bytes of an object but for its metadata: twice what one request may bring. Patches could let it grow."""
 MANAGED = "managedFields"
@@ -72,7 +72,7 @@ def go_json(obj: Json) -> str:
     managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
     if type(managed) is msgspec.Raw:
         obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
-    return _sorted_json(obj).decode().translate(_HTML)
+    return encode_sorted(obj).decode().translate(_HTML)
 
 
 def with_managed_fields(obj: Json) -> Json:
@@ -132,14 +132,6 @@ def at_revision(meta: bytes, revision: int) -> bytes:
     metadata = decode_json(head + b"}" if cut else head)
     metadata["resourceVersion"] = str(revision)
     return encode_json(metadata)[:-1] + cut + managed if cut else encode_json(metadata)
-
-
-def same(one: object, other: object) -> bool:
-    """Whether two JSON values are the same. Python alone would find 1, 1.0 and true equal."""
-    if one != other:
-        return False
-    # Nearly always the names are in the same order; to sort a hundred thousand takes long.
-    return encode_json(one) == encode_json(other) or _sorted_json(one) == _sorted_json(other)
 
 
 class _Labels(msgspec.Struct):

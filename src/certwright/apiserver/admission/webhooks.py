@@ -33,6 +33,7 @@ from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.crds.conversion import Conversions
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.json_values import same
 from certwright.apiserver.objects import Json
 from certwright.apiserver.verbs import metadata
 from certwright.apiserver.verbs.deletes import every_row
@@ -338,7 +339,7 @@ def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
             raise PatchFailed("the result is not an object")
     except (PatchFailed, PatchMalformed) as error:
         raise _unfit(hook, error) from None
-    return None if objects.same(patched, seen) else patched
+    return None if same(patched, seen) else patched
 
 
 def _reshape(call: Call, hook: Hook, obj: Json) -> None:

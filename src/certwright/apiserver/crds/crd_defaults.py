@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from certwright.apiserver.json_values import same
 from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_embedded import Malformed
-from certwright.apiserver.schemas.schema_ratchet import same
 from certwright.apiserver.schemas.schema_walk import EMBEDDED, compile_walk
 from certwright.resources.errors import MAX_CAUSES, FieldError, invalid
 

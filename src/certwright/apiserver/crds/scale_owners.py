@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from certwright.apiserver.backend import Backend, Call
+from certwright.apiserver.json_values import encode_sorted
 from certwright.apiserver.objects import decode_json
 from certwright.apiserver.ownership import managed
 from certwright.apiserver.ownership.fields_set import Node, difference
@@ -17,7 +18,6 @@ from certwright.apiserver.ownership.managed import Entry
 
 _IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}
 _SCALE_VERSION = "autoscaling/v1"
-_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
@@ -27,7 +27,7 @@ def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspe
         where = _path(backend, call, entry.api_version)
         if where and _has(decode_json(entry.fields_v1), where):
             moved = msgspec.structs.replace(entry, api_version=_SCALE_VERSION)
-            found.append(managed.with_fields(moved, _encode(_IN_SCALE)))
+            found.append(managed.with_fields(moved, encode_sorted(_IN_SCALE)))
     return managed.write_entries(found)
 
 
@@ -47,13 +47,13 @@ def of_parent(
             found.append(entry)
         elif rest := difference(fields, _node(where)):
             # Somebody else has set the number since.
-            found.append(managed.with_fields(entry, _encode(rest)))
+            found.append(managed.with_fields(entry, encode_sorted(rest)))
     own = _path(backend, call, call.definition.api_version) or []
     for entry in left.values():
         if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
             # As in Kubernetes, which looks for the time where there is none.
             moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
-            found.append(managed.with_fields(moved, _encode(_node(own))))
+            found.append(managed.with_fields(moved, encode_sorted(_node(own))))
     return managed.write_entries(found)
 
 

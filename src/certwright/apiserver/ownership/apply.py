@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from certwright.apiserver.backend import Backend, Call
-from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json, same
+from certwright.apiserver.json_values import encode_sorted, same
+from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership import managed
 from certwright.apiserver.ownership.fields_check import check_typed
 from certwright.apiserver.ownership.fields_merge import merge
@@ -342,11 +343,6 @@ def _ownable(fields: Node) -> Node:
 
 def _named(kind: Type, value: Any) -> Node:
     return with_named_fields(applied_fields(kind, value), kind)
-
-
-def encode_sorted(fields: Node) -> bytes:
-    """A set as it is stored."""
-    return msgspec.json.encode(fields, order="deterministic")
 
 
 def _plain(live: Json) -> Json:

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from certwright.apiserver.objects import same
+from certwright.apiserver.json_values import same
 from certwright.apiserver.ownership.fields_set import (
     SELF,
     FieldsError,

@@ -13,10 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from certwright.apiserver.json_values import same
 from certwright.apiserver.schemas import cel, field_paths
 from certwright.apiserver.schemas.cel_schema import Convert, converter
 from certwright.apiserver.schemas.schema_errors import MapKey, Path, show_path
-from certwright.apiserver.schemas.schema_ratchet import old_items, same
+from certwright.apiserver.schemas.schema_ratchet import old_items
 from certwright.apiserver.schemas.schema_walk import EMBEDDED
 from certwright.resources.errors import FieldError, duplicate, forbidden, invalid, required
 

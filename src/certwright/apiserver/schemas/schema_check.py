@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
+from certwright.apiserver.json_values import encode_sorted
 from certwright.apiserver.schemas import schema_embedded
 from certwright.apiserver.schemas import schema_errors as words
 from certwright.apiserver.schemas.schema_errors import Path
@@ -126,12 +125,8 @@ def _item_count(low: int | None, high: int | None) -> Check:
     return check
 
 
-def _key_of(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
-
-
 def _unique_items(value: list[Any], path: Path, errors: list[FieldError]) -> None:
-    if len({_key_of(item) for item in value}) < len(value):
+    if len({encode_sorted(item) for item in value}) < len(value):
         errors.append(words.wrong(path, "", "shouldn't contain duplicates"))
 
 
@@ -140,7 +135,7 @@ def _repeated(keys: list[Any]) -> list[int]:
     seen: dict[bytes, int] = {}
     found = []
     for index, key in enumerate(keys):
-        encoded = _key_of(key)
+        encoded = encode_sorted(key)
         seen[encoded] = seen.get(encoded, 0) + 1
         if seen[encoded] == 2:
             found.append(index)

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
+from certwright.apiserver.json_values import encode_sorted, same
 from certwright.apiserver.schemas.schema_errors import Path
 from certwright.resources.errors import FieldError
 
@@ -19,12 +18,6 @@ Schema = Mapping[str, Any]
 
 _ABSENT = object()
 """What was not there before: also a null has come since."""
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same. Python alone would find 1, 1.0 and true equal."""
-    return bool(one == other) and (type(one) is str or _encode(one) == _encode(other))
 
 
 def old_items(schema: Schema, old: Any) -> Callable[[Any], Any]:
@@ -34,7 +27,7 @@ def old_items(schema: Schema, old: Any) -> Callable[[Any], Any]:
         return lambda _: None
 
     def key_of(item: Any) -> bytes:
-        return _encode([item.get(name) if type(item) is dict else None for name in names])
+        return encode_sorted([item.get(name) if type(item) is dict else None for name in names])
 
     by_key = {key_of(item): item for item in reversed(old)}
     return lambda item: by_key.get(key_of(item))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.apiserver.objects import decode_json, encode_json, same
+from certwright.apiserver.json_values import same
+from certwright.apiserver.objects import decode_json, encode_json
 from certwright.apiserver.verbs.bodies import MAX_DEPTH, is_too_deep
 
 MERGE = "application/merge-patch+json"

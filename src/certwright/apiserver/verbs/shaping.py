@@ -12,6 +12,7 @@ from certwright.apiserver import objects
 from certwright.apiserver.admission import rules as admission
 from certwright.apiserver.backend import Call, conflict
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.apiserver.json_values import same
 from certwright.apiserver.objects import Json
 from certwright.apiserver.representations.negotiation import content_type
 from certwright.apiserver.verbs import bodies, metadata
@@ -363,7 +364,7 @@ def _restore(into: Json, source: Json, name: str) -> None:
 def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
     """Whether nothing that counts for `metadata.generation` has changed."""
     left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
-    return objects.same(
+    return same(
         {name: value for name, value in new.items() if name not in left_out},
         {name: value for name, value in old.items() if name not in left_out},
     )

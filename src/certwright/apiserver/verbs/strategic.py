@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from certwright.apiserver.objects import same
+from certwright.apiserver.json_values import same
 from certwright.apiserver.verbs.patch import PatchMalformed
 
 MergeKeys = Mapping[tuple[str, ...], str]

@@ -14,6 +14,7 @@ from typing import Any
 
 from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend, Call, conflict, not_found
+from certwright.apiserver.json_values import same
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import apply, managed
 from certwright.apiserver.representations.negotiation import content_type, unsupported
@@ -363,4 +364,4 @@ async def _store_update(
 
 def _laid_down(new: Json, old: Json) -> tuple[Encode, bool]:
     """`new` as it is to be stored, and whether it is the same as `old`. Raises `TooLarge`."""
-    return objects.columns(new), objects.same(new, old)
+    return objects.columns(new), same(new, old)
