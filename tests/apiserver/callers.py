@@ -16,7 +16,7 @@ from certwright.store.contract import Store
 
 Json = dict[str, Any]
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 SECRETS = "/api/v1/namespaces/default/secrets"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CERTIFICATES = "/apis/cert-manager.io/v1/namespaces/default/certificates"

@@ -81,6 +81,10 @@ def test_a_secret_with_bad_base64_is_refused_without_showing_it() -> None:
         ({"type": "kubernetes.io/tls", "data": {"tls.key": "", "tls.crt": ""}}, []),
         ({"type": "kubernetes.io/ssh-auth"}, ["data[ssh-privatekey]: Required value"]),
         ({"type": "kubernetes.io/basic-auth", "data": {"password": ""}}, []),
+        (
+            {"type": "kubernetes.io/service-account-token"},
+            ["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
+        ),
         ({"type": "example.com/own"}, []),
         ({"stringData": {"..": "x"}}, ["data[..]: Invalid value: \"..\": must not be '..'"]),
         ({"stringData": {"..a": "x"}}, ["data[..a]: Invalid value: \"..a\": must not start with '..'"]),

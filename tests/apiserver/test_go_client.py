@@ -95,7 +95,7 @@ def test_the_newest_kubectl_asks_who_may_do_what(kubectl: Kubectl) -> None:
     kubectl("create", "serviceaccount", "robot", "-n", "access")
     assert kubectl("create", "token", "robot", "-n", "access", "--duration=10m").count(".") == 2
     assert kubectl("auth", "can-i", "create", "secrets", "-n", "access") == "yes\n"
-    assert "admin" in kubectl("auth", "whoami")
+    assert "kubernetes-admin" in kubectl("auth", "whoami")
     assert "*.*" in kubectl("auth", "can-i", "--list", "-n", "access")
     kubectl("create", "clusterrole", "robots", "--verb=get", "--resource=pods")
     kubectl("create", "clusterrolebinding", "robots", "--clusterrole=robots", "--serviceaccount=access:robot")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -122,7 +123,7 @@ async def test_what_is_wrong_with_the_files_is_said_without_their_secrets(tmp_pa
 @pytest.mark.real("kubectl")
 async def test_kubectl_asks_who_and_whether(tmp_path: Path) -> None:
     async with daemon(tmp_path) as it:
-        assert "admin" in await it.does("auth", "whoami")
+        assert "kubernetes-admin" in await it.does("auth", "whoami")
         assert await it.does("auth", "can-i", "list", "secrets") == "yes"
         status, refused = await it.kubectl("--as=jane", "get", "secrets")
         assert status == 1
@@ -155,6 +156,37 @@ async def test_kubectl_grants_rights_and_makes_tokens(tmp_path: Path) -> None:
         await it.does("delete", "serviceaccount", "robot")
         status, refused = await it.kubectl("--user=robot", "get", "secrets")
         assert "Unauthorized" in refused or "logged in" in refused
+
+
+SECRET_FOR_A_TOKEN = """
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/service-account-token
+metadata:
+  name: robot-token
+  annotations: {kubernetes.io/service-account.name: robot}
+"""
+
+
+@pytest.mark.real("kubectl")
+async def test_kubectl_makes_a_secret_that_is_given_a_token(tmp_path: Path) -> None:
+    manifest = tmp_path / "secret.yaml"
+    manifest.write_text(SECRET_FOR_A_TOKEN)
+    async with daemon(tmp_path) as it:
+        await it.does("create", "serviceaccount", "robot")
+        await it.does("apply", "-f", str(manifest))
+        await it.does("wait", "secret/robot-token", "--for=jsonpath={.data.token}", "--timeout=25s")
+        coded = await it.does("get", "secret", "robot-token", "-o", "jsonpath={.data.token}")
+        token = base64.b64decode(coded).decode()
+        assert "system:serviceaccount:default:robot" in await it.does(f"--token={token}", "auth", "whoami")
+        authority = await it.does("get", "secret", "robot-token", "-o", r"jsonpath={.data.ca\.crt}")
+        assert base64.b64decode(authority) == (tmp_path / "pki" / "ca.crt").read_bytes()
+        # What is applied again has no data, and takes none away.
+        assert "unchanged" in await it.does("apply", "-f", str(manifest))
+        await it.does("delete", "serviceaccount", "robot")
+        status, refused = await it.kubectl(f"--token={token}", "auth", "whoami")
+        assert (status, "Unauthorized" in refused or "logged in" in refused) == (1, True)
+        await it.does("wait", "secret/robot-token", "--for=delete", "--timeout=25s")
 
 
 @pytest.mark.real("kubectl")

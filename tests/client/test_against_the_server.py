@@ -30,7 +30,7 @@ from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
 from certwright.store.memory import MemoryStore
 from support.waiting import turns
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 
 
 class Wire:

@@ -19,7 +19,7 @@ from conformance.scrub import Scrubber
 
 Json = dict[str, Any]
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 AGENT = "differential/1.0"
 _PATIENCE_S = 20.0
 _BUSY_FOR_S, _BUSY_WORDS = 60.0, b"storage is (re)initializing"

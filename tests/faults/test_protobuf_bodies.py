@@ -24,7 +24,7 @@ from certwright.kit.clock import SystemClock
 from certwright.kit.exchange import Identity, Request
 from certwright.store.memory import MemoryStore
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _QUIET = settings(
     max_examples=int(os.environ.get("CERTWRIGHT_SOAK") or 150),

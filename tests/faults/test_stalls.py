@@ -22,7 +22,7 @@ from certwright.kit.exchange import Identity, Request, Response
 from certwright.store.memory import MemoryStore
 from conformance.kinds import an_object, crd
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _JSON, _YAML = "application/json", "application/yaml"
 _JSON_PATCH, _APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"

@@ -36,8 +36,8 @@ current-context: x
 class Oracle:
     """A reference server that is running: its address, and how to be its administrator.
 
-    `client_tls` shows a certificate of `ca_path`'s authority for CN=admin, O=system:masters. `etcd`: the
-    address of its etcd, which anybody may ask.
+    `client_tls` shows a certificate of `ca_path`'s authority for CN=kubernetes-admin, O=system:masters.
+    `etcd`: the address of its etcd, which anybody may ask.
     """
 
     url: str
@@ -67,7 +67,7 @@ def write_credentials(folder: Path) -> tuple[Path, Path]:
     # Go refuses trustme's critical extension for alternative names when it is empty, hence one name.
     client = ca.issue_cert(
         "admin.test",
-        common_name="admin",
+        common_name="kubernetes-admin",
         organization_name="system:masters",
         key_type=trustme.KeyType.ECDSA,
     )

@@ -40,7 +40,7 @@ from certwright.store.memory import MemoryStore
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
     "system:serviceaccount:cert-manager:cert-manager",
     groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 # However much there is to read, some of it comes sooner than this.
 _PATIENCE_S = 60.0
 
-ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
     "system:serviceaccount:cert-manager:cert-manager",
     groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),

@@ -155,7 +155,9 @@ class TokenSecrets:
         uid = secret_tokens.annotations_of(secret).get(ACCOUNT_UID)
         if account is None or (uid and uid != uid_of(account.meta)):
             await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
-        elif missing := self._missing(secret, held, account):
+            return
+        missing = self._missing(secret, held, account)
+        if missing or not uid:
             notes = {ACCOUNT_NAME: account.key.name, ACCOUNT_UID: uid_of(account.meta)}
             change = {"metadata": _of_version(secret, annotations=notes), "data": missing}
             await self._send("PATCH", named, secret, change)
