@@ -215,12 +215,14 @@ async def test_who_waits_for_room_in_the_socket_of_one_that_stands_still_is_told
 
 async def test_another_is_started_though_all_threads_are_busy(server: Server, child: Child) -> None:
     sender = carried(child)
-    await sender.send(server.get())
+    under_way = asyncio.create_task(sender.send(server.get("/hang")))
+    await asyncio.wait_for(server.hanging.acquire(), _WITHIN_S)
     loop, release = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
     busy = loop.run_in_executor(None, release.wait)
     os.kill(carriers()[0], signal.SIGKILL)
-    await until(lambda: not any(map(is_carrier, carriers())))
+    with pytest.raises(Unreachable):
+        await under_way
     try:
         answer = await asyncio.wait_for(sender.send(server.get()), _WITHIN_S)
     finally:
