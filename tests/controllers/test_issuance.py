@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import conditions
-from certwright.resources.certificate import Certificate, PrivateKeySpec
+from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Subject
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.meta import ObjectMeta
@@ -36,6 +37,27 @@ def message(certificate: Certificate, kind: str) -> str:
     """The message of a condition."""
     found = conditions.find(certificate.status.conditions, kind)
     return found.message if found else ""
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length must be")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"subject": X509Subject(countries=("Spain",), organizations=("x" * 65,), serial_number="a_b")},
+        {"literal_subject": f"SERIALNUMBER=a_b,CN=web,O={'x' * 65},C=Spain"},
+    ],
+)
+async def test_a_subject_beyond_the_bounds_of_rfc_5280_is_issued_and_settled(
+    scene: Scene, spec: dict[str, Any]
+) -> None:
+    await scene.issue(**spec)
+    assert await scene.world.is_ready("web")
+    notes = (await scene.world.secret("web")).metadata.annotations
+    assert notes["cert-manager.io/subject-countries"] == "Spain"
+    assert notes["cert-manager.io/subject-organizations"] == "x" * 65
+    scene.world.recording.writes.clear()
+    await scene.world.start_controllers()
+    assert scene.world.recording.writes == []
 
 
 async def test_a_new_certificate_takes_seven_writes_and_three_events(scene: Scene) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import subprocess
+import sys
 
 import pytest
 from cryptography import x509
@@ -14,6 +16,9 @@ from certwright.pki.errors import BadName, PkiError
 from certwright.pki.names import Subject
 from certwright.pki.sans import AltNames, NameConstraints, NameSet, OtherName
 from certwright.resources.certificate_rules import SUBJECT_TYPES
+
+# The filter of `names` is not the last word in a test.
+pytestmark = pytest.mark.filterwarnings("ignore:Attribute's length must be")
 
 FULL = Subject(
     countries=("DE", "FR"),
@@ -60,15 +65,37 @@ def test_attribute_types_are_known_in_any_case_and_by_number() -> None:
         ("CN=#0C0161", "hexadecimal"),
         ("CN", "expected an attribute"),
         ("CN=" + "a" * 65, "at most 64 bytes"),
-        ("C=DEU", "two letters"),
         ("O=", "empty"),
-        ("DC=ä", "ASCII"),
+        ("C=", "empty"),
         ("9.9.9=x", "not an object identifier"),
     ],
 )
 def test_a_subject_that_x509_cannot_hold_is_refused(literal: str, sentence: str) -> None:
     with pytest.raises(BadName, match=sentence):
         names.literal_name(literal)
+
+
+@pytest.mark.parametrize(
+    ("literal", "encoded"),
+    [
+        # As Go 1.26 writes them: PrintableString (0x13) where it can be, otherwise UTF8String (0x0C).
+        ("C=Spain", b"\x06\x03\x55\x04\x06\x13\x05Spain"),
+        ("C=D", b"\x06\x03\x55\x04\x06\x13\x01D"),
+        ("C=España", b"\x06\x03\x55\x04\x06\x0c\x07Espa\xc3\xb1a"),
+        ("SERIALNUMBER=a_b", b"\x06\x03\x55\x04\x05\x0c\x03a_b"),
+        ("DC=bücher", b"\x0c\x07b\xc3\xbccher"),
+        ("EMAILADDRESS=ü@example.com", b"\x0c\x0e\xc3\xbc@example.com"),
+    ],
+)
+def test_what_rfc_5280_has_no_room_for_is_written_as_go_writes_it(literal: str, encoded: bytes) -> None:
+    name = names.literal_name(literal)
+    assert name.public_bytes().endswith(encoded)
+    assert names.text_of(name) == literal
+
+
+@pytest.mark.parametrize("kind", ["O", "OU", "L", "ST", "STREET", "POSTALCODE", "SERIALNUMBER", "UID", "DC"])
+def test_only_a_common_name_has_an_upper_bound(kind: str) -> None:
+    assert names.text_of(names.literal_name(f"{kind}={'a' * 300}")) == f"{kind}={'a' * 300}"
 
 
 @given(st.text(max_size=70), st.sampled_from(["common_name", "organizations", "countries", "serial_number"]))
@@ -185,3 +212,13 @@ def test_name_constraints_that_constrain_nothing_are_refused() -> None:
         sans.constraints_extension(NameConstraints(permitted=NameSet()))
     with pytest.raises(BadName, match="range"):
         sans.constraints_extension(NameConstraints(excluded=NameSet(ip_ranges=("10.0.0.0/99",))))
+
+
+def test_a_country_of_more_than_two_letters_is_read_without_a_warning() -> None:
+    """In a process of its own, since pytest has the last word about warnings in this one."""
+    program = (
+        "from certwright.pki import names; from cryptography import x509;"
+        "print(names.text_of(x509.Name.from_bytes(names.literal_name('C=Spain').public_bytes())))"
+    )
+    done = subprocess.run([sys.executable, "-W", "always", "-c", program], capture_output=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == (b"C=Spain", b"")

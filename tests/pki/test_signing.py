@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -92,6 +93,21 @@ def test_openssl_shows_what_was_asked_for(keys: MakeKey, openssl: Callable[..., 
         "CA Issuers - URI:http://ca.example/ca.crt",
     ):
         assert expected in text, text
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length must be")
+def test_a_country_in_a_word_goes_from_the_request_into_the_certificate_and_its_issuer(
+    keys: MakeKey, openssl: Callable[..., str], now: datetime
+) -> None:
+    key, subject = keys("ECDSA 256"), Subject(countries=("España",))
+    csr = build_csr(replace(CA, subject=subject), key)
+    ca = self_sign(csr, key=key, duration=365 * DAY, is_ca=True, usages=(), now=now)
+    leaf = issue(CsrPlan(literal_subject="CN=web,C=Spain"), key, (ca, key), now)
+    facts = read_certificate(leaf)
+    assert (facts.subject.countries, facts.subject_text) == (("Spain",), "CN=web,C=Spain")
+    assert facts.issuer_text == read_certificate(ca).subject_text == "CN=Root,C=España"
+    at = str(int(now.timestamp()) + 60)
+    assert "leaf: OK" in openssl("verify", "-attime", at, "-CAfile", "ca", "leaf", ca=ca, leaf=leaf)
 
 
 def test_a_certificate_says_what_it_was_given(keys: MakeKey, now: datetime) -> None:

@@ -67,6 +67,7 @@ def _errors(
             }
         },
         {"subject": {"countries": ["DE"], "organizations": ["Ä & Co"]}},
+        {"subject": {"countries": ["Spain", "España", "D"], "organizations": ["x" * 65]}},
     ],
 )
 def test_good_certificates_are_accepted(spec: dict[str, Any]) -> None:
@@ -96,7 +97,12 @@ IDENTITIES = (
         ({"dnsNames": ["a", "b c"]}, "spec.dnsNames[1]", '"b c": must be text without blanks'),
         ({"commonName": "ä" * 33}, "spec.commonName", "Too long: may not be more than 64 bytes"),
         ({"literalSubject": "CN=x,"}, "spec.literalSubject", "expected an attribute such as CN=name"),
-        ({"literalSubject": "CN=x,FOO=y"}, "spec.literalSubject", "FOO is not a known attribute"),
+        (
+            {"literalSubject": "CN=x,FOO=y"},
+            "spec.literalSubject",
+            "Literal subject contains unrecognized key with value [y]: FOO is not a known attribute",
+        ),
+        ({"literalSubject": f"cn={'ä' * 33}"}, "spec.commonName", "Too long: may not be more than 64 bytes"),
         ({"literalSubject": "CN=#0c01"}, "spec.literalSubject", "hexadecimal form"),
         ({"literalSubject": "CN=x,O="}, "spec.literalSubject", "O is empty"),
         (
@@ -105,11 +111,7 @@ IDENTITIES = (
             "Forbidden: not with literalSubject",
         ),
         ({"literalSubject": "CN=x", "subject": {}}, "spec.subject", "Forbidden: not with literalSubject"),
-        (
-            {"subject": {"countries": ["Germany"]}},
-            "spec.subject.countries[0]",
-            "the two letters of a country",
-        ),
+        ({"subject": {"countries": [""]}}, "spec.subject.countries[0]", "must not be empty"),
         ({"subject": {"organizations": [""]}}, "spec.subject.organizations[0]", "must not be empty"),
         ({"ipAddresses": ["1.2.3"]}, "spec.ipAddresses[0]", '"1.2.3": is not an IP address'),
         ({"ipAddresses": ["fe80::1%eth0"]}, "spec.ipAddresses[0]", "must not have a zone"),

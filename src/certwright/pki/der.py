@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 INTEGER, BIT_STRING, OCTET_STRING, NULL, OBJECT_IDENTIFIER, SEQUENCE = 0x02, 0x03, 0x04, 0x05, 0x06, 0x30
+UTF8_STRING, PRINTABLE_STRING, SET = 0x0C, 0x13, 0x31
 CONTEXT_0 = 0xA0
 CONTEXT_0_PRIMITIVE = 0x80
 

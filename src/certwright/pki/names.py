@@ -1,19 +1,23 @@
 """Subjects: distinguished names from the fields of a spec or from RFC 4514 text, and back.
 
 Source: RFC 5280 §4.1.2.4 and Appendix A.1 (attributes and their bounds), RFC 4514 (text), RFC 4519 (names of
-attribute types); the order of the fields is that of Go's `pkix.Name.ToRDNSequence`, which cert-manager uses.
+attribute types); the order of the fields is that of Go's `pkix.Name.ToRDNSequence`, which cert-manager uses,
+and like Go (`encoding/asn1`) we write what we are given, be it a country of more than two letters.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from certwright.kit import rfc4514
+from certwright.pki import der
 from certwright.pki.errors import BadName, border
 
 
@@ -77,6 +81,10 @@ _PRINTABLE_ONLY = {NameOID.COUNTRY_NAME, NameOID.SERIAL_NUMBER, NameOID.DN_QUALI
 _ASCII_ONLY = {NameOID.DOMAIN_COMPONENT, NameOID.EMAIL_ADDRESS}
 _MAX_COMMON_NAME = 64
 
+# cryptography reads names beyond the bounds of RFC 5280, and warns of each. They are met every day, and
+# whoever looks after a server can do nothing about them.
+warnings.filterwarnings("ignore", "Attribute's length must be ", UserWarning)
+
 
 def subject_name(subject: Subject, common_name: str = "", literal_subject: str = "") -> x509.Name:
     """The X.509 name. `literal_subject` is RFC 4514 text and stands alone where it is not empty.
@@ -130,22 +138,36 @@ def _attribute(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
     if problem := _problem(oid, value):
         raise BadName(f'the subject attribute {name} cannot be "{value}": {problem}')
     with border(BadName, f'the subject attribute {name} cannot be "{value}"', detail=True):
-        return x509.NameAttribute(oid, value)
+        return x509.NameAttribute(oid, value) if _is_usual(oid, value) else _unusual(oid, value)
+
+
+def _is_usual(oid: ObjectIdentifier, value: str) -> bool:
+    """Whether the value is within the bounds that RFC 5280 Appendix A.1 sets, and cryptography enforces."""
+    # "X520countryName ::= PrintableString (SIZE (2))"
+    if oid == NameOID.COUNTRY_NAME and len(value) != 2:
+        return False
+    if oid in _PRINTABLE_ONLY:
+        return _PRINTABLE.fullmatch(value) is not None
+    return value.isascii() or oid not in _ASCII_ONLY
+
+
+def _unusual(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
+    """The attribute as Go writes it: a PrintableString where it can be one, otherwise a UTF8String.
+
+    cryptography makes no such attribute, but reads it.
+    """
+    tag = der.PRINTABLE_STRING if _PRINTABLE.fullmatch(value) else der.UTF8_STRING
+    attribute = der.sequence(der.oid(oid.dotted_string), der.element(tag, value.encode()))
+    name = x509.Name.from_bytes(der.sequence(der.element(der.SET, attribute)))
+    return cast(x509.NameAttribute[str], name.rdns[0].get_attributes_for_oid(oid)[0])
 
 
 def _problem(oid: ObjectIdentifier, value: str) -> str:
     if not value:
         return "it is empty"
-    # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64"; "X520countryName ::= PrintableString (SIZE
-    # (2))".
+    # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64". This bound is cert-manager's as well.
     if oid == NameOID.COMMON_NAME and len(value.encode("utf-8", "surrogatepass")) > _MAX_COMMON_NAME:
         return f"a common name has at most {_MAX_COMMON_NAME} bytes"
-    if oid == NameOID.COUNTRY_NAME and len(value) != 2:
-        return "a country has two letters"
-    if oid in _PRINTABLE_ONLY and not _PRINTABLE.fullmatch(value):
-        return "it may hold only letters, digits, blanks and '()+,-./:=?"
-    if oid in _ASCII_ONLY and not value.isascii():
-        return "it may hold only ASCII characters"
     return "it is not Unicode text" if _has_surrogates(value) else ""
 
 

@@ -114,16 +114,11 @@ def _subject(spec: CertificateSpec) -> list[FieldError]:
 def _attributes(subject: X509Subject) -> list[FieldError]:
     path = "spec.subject"
     errors: list[FieldError] = []
-    for name in ("organizations", "localities", "provinces"):
+    for name in ("countries", "organizations", "localities", "provinces"):
         errors += checks.check_no_empty(getattr(subject, name), f"{path}.{name}")
     errors += checks.check_no_empty(subject.organizational_units, f"{path}.organizationalUnits")
     errors += checks.check_no_empty(subject.street_addresses, f"{path}.streetAddresses")
     errors += checks.check_no_empty(subject.postal_codes, f"{path}.postalCodes")
-    for number, country in enumerate(subject.countries):
-        # RFC 5280 Appendix A.1: "X520countryName ::= PrintableString (SIZE (2))".
-        if not (len(country) == 2 and country.isascii() and country.isalpha()):
-            detail = "must be the two letters of a country (ISO 3166), such as DE"
-            errors.append(invalid(f"{path}.countries[{number}]", country, detail))
     return errors
 
 
@@ -140,8 +135,12 @@ def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
         return [*errors, invalid(path, spec.literal_subject, str(error))]
     for attribute in (attribute for rdn in names for attribute in rdn):
         if not attribute.type[0].isdigit() and attribute.type.upper() not in SUBJECT_TYPES:
-            detail = f"{attribute.type} is not a known attribute; write its number with dots"
+            # The first words are cert-manager's.
+            detail = f"Literal subject contains unrecognized key with value [{attribute.value}]: "
+            detail += f"{attribute.type} is not a known attribute; write its number with dots"
             errors.append(invalid(path, spec.literal_subject, detail))
+        if attribute.type.upper() == "CN" and len(attribute.value.encode()) > MAX_COMMON_NAME_BYTES:
+            errors.append(too_long("spec.commonName", MAX_COMMON_NAME_BYTES))
         if attribute.hex_value is not None:
             detail = f"{attribute.type}: values in hexadecimal form (#…) are not supported"
             errors.append(invalid(path, spec.literal_subject, detail))
