@@ -243,6 +243,38 @@ async def test_two_requests_at_once_with_a_dead_token_are_both_refused(start_api
     assert [answer.status for answer in answers] == [401, 401]
 
 
+class Late(MemoryStore):
+    """A store that hands out one row late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: Key | None = None
+        self.has_read, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def get(self, key: Key) -> Row | None:
+        """What is there, or was."""
+        found = await super().get(key)
+        if key == self.late:
+            self.late = None
+            self.has_read.set()
+            await self.goes_on.wait()
+        return found
+
+
+async def test_a_token_that_ends_while_it_is_looked_at_is_refused(start_api: StartApi) -> None:
+    store = Late()
+    api = await start_api(store=store)
+    await account(api)
+    token = await given(api)
+    store.late = Key("secrets", "default", "robot-token")
+    asked = asyncio.create_task(whoami(api, token))
+    await store.has_read.wait()
+    await api.ok("DELETE", SECRET)
+    store.goes_on.set()
+    assert (await asked).status == 401
+    assert (await whoami(api, token)).status == 401
+
+
 async def test_a_change_while_a_token_is_looked_at_does_not_refuse_it(start_api: StartApi) -> None:
     api = await start_api(store=Slow())
     await account(api)
