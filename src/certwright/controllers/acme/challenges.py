@@ -250,6 +250,10 @@ class ChallengeReconciler:
                     return await check.check(task)
             except TimeoutError:
                 return NotYet(f"no answer within {_FIRST_LOOK_TAKES_S:g} s")
+            except Exception as error:
+                # A check must not raise: one that does must not be asked again at once, for ever.
+                _log.exception("the look for %s failed", key)
+                return NotYet(f"the look failed: {type(error).__name__}: {error}")
 
         flow = flow_of(key, challenge.spec.issuer_ref, challenge.spec.dns_name)
         self.checks.start(key, look, attempt=work.looks, flow=flow)
