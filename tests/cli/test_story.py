@@ -197,6 +197,27 @@ STORIES = [
                 {
                     **ISSUING,
                     "status": "False",
+                    "reason": "Failed",
+                    "message": "The certificate request has failed to complete and will be retried: CA said "
+                    "no. Next attempt at 2026-01-01T01:00:00Z; `certwright renew web -n shop` tries at once",
+                },
+                lastFailureTime="2025-12-31T23:00:00Z",
+                failedIssuanceAttempts=2,
+            ),
+            GOOD_ISSUER,
+        ),
+        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; the next try is at "
+        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` tries at "
+        "once",
+        id="failed, as our controllers tell it",
+    ),
+    pytest.param(
+        Around(
+            certificate(
+                NOT_READY,
+                {
+                    **ISSUING,
+                    "status": "False",
                     "reason": "RateLimited",
                     "message": "CA said no; not before 2026-01-02T00:00:00Z. Next attempt at "
                     "2026-01-02T00:00:00Z; ask for less",

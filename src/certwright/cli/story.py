@@ -23,6 +23,8 @@ _OTHER_KIND = {
     "Issuer": "a ClusterIssuer of that name",
     "ClusterIssuer": "an Issuer of that name in its namespace",
 }
+# How conditions of cert-manager's and of ours begin; the story has said that it failed.
+_WILL_BE_RETRIED = "The certificate request has failed to complete and will be retried: "
 _ORDERED = re.compile(
     r"Waiting on certificate issuance from order [^/ ]+/(?P<name>[^: ]+)(?:: (?P<why>.*))?", re.DOTALL
 )
@@ -223,12 +225,14 @@ def _failed(around: Around, now: datetime) -> Story:
     # Written by our controllers; cert-manager leaves the reader to reckon.
     wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
     next_try = causes.next_attempt(text) or min(failed_at, now) + wait
-    renew = f"correct the cause, then `certwright renew {name_of(certificate)}` tries at once"
-    message = sentence(causes.without_next_attempt(text))
+    message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
+    advice = causes.advice_of(text) or f"`certwright renew {name_of(certificate)}` tries at once"
+    if advice.startswith("`certwright renew"):
+        advice = f"correct the cause, then {advice}"
     return Story(
         f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
         f"{message}; {_next_try(next_try, now)}",
-        causes.advice_of(text) or renew,
+        advice,
     )
 
 
