@@ -87,6 +87,25 @@ def test_what_cannot_work_is_told_in_one_sentence(
     assert len(outcome.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("encryption.key", "the key file {path} cannot be read (Is a directory)"),
+        (
+            "pki/admin.token",
+            "{path} cannot be used: Is a directory; it has to be a file of the user that runs this",
+        ),
+    ],
+)
+def test_a_file_of_the_data_directory_that_cannot_be_read_is_named(
+    start: Start, tmp_path: Path, name: str, sentence: str
+) -> None:
+    path = Path("certwright-data", name)
+    (tmp_path / path).mkdir(parents=True)
+    outcome = start("serve", "--listen", "127.0.0.1:0").rest()
+    assert (outcome.status, outcome.err) == (1, f"error: {sentence.format(path=path)}\n")
+
+
 def test_a_damaged_database_is_told(start: Start, tmp_path: Path) -> None:
     (tmp_path / "certwright-data").mkdir()
     (tmp_path / "certwright-data" / "store.sqlite").write_bytes(b"this is not a database" * 1000)

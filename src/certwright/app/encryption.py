@@ -56,8 +56,10 @@ class KeyFile:
             text = self._path.read_text()
         except FileNotFoundError:
             return ()
-        except (OSError, UnicodeDecodeError) as error:
-            raise WrongKey(f"the key file {self._path} cannot be read ({error})") from error
+        except OSError as error:
+            raise WrongKey(f"the key file {self._path} cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise WrongKey(f"the key file {self._path} holds something that is not text") from error
         return _parse(text.splitlines(), self.source)
 
     def make(self) -> None:

@@ -59,6 +59,8 @@ def _cannot_write(path: Path, error: OSError) -> str:
     what = error.strerror or str(error)
     if error.errno == errno.ENOSPC:
         return f"the disk that holds {path} is full"
+    if error.filename and Path(error.filename) != path and Path(error.filename).exists():
+        return f"{error.filename} cannot be used: {what}; it has to be a file of the user that runs this"
     return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
 
 
