@@ -8,7 +8,12 @@ import pytest
 
 from support.etcd import Etcd, running_etcd
 
-pytest.register_assert_rewrite("conformance.check_store")
+pytest.register_assert_rewrite(
+    "conformance.check_store",
+    "conformance.check_store_listing",
+    "conformance.check_store_watching",
+    "conformance.check_store_writing",
+)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,8 @@ from certwright.store.log import MAX_BYTES
 from certwright.store.memory import MemoryStore
 from certwright.store.seal import Seal
 from certwright.store.sqlite import open_sqlite
-from conformance.check_store import BUCKET, OpenStore, StoreContract, model_machine
+from conformance.check_store import StoreContract, model_machine
+from conformance.store_words import BUCKET, OpenStore
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with
 

@@ -32,7 +32,7 @@ from certwright.store.etcd_client import Access, EtcdClient
 from certwright.store.etcd_compaction import Compaction
 from certwright.store.etcd_messages import TXN, TxnRequest, put_op
 from certwright.store.etcd_rows import Layout
-from conformance.check_store import holding, saying
+from conformance.store_words import holding, saying
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd
 from support.programs import free_port
 

@@ -15,7 +15,7 @@ import pytest
 from certwright.store.contract import Changed, Event, Exists, Key, Store, Unavailable, Watch
 from certwright.store.etcd import EtcdStore, open_etcd
 from certwright.store.etcd_client import Access
-from conformance.check_store import saying
+from conformance.store_words import saying
 from support.etcd import Etcd, running_cluster, running_etcd
 
 BUCKET = "things"

@@ -19,7 +19,7 @@ import pytest
 from certwright.store.contract import Compacted, Damaged, Key, StoreError, Unavailable
 from certwright.store.sqlite import SqliteStore, open_sqlite
 from certwright.store.sqlite_file import WAL_BYTES, connect, explain
-from conformance.check_store import A, fill, said, saying
+from conformance.store_words import A, fill, said, saying
 
 CHILD = Path(__file__).with_name("writing_child.py")
 

@@ -16,7 +16,7 @@ from certwright.store.key_filter import KeyFilter
 from certwright.store.sqlite import SqliteStore, open_sqlite
 from certwright.store.sqlite_file import connect
 from certwright.store.sqlite_keys import AbsentKeys
-from conformance.check_store import saying
+from conformance.store_words import saying
 from support.waiting import until
 
 
