@@ -223,3 +223,4 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 0

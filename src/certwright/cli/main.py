@@ -93,6 +93,14 @@ class Program(click.Group):
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()), col_spacing=3)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. To have one's output read no further is no failure, which to click it is."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _drop_output()
+            return None
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run one command and exit with 0, 1 or 2."""
         status = 0
@@ -125,10 +133,6 @@ def _tell(error: BaseException) -> int:
             return error.exit_code
         case KeyboardInterrupt() | click.exceptions.Abort():
             return _INTERRUPTED
-        case BrokenPipeError():
-            # Whoever read our output has seen enough; Python's own flush at exit must not complain either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         case _:
             tell_error(_unforeseen(error))
             return 1
@@ -163,7 +167,12 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Whoever read our output has seen enough; Python's own flush at exit must not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(
