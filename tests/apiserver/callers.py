@@ -13,6 +13,7 @@ from certwright.apiserver.server import ApiServer
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.store.contract import Store
+from support.waiting import until
 
 Json = dict[str, Any]
 
@@ -58,7 +59,7 @@ class Stream:
         self._chunks = response.stream
         self._waiting: list[Json] = []
 
-    async def next(self, timeout_s: float = 2.0) -> Json:
+    async def next(self, timeout_s: float = 60.0) -> Json:
         """The next event."""
         while not self._waiting:
             chunk = await asyncio.wait_for(anext(self._chunks), timeout_s)
@@ -117,11 +118,8 @@ class Api:
 
     async def settle(self) -> None:
         """Wait until the work behind the answers is done."""
-        for _ in range(1000):
-            await asyncio.sleep(0)
-            if self.server.idle:
-                return
-        raise AssertionError("the server does not come to rest")
+        await asyncio.sleep(0)
+        await until(lambda: self.server.idle)
 
     async def secret(self, name: str, namespace: str = "default", **metadata: Any) -> Json:
         """A small Secret."""

@@ -87,7 +87,7 @@ def test_the_newest_kubectl_creates_built_in_kinds(kubectl: Kubectl) -> None:
         shown.split()
     )
     assert kubectl("get", "secret", "s", "-n", "made", "-o", "jsonpath={.data.a}") == "Yg=="
-    kubectl("delete", "namespace", "made", "--timeout=30s")
+    kubectl("delete", "namespace", "made", "--timeout=60s")
 
 
 def test_the_newest_kubectl_asks_who_may_do_what(kubectl: Kubectl) -> None:
@@ -123,7 +123,7 @@ def test_the_newest_kubectl_applies_explains_waits_and_shows(kubectl: Kubectl) -
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=MANIFEST.format(value="three")
     )
     assert kubectl("diff", "--server-side", "-f", "-", stdin=MANIFEST.format(value="three")) == ""
-    kubectl("wait", "--for=condition=Ready", "issuer/ca", "--timeout=20s")
+    kubectl("wait", "--for=condition=Ready", "issuer/ca", "--timeout=60s")
     assert "NAME" in kubectl("get", "issuers,configmaps")
     assert "FIELD: dnsNames" in kubectl("explain", "certificate.spec.dnsNames")
     assert "leases" in kubectl("api-resources")

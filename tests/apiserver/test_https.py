@@ -254,13 +254,13 @@ class Kubectl:
 
     async def fails(self, *arguments: str, stdin: str = "") -> str:
         process = await self.start(*arguments)
-        _, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        _, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 90)
         assert process.returncode != 0
         return errors.decode()
 
     async def __call__(self, *arguments: str, stdin: str = "") -> str:
         process = await self.start(*arguments)
-        output, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        output, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 90)
         assert process.returncode == 0, errors.decode()
         return output.decode()
 
@@ -353,9 +353,9 @@ async def test_kubectl_watches_and_waits(start_api: StartApi, tmp_path: Path) ->
         it.api.user = ADMIN
         await it.api.certificate("web")
         watching = await kubectl.start("get", "certificates", "-w", "--no-headers")
-        waiting = await kubectl.start("wait", "certificate/web", "--for=condition=Ready", "--timeout=20s")
+        waiting = await kubectl.start("wait", "certificate/web", "--for=condition=Ready", "--timeout=60s")
         assert watching.stdout is not None
-        assert (await asyncio.wait_for(watching.stdout.readline(), 20)).startswith(b"web")
+        assert (await asyncio.wait_for(watching.stdout.readline(), 90)).startswith(b"web")
         ready = {
             "type": "Ready",
             "status": "True",
@@ -367,9 +367,9 @@ async def test_kubectl_watches_and_waits(start_api: StartApi, tmp_path: Path) ->
         await it.api.ok(
             "PATCH", f"{CERTIFICATES}/web/status", patch, content_type="application/merge-patch+json"
         )
-        output, errors = await asyncio.wait_for(waiting.communicate(), 20)
+        output, errors = await asyncio.wait_for(waiting.communicate(), 90)
         assert b"condition met" in output, errors
-        assert b"True" in await asyncio.wait_for(watching.stdout.readline(), 20)
+        assert b"True" in await asyncio.wait_for(watching.stdout.readline(), 90)
         watching.terminate()
         await watching.wait()
 

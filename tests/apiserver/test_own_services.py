@@ -64,13 +64,13 @@ async def test_an_api_service_that_is_refused_is_made_later(api: Api) -> None:
         hooks.answers["/"] = lambda _: {"allowed": False}
         made = await api.ok("POST", CRDS, thing_crd())
         name = f"v1.{made['spec']['group']}"
-        for _ in range(500):
+        for _ in range(3000):
             if hooks.reviews:
                 break
             await asyncio.sleep(0.01)
         assert name not in await _names(api)
         hooks.answers["/"] = lambda _: {"allowed": True}
-        for _ in range(500):
+        for _ in range(3000):
             api.clock.advance(timedelta(minutes=1))
             await asyncio.sleep(0.01)
             if (await api.call("GET", f"{API_SERVICES}/{name}")).status == 200:

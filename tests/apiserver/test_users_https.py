@@ -56,7 +56,7 @@ class Daemon:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await asyncio.wait_for(process.communicate(), 30)
+        output, _ = await asyncio.wait_for(process.communicate(), 90)
         return process.returncode or 0, output.decode().strip()
 
     async def does(self, *arguments: str) -> str:
@@ -175,7 +175,7 @@ async def test_kubectl_makes_a_secret_that_is_given_a_token(tmp_path: Path) -> N
     async with daemon(tmp_path) as it:
         await it.does("create", "serviceaccount", "robot")
         await it.does("apply", "-f", str(manifest))
-        await it.does("wait", "secret/robot-token", "--for=jsonpath={.data.token}", "--timeout=25s")
+        await it.does("wait", "secret/robot-token", "--for=jsonpath={.data.token}", "--timeout=60s")
         coded = await it.does("get", "secret", "robot-token", "-o", "jsonpath={.data.token}")
         token = base64.b64decode(coded).decode()
         assert "system:serviceaccount:default:robot" in await it.does(f"--token={token}", "auth", "whoami")
@@ -186,7 +186,7 @@ async def test_kubectl_makes_a_secret_that_is_given_a_token(tmp_path: Path) -> N
         await it.does("delete", "serviceaccount", "robot")
         status, refused = await it.kubectl(f"--token={token}", "auth", "whoami")
         assert (status, "Unauthorized" in refused or "logged in" in refused) == (1, True)
-        await it.does("wait", "secret/robot-token", "--for=delete", "--timeout=25s")
+        await it.does("wait", "secret/robot-token", "--for=delete", "--timeout=60s")
 
 
 @pytest.mark.real("kubectl")

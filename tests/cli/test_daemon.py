@@ -290,14 +290,14 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     assert told == "metrics are"
     assert controllers.line().startswith("certwright's controllers are at work on ")
     taken = address.removeprefix("http://").removesuffix("/metrics")
-    connection = http.client.HTTPConnection(taken, timeout=5)
+    connection = http.client.HTTPConnection(taken, timeout=60)
     connection.request("GET", "/metrics")
     assert (
         b'\ncertmanager_controller_sync_call_count{controller="certificates"} 0\n'
         in connection.getresponse().read()
     )
     connection.close()
-    probe = http.client.HTTPConnection(taken, timeout=5)
+    probe = http.client.HTTPConnection(taken, timeout=60)
     probe.request("GET", "/livez")
     assert probe.getresponse().read() == b"ok"
     second = start("controllers", *kubeconfig, "--metrics-listen-address", taken).rest()

@@ -303,7 +303,7 @@ async def test_the_same_over_tls(scene: Scene, tasks: list[asyncio.Task[None]], 
     await informer.synced.wait()
     changed.clear()
     made = await Client(transport, user_agent="test").create(CONFIG_MAPS, config_map("a", k="v"))
-    await asyncio.wait_for(changed.wait(), 5)
+    await asyncio.wait_for(changed.wait(), 60)
     assert informer.cache.get(ObjectKey("default", "a")) == made
     await face.close()
     with pytest.raises(Unreachable, match="nobody listens at"):

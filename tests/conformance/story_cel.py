@@ -270,7 +270,7 @@ async def all_rules_together_may_cost_too_much(c: Caller) -> None:
 
 # --- objects ----------------------------------------------------------------------------------------------
 
-_PATIENCE = 400
+_PATIENCE = 3000
 
 
 async def _replace(c: Caller, definition: Json) -> None:

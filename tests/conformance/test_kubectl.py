@@ -293,10 +293,10 @@ def test_delete(kubectl: Kubectl) -> None:
     kubectl("label", "configmap", "b", "drop=yes")
     assert kubectl("delete", "configmap", "a") == 'configmap "a" deleted\n'
     assert kubectl("delete", "configmap", "-l", "drop=yes") == 'configmap "b" deleted\n'
-    kubectl("delete", "configmap", "c", "--cascade=foreground", "--wait=true", "--timeout=20s")
+    kubectl("delete", "configmap", "c", "--cascade=foreground", "--wait=true", "--timeout=60s")
     assert "configmap/c" not in kubectl("get", "configmaps", "-o", "name")
     kubectl("delete", "configmap", "none", "--ignore-not-found")
-    kubectl("delete", "namespace", kubectl.namespace, "--timeout=30s")
+    kubectl("delete", "namespace", kubectl.namespace, "--timeout=60s")
     assert kubectl.try_to("get", "namespace", kubectl.namespace).returncode == 1
 
 
@@ -365,7 +365,7 @@ spec:
 
 def test_scale(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=CRD)
-    kubectl("wait", "--for=condition=Established", "crd/pools.scaled.dev", "--timeout=20s")
+    kubectl("wait", "--for=condition=Established", "crd/pools.scaled.dev", "--timeout=60s")
     kubectl(
         "apply",
         "-f",

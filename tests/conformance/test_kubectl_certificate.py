@@ -45,7 +45,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     require("kubectl")
     with running_daemon(tmp_path_factory.mktemp("signers"), "--controllers", SIGNERS) as found:
         kubectl(found, "apply", "-f", "-", stdin=CA)
-        kubectl(found, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=30s")
+        kubectl(found, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=60s")
         yield found
 
 
@@ -79,7 +79,7 @@ def test_what_kubectl_approves_is_signed(daemon: Daemon) -> None:
     make_request(daemon, "jane")
     assert "Pending" in kubectl(daemon, "get", "csr", "jane")
     assert "approved" in kubectl(daemon, "certificate", "approve", "jane")
-    kubectl(daemon, "wait", "--for=jsonpath={.status.certificate}", "csr/jane", "--timeout=30s")
+    kubectl(daemon, "wait", "--for=jsonpath={.status.certificate}", "csr/jane", "--timeout=60s")
     assert "Approved,Issued" in kubectl(daemon, "get", "csr", "jane")
     text = kubectl(daemon, "get", "csr", "jane", "-o", "jsonpath={.status.certificate}")
     leaf = read_certificate(base64.b64decode(text))

@@ -37,7 +37,7 @@ def note_certificate(name: str, patch: Any, **_: Any) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Ask again and again until it holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.05)
 
@@ -96,12 +96,12 @@ async def main(namespace: str) -> None:
             registry=registry, namespaces=[namespace], standalone=True, ready_flag=ready, stop_flag=stop
         )
     )
-    await asyncio.wait_for(ready.wait(), 20)
+    await asyncio.wait_for(ready.wait(), 60)
     try:
         await scenario(namespace)
     finally:
         stop.set()
-        await asyncio.wait_for(operator, 20)
+        await asyncio.wait_for(operator, 60)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def secrets(namespace: str) -> None:
     (found,) = kr8s.get("secrets", namespace=namespace, field_selector="metadata.name=s")
     assert found.raw["data"]["more"] == "eA=="
     secret.delete()
-    secret.wait("delete", timeout=10)
+    secret.wait("delete", timeout=60)
     assert not secret.exists()
 
 
@@ -51,11 +51,11 @@ def custom_objects(namespace: str) -> None:
     web = Certificate({"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
     web.create()
     # kr8s's wait for a condition fails on an object that has no status at all, as it is right after a create.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "status" not in web.raw and time.monotonic() < deadline:
         time.sleep(0.02)
         web.refresh()
-    web.wait("condition=Issuing", timeout=10)
+    web.wait("condition=Issuing", timeout=60)
     web.patch({"status": {"revision": 3}}, subresource="status")
     web.refresh()
     assert web.raw["status"]["revision"] == 3
