@@ -85,7 +85,8 @@ STORIES = [
             {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}},
         ),
         "it waits for Issuer ca, which is not ready: no Secret ca; if that does not pass by itself, correct "
-        "the issuer (`certwright describe issuer ca` shows it); the certificate goes on once it is ready",
+        "the issuer (`certwright describe issuer ca -n shop` shows it); the certificate goes on once it is "
+        "ready",
         id="issuer not ready",
     ),
     pytest.param(
@@ -108,7 +109,7 @@ STORIES = [
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request()),
         "CertificateRequest web-1 waits for approval; if nothing approves it by itself, "
-        "`certwright approve web-1` does",
+        "`certwright approve web-1 -n shop` does",
         id="approval",
     ),
     pytest.param(
@@ -187,7 +188,8 @@ STORIES = [
             GOOD_ISSUER,
         ),
         "issuing it failed (2 attempts, the last 1 hour ago): CA said no; the next try is at "
-        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web` tries at once",
+        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` tries at "
+        "once",
         id="failed",
     ),
     pytest.param(

@@ -162,7 +162,7 @@ def _under_way(around: Around) -> Story:
     if not is_true(request, "Approved"):
         return Story(
             f"{name} waits for approval",
-            f"if nothing approves it by itself, `certwright approve {name_of(request)}` does",
+            f"if nothing approves it by itself, `certwright approve {name_of(request)}{_here(around)}` does",
         )
     ready = condition(request, "Ready")
     if not ready:
@@ -189,10 +189,18 @@ def _issuer_trouble(around: Around) -> Story | None:
     return None if ready.get("status") == "True" else _issuer_not_ready(around, ready)
 
 
+def _namespace(around: Around) -> str:
+    return str((around.certificate.get("metadata") or {}).get("namespace", "default"))
+
+
+def _here(around: Around) -> str:
+    """The option that has a command look where the certificate is."""
+    return f" -n {_namespace(around)}"
+
+
 def _issuer_missing(around: Around) -> Story:
-    kind, place = issuer_ref(around.certificate)["kind"], ""
-    if kind == "Issuer":
-        place = f" in namespace {around.certificate['metadata'].get('namespace', 'default')}"
+    kind = issuer_ref(around.certificate)["kind"]
+    place = f" in namespace {_namespace(around)}" if kind == "Issuer" else ""
     fix = "create that, or correct spec.issuerRef"
     if around.namesake is not None:
         fix = f"there is {_OTHER_KIND[kind]}: name its kind in spec.issuerRef.kind"
@@ -206,7 +214,8 @@ def _issuer_not_ready(around: Around, ready: Json) -> Story:
     words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
     if not ready:
         return Story(f"it waits for {words}, which nobody has looked at yet")
-    described = f"`certwright describe {ref['kind'].lower()} {ref['name']}`"
+    place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
+    described = f"`certwright describe {ref['kind'].lower()} {ref['name']}{place}`"
     fix = f"if that does not pass by itself, correct the issuer ({described} shows it)"
     if ref["kind"] == "ClusterIssuer" and ready.get("reason") == "ErrGetKeyPair":
         fix = f"the Secret has to be where --cluster-resource-namespace says, kube-system by default; {fix}"
@@ -226,7 +235,9 @@ def _failed(around: Around, now: datetime) -> Story:
     wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
     next_try = causes.next_attempt(text) or min(failed_at, now) + wait
     message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
-    advice = causes.advice_of(text) or f"`certwright renew {name_of(certificate)}` tries at once"
+    advice = (
+        causes.advice_of(text) or f"`certwright renew {name_of(certificate)}{_here(around)}` tries at once"
+    )
     if advice.startswith("`certwright renew"):
         advice = f"correct the cause, then {advice}"
     return Story(
