@@ -215,7 +215,11 @@ def test_our_own_rules_compile(kind: str) -> None:
     [
         ("Issuer", {"spec": {}}, None),
         ("ClusterIssuer", {"spec": {"selfSigned": {}, "ca": {"secretName": "s"}}}, None),
-        ("Certificate", {"spec": CERTIFICATE | {"literalSubject": "CN=a", "subject": {}}}, None),
+        (
+            "Certificate",
+            {"spec": CERTIFICATE | {"literalSubject": "CN=a", "subject": {"countries": ["DE"]}}},
+            None,
+        ),
         ("Certificate", {"spec": CERTIFICATE | {"literalSubject": "CN=a", "commonName": "a"}}, None),
         ("Certificate", {"spec": CERTIFICATE | {"renewBefore": "1h", "renewBeforePercentage": 5}}, None),
         ("Certificate", {"spec": CERTIFICATE | {"revisionHistoryLimit": 0}}, None),
@@ -246,6 +250,14 @@ def test_what_our_rules_refuse_our_validation_refuses(kind: str, new: Json, old:
     by_rule = {(error.field, error.detail) for error in schema.validate(after, before)}
     assert len(by_rule) == 1, by_rule
     assert validate(kind, crd["spec"]["group"], after, before) != []
+
+
+def test_a_literal_subject_may_stand_beside_an_empty_one() -> None:
+    schema = Schema(OURS["Certificate"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    head = {"apiVersion": "x/v1", "kind": "Certificate", "metadata": {"name": "x"}}
+    for subject in ({}, {"organizations": [], "serialNumber": ""}):
+        spec = CERTIFICATE | {"literalSubject": "CN=a", "subject": subject}
+        assert schema.validate({**head, "spec": spec}, None) == []
 
 
 async def test_our_server_says_it_once(api: Any) -> None:

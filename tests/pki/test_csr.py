@@ -118,7 +118,7 @@ def test_a_plan_that_x509_cannot_hold_is_refused(keys: MakeKey) -> None:
         CsrPlan(dns_names=("a b",)),
         CsrPlan(common_name="a" * 65),
         CsrPlan(ip_addresses=("localhost",)),
-        CsrPlan(subject=Subject(countries=("",))),
+        CsrPlan(subject=Subject(countries=("\ud800",))),
     ):
         with pytest.raises(BadName):
             build_csr(plan, keys("ECDSA 256"))

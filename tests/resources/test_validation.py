@@ -39,6 +39,7 @@ def _errors(
         {},
         {"dnsNames": ["*.example.com", "_dmarc.example.com", "straße.example"]},
         {"dnsNames": None, "commonName": "only a name"},
+        {"literalSubject": "O=x", "subject": {}},
         {"dnsNames": None, "literalSubject": "CN=a\\,b,OU=x+O=y,DC=example,UID=u,2.5.4.97=z"},
         {"dnsNames": None, "uris": ["spiffe://example.org/web"]},
         {
@@ -110,7 +111,11 @@ IDENTITIES = (
             "spec.commonName",
             "Forbidden: not with literalSubject",
         ),
-        ({"literalSubject": "CN=x", "subject": {}}, "spec.subject", "Forbidden: not with literalSubject"),
+        (
+            {"literalSubject": "CN=x", "subject": {"serialNumber": "1"}},
+            "spec.subject",
+            "Forbidden: not with literalSubject",
+        ),
         ({"subject": {"countries": [""]}}, "spec.subject.countries[0]", "must not be empty"),
         ({"subject": {"organizations": [""]}}, "spec.subject.organizations[0]", "must not be empty"),
         ({"ipAddresses": ["1.2.3"]}, "spec.ipAddresses[0]", '"1.2.3": is not an IP address'),

@@ -2,7 +2,7 @@
 
 Source: RFC 5280 §4.1.2.4 and Appendix A.1 (attributes and their bounds), RFC 4514 (text), RFC 4519 (names of
 attribute types); the order of the fields is that of Go's `pkix.Name.ToRDNSequence`, which cert-manager uses,
-and like Go (`encoding/asn1`) we write what we are given, be it a country of more than two letters.
+and like Go (`encoding/asn1`) we write what we are given, be it empty or a country of more than two letters.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _attribute(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
 
 def _is_usual(oid: ObjectIdentifier, value: str) -> bool:
     """Whether the value is within the bounds that RFC 5280 Appendix A.1 sets, and cryptography enforces."""
-    # "X520countryName ::= PrintableString (SIZE (2))"
-    if oid == NameOID.COUNTRY_NAME and len(value) != 2:
+    # "X520countryName ::= PrintableString (SIZE (2))", "X520CommonName ::= […] (SIZE (1..ub-common-name))"
+    if (oid == NameOID.COUNTRY_NAME and len(value) != 2) or (oid == NameOID.COMMON_NAME and not value):
         return False
     if oid in _PRINTABLE_ONLY:
         return _PRINTABLE.fullmatch(value) is not None
@@ -163,8 +163,6 @@ def _unusual(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
 
 
 def _problem(oid: ObjectIdentifier, value: str) -> str:
-    if not value:
-        return "it is empty"
     # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64". This bound is cert-manager's as well.
     if oid == NameOID.COMMON_NAME and len(value.encode("utf-8", "surrogatepass")) > _MAX_COMMON_NAME:
         return f"a common name has at most {_MAX_COMMON_NAME} bytes"

@@ -1,7 +1,7 @@
 """What a Certificate must fulfil, looking at nothing but itself.
 
-Source: cert-manager `internal/apis/certmanager/validation/certificate.go`. We are stricter where issuing
-would fail later anyway: empty names, and attributes that X.509 has no room for.
+Source: cert-manager `internal/apis/certmanager/validation/certificate.go`. We are stricter where
+nobody can mean what is written, such as an empty name.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _attributes(subject: X509Subject) -> list[FieldError]:
 def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
     path = "spec.literalSubject"
     errors = []
-    if spec.subject is not None:
+    if spec.subject not in (None, X509Subject()):
         errors.append(forbidden("spec.subject", "not with literalSubject; say it all in one of them"))
     if spec.common_name:
         errors.append(forbidden("spec.commonName", "not with literalSubject; write CN=… in it instead"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from certwright.resources.certificate import X509Subject
 from certwright.resources.issuer import ISSUER_TYPES
 from certwright.resources.names import ACME_GROUP, GROUP
 
@@ -48,9 +49,17 @@ _ISSUER: Final = (
         reason=_FORBIDDEN,
     ),
 )
+
+
+def _is_filled(attribute: str) -> str:
+    # A list or text of a subject.
+    return f"has(self.subject.{attribute}) && size(self.subject.{attribute}) > 0"
+
+
 _CERTIFICATE: Final = (
     _rule(
-        "!has(self.literalSubject) || self.literalSubject == '' || !has(self.subject)",
+        "!has(self.literalSubject) || self.literalSubject == '' || !has(self.subject) || "
+        f"![{', '.join(map(_is_filled, X509Subject.__struct_encode_fields__))}].exists(given, given)",
         "not with literalSubject; say it all in one of them",
         reason=_FORBIDDEN,
         path=".subject",
