@@ -75,6 +75,20 @@ async def test_a_field_is_owned_by_who_changed_it_last(api: Api) -> None:
     assert first < second
 
 
+async def test_of_a_large_object_a_field_is_owned_by_who_changed_it_last(api: Api) -> None:
+    names = [f"key-{number:04}" for number in range(1_500)]
+    await api.ok("POST", f"{CONFIG_MAPS}?fieldManager=ann", config_map("a", **dict.fromkeys(names, "1")))
+    for changes in (names[:2], [names[1], names[9]], names[:700]):
+        data = dict.fromkeys(changes, str(len(changes)) + changes[0])
+        changed = await api.ok(
+            "PATCH", f"{CONFIG_MAPS}/a?fieldManager=bob", {"data": data}, content_type=MERGE
+        )
+    assert owners(changed) == {
+        "ann Update": {"f:data": {".": {}, **{f"f:{name}": {} for name in names[700:]}}},
+        "bob Update": {"f:data": {f"f:{name}": {} for name in names[:700]}},
+    }
+
+
 async def test_a_patch_that_changes_nothing_leaves_owners_and_revision(api: Api) -> None:
     made = await api.ok("POST", f"{CONFIG_MAPS}?fieldManager=ann", config_map("a", x="1"))
     api.clock.advance(timedelta(seconds=10))

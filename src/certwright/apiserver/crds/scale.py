@@ -20,7 +20,7 @@ from certwright.apiserver.backend import Backend, Call, not_found
 from certwright.apiserver.crds import scale_owners
 from certwright.apiserver.definitions import Json, ResourceDefinition, Subresource
 from certwright.apiserver.kinds.native import NativeSchema
-from certwright.apiserver.ownership import managed
+from certwright.apiserver.ownership import entries, managed
 from certwright.apiserver.representations.negotiation import WHOLE, content_type, unsupported
 from certwright.apiserver.schemas import go_words
 from certwright.apiserver.verbs import bodies, forms
@@ -234,7 +234,7 @@ def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
     if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
         scale["spec"]["replicas"] = _UNSET
     stored = obj["metadata"].get(objects.MANAGED)
-    managed.put(scale["metadata"], scale_owners.of_scale(backend, call, stored))
+    entries.put(scale["metadata"], scale_owners.of_scale(backend, call, stored))
     return scale
 
 
@@ -252,7 +252,7 @@ def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json,
         if meta.get(name):
             changed["metadata"][name] = meta[name]
     stored = old["metadata"].get(objects.MANAGED)
-    managed.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(objects.MANAGED)))
+    entries.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(objects.MANAGED)))
     return changed
 
 

@@ -12,9 +12,9 @@ import msgspec
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.json_values import encode_sorted
 from certwright.apiserver.objects import decode_json
-from certwright.apiserver.ownership import managed
+from certwright.apiserver.ownership import entries
+from certwright.apiserver.ownership.entries import Entry
 from certwright.apiserver.ownership.fields_set import Node, difference
-from certwright.apiserver.ownership.managed import Entry
 
 _IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}
 _SCALE_VERSION = "autoscaling/v1"
@@ -23,12 +23,12 @@ _SCALE_VERSION = "autoscaling/v1"
 def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
     """The owners of the number, as entries of the Scale."""
     found = []
-    for entry in managed.read_entries(stored) if stored else ():
+    for entry in entries.read_entries(stored) if stored else ():
         where = _path(backend, call, entry.api_version)
         if where and _has(decode_json(entry.fields_v1), where):
             moved = msgspec.structs.replace(entry, api_version=_SCALE_VERSION)
-            found.append(managed.with_fields(moved, encode_sorted(_IN_SCALE)))
-    return managed.write_entries(found)
+            found.append(entries.with_fields(moved, encode_sorted(_IN_SCALE)))
+    return entries.write_entries(found)
 
 
 def of_parent(
@@ -36,9 +36,9 @@ def of_parent(
 ) -> msgspec.Raw | None:
     """The owners in the object after its Scale was written; `of_written` are those of the Scale then."""
     # An updater's key has the version in it, so that only appliers are found again, as in Kubernetes.
-    left = {entry.key: entry for entry in (managed.read_entries(of_written) if of_written else ())}
+    left = {entry.key: entry for entry in (entries.read_entries(of_written) if of_written else ())}
     found: list[Entry] = []
-    for entry in managed.read_entries(stored) if stored else ():
+    for entry in entries.read_entries(stored) if stored else ():
         where = _path(backend, call, entry.api_version)
         if where is None:
             continue
@@ -47,14 +47,14 @@ def of_parent(
             found.append(entry)
         elif rest := difference(fields, _node(where)):
             # Somebody else has set the number since.
-            found.append(managed.with_fields(entry, encode_sorted(rest)))
+            found.append(entries.with_fields(entry, encode_sorted(rest)))
     own = _path(backend, call, call.definition.api_version) or []
     for entry in left.values():
         if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
             # As in Kubernetes, which looks for the time where there is none.
             moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
-            found.append(managed.with_fields(moved, encode_sorted(_node(own))))
-    return managed.write_entries(found)
+            found.append(entries.with_fields(moved, encode_sorted(_node(own))))
+    return entries.write_entries(found)
 
 
 def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:

@@ -2,5 +2,6 @@
 
 May import:   what apiserver may
 Never holds:  how a value is checked (to schemas)
-Modules:      apply, fields_check, fields_merge, fields_set, fields_type, fields_walk, managed, versions
+Modules:      apply, entries, fields_check, fields_merge, fields_set, fields_type, fields_walk, managed,
+              member_sets, versions
 """

@@ -15,6 +15,15 @@ from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.json_values import encode_sorted, same
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership import managed
+from certwright.apiserver.ownership.entries import (
+    APPLY,
+    UPDATE,
+    Entry,
+    put,
+    read_entries,
+    with_fields,
+    write_entries,
+)
 from certwright.apiserver.ownership.fields_check import check_typed
 from certwright.apiserver.ownership.fields_merge import merge
 from certwright.apiserver.ownership.fields_set import (
@@ -29,7 +38,6 @@ from certwright.apiserver.ownership.fields_set import (
 )
 from certwright.apiserver.ownership.fields_type import Type, type_of
 from certwright.apiserver.ownership.fields_walk import applied_fields, compare_maps, without
-from certwright.apiserver.ownership.managed import APPLY, UPDATE, Entry
 from certwright.apiserver.ownership.versions import (
     Change,
     NotConvertible,
@@ -213,7 +221,7 @@ class _Application:
         """Who owns what of the stored object. What nobody ever owned is the owner's of before."""
         raw = self.live["metadata"].get(MANAGED)
         found: Owners = {}
-        for entry in managed.read_entries(raw) if raw is not None else ():
+        for entry in read_entries(raw) if raw is not None else ():
             kind = type_in_version(self.backend, self.call.definition, entry.api_version)
             if kind is not None:
                 found[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
@@ -296,10 +304,10 @@ class _Application:
             fields = _ownable(owned.fields) if name == key else owned.fields
             if fields:
                 time = self.backend.timestamp() if name == key and changed else None
-                entries.append(managed.with_fields(owned.entry, encode_sorted(fields), time))
+                entries.append(with_fields(owned.entry, encode_sorted(fields), time))
         # A copy: parts are the live object's, and what follows changes the new one in place.
         new: Json = decode_json(encode_json(merged))
-        managed.put(new["metadata"], managed.write_entries(entries))
+        put(new["metadata"], write_entries(entries))
         if manager == _KUBECTL:
             _write_last_applied(new, self.config)
         return new

@@ -9,7 +9,6 @@ Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,29 +16,31 @@ import msgspec
 
 from certwright.apiserver.backend import Backend, Call
 from certwright.apiserver.definitions import ResourceDefinition
-from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
-from certwright.apiserver.ownership.fields_check import check_typed
-from certwright.apiserver.ownership.fields_set import (
-    FieldsError,
-    Node,
-    difference,
-    read,
-    reconciled,
-    union,
+from certwright.apiserver.json_values import encode_sorted
+from certwright.apiserver.objects import MANAGED, Json
+from certwright.apiserver.ownership.entries import (
+    MAX_UPDATERS,
+    NOTHING,
+    UPDATE,
+    Entry,
+    capped,
+    check_entries,
+    put,
+    read_entries,
+    read_sent,
+    with_fields,
+    write_entries,
 )
-from certwright.apiserver.ownership.fields_type import ATOMIC, OBJECT_META, Type, type_of
+from certwright.apiserver.ownership.fields_check import check_typed
+from certwright.apiserver.ownership.fields_set import FieldsError
+from certwright.apiserver.ownership.fields_type import ATOMIC, OBJECT_META, type_of
 from certwright.apiserver.ownership.fields_walk import Comparison, compare_maps
+from certwright.apiserver.ownership.member_sets import extended, members_of, reduced
 from certwright.apiserver.ownership.versions import Change, type_in_version
 from certwright.apiserver.verbs.options import check_manager
-from certwright.resources.errors import FieldError, invalid_object, too_long
+from certwright.resources.errors import invalid_object
 
-MAX_UPDATERS: Final = 10
-"""How many entries of updates an object has; older ones are put together."""
-ANCIENT: Final = "ancient-changes"
 MAX_MANAGER_LENGTH: Final = 128
-MAX_SUBRESOURCE_BYTES: Final = 256
-UPDATE: Final = "Update"
-APPLY: Final = "Apply"
 
 UNOWNED: Final = frozenset(
     {
@@ -56,64 +57,6 @@ _HEADS = frozenset({"apiVersion", "kind", "metadata"})
 _HEADS_AND_SPEC = _HEADS | {"spec"}
 _HEADS_AND_STATUS = _HEADS | {"status"}
 _HEADS_AND_BOTH = _HEADS_AND_SPEC | {"status"}
-_KEPT = 4096  # results of set operations that are remembered: about 1 KB each
-_sorted_json = msgspec.json.Encoder(order="deterministic").encode
-
-
-_NOTHING = b"{}"
-_NO_FIELDS = msgspec.Raw(_NOTHING)
-
-
-class Entry(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """One manager's fields (Kubernetes API reference, ManagedFieldsEntry v1 meta)."""
-
-    manager: str = ""
-    operation: str = ""
-    api_version: str = ""
-    time: str | None = None
-    fields_type: str = ""
-    fields_v1: msgspec.Raw = _NO_FIELDS
-    subresource: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What makes it an entry of its own. Appliers are the same in all versions."""
-        version = self.api_version if self.operation == UPDATE else ""
-        return (self.manager, self.operation, version, self.subresource)
-
-    @property
-    def identity(self) -> bytes:
-        """The key as Kubernetes sorts by it."""
-        manager, operation, version, subresource = self.key
-        return encode_json(Entry(manager, operation, version, subresource=subresource))
-
-
-_EMPTY = Entry()
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
-
-
-def read_entries(raw: bytes) -> list[Entry]:
-    """The entries that this server has stored."""
-    return _decode_entries(raw)
-
-
-def write_entries(entries: Iterable[Entry]) -> msgspec.Raw | None:
-    """The list as it is stored, in Kubernetes' order; None when there is no entry."""
-    ordered = list(entries)
-    if len(ordered) > 1:
-        ordered.sort(key=_order)
-    return msgspec.Raw(encode_json(ordered)) if ordered else None
-
-
-def _order(entry: Entry) -> tuple[str, ...]:
-    return (entry.operation, entry.time or "", entry.manager, entry.api_version, entry.subresource)
-
-
-def put(meta: Json, raw: msgspec.Raw | None) -> None:
-    """Set the list of an object, None: take it away."""
-    meta.pop(MANAGED, None)
-    if raw is not None:
-        meta[MANAGED] = raw
 
 
 # --- who writes -------------------------------------------------------------------------------------------
@@ -152,10 +95,10 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
             # It is not kept; but what does not have the form of its type has no owners at all.
             check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
         found = compare(call.definition, None, new)
-        if base := _sent(meta.get(MANAGED)):
+        if base := read_sent(meta.get(MANAGED)):
             change = change_of(backend, call, blank(call.definition), new)
             entries = _updated(backend, call, base, change, found, manager)
-            _check_entries(call, new, entries)
+            check_entries(call, new, entries)
         else:
             entries = _first(backend, call, found, manager)
         put(meta, write_entries(entries))
@@ -192,9 +135,9 @@ def _brought_up_to_date(
             base, kept = _updated(backend, call, base, change, own, manager), None
     if kept is not None:
         return kept
-    base = [entry for entry in base if bytes(entry.fields_v1) != _NOTHING]
+    base = [entry for entry in base if bytes(entry.fields_v1) != NOTHING]
     if is_sent:
-        _check_entries(call, new, base)
+        check_entries(call, new, base)
     return write_entries(base)
 
 
@@ -210,52 +153,7 @@ def change_of(backend: Backend, call: Call, old: Json, new: Json) -> Change:
 
 def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
     """The entries that an update starts from where they are not the stored ones."""
-    return None if sent is stored or type(sent) is msgspec.Raw else _sent(sent)
-
-
-def _sent(sent: Any) -> list[Entry] | None:
-    """The entries that a client has sent, none when it wants them reset; None: it has sent nothing usable."""
-    if sent is None or type(sent) is not list:
-        return None
-    try:
-        entries = _decode_entries(encode_json([entry or {} for entry in sent]))
-        if not entries or entries == [_EMPTY]:
-            return []
-        return _canonical(entries)
-    except (msgspec.ValidationError, FieldsError):
-        return None
-
-
-def _check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
-    """Raise `Invalid` for entries that are to stay, as a client has sent them, and that nobody can have."""
-    errors: list[FieldError] = []
-    for index, entry in enumerate(entries):
-        path = f"metadata.managedFields[{index}]"
-        errors += check_manager(entry.manager, f"{path}.manager")
-        if len(entry.subresource.encode()) > MAX_SUBRESOURCE_BYTES:
-            errors.append(too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES))
-    if errors:
-        definition = call.definition
-        name = new["metadata"].get("name") or ""
-        raise invalid_object(definition.group, definition.kind, name, errors)
-
-
-def _canonical(entries: list[Entry]) -> list[Entry]:
-    found: dict[tuple[str, ...], Entry] = {}
-    for entry in entries:
-        if entry.operation not in (UPDATE, APPLY):
-            raise FieldsError("operation must be `Apply` or `Update`")
-        if not entry.api_version or entry.fields_type != "FieldsV1":
-            raise FieldsError("apiVersion and fieldsType must be there")
-        fields = read(decode_json(entry.fields_v1) or {})
-        fields.pop(".", None)
-        found[entry.key] = with_fields(entry, _sorted_json(fields))
-    return list(found.values())
-
-
-def with_fields(entry: Entry, fields: bytes, time: str | None = None) -> Entry:
-    """The entry with other fields, and at another time if one is given."""
-    return msgspec.structs.replace(entry, fields_v1=msgspec.Raw(fields), time=time or entry.time)
+    return None if sent is stored or type(sent) is msgspec.Raw else read_sent(sent)
 
 
 def compare(
@@ -298,7 +196,7 @@ def _updated(
     backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
 ) -> list[Entry]:
     """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
-    touched, removed = _members_of(found.touched), _members_of(found.removed)
+    touched, removed = members_of(found.touched), members_of(found.removed)
     version, subresource = call.definition.api_version, call.route.subresource
     here = type_of(call.definition)
     entries: list[Entry] = []
@@ -314,134 +212,33 @@ def _updated(
             and entry.subresource == subresource
             and not other
         ):
-            fields = _more(kind, bytes(entry.fields_v1), touched, removed)
+            fields = extended(kind, bytes(entry.fields_v1), touched, removed)
             time = backend.timestamp() if found.touched else entry.time
             mine = Entry(manager, UPDATE, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
-            if fields != _NOTHING:
+            if fields != NOTHING:
                 entries.append(mine)
             continue
         before = bytes(entry.fields_v1)
         if other:
             there = change.seen_in(entry.api_version) or found
-            left = _less(kind, before, _members_of(there.touched), _members_of(there.removed))
+            left = reduced(kind, before, members_of(there.touched), members_of(there.removed))
         else:
-            left = _less(kind, before, touched, removed)
-        if left != _NOTHING:
+            left = reduced(kind, before, touched, removed)
+        if left != NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
     if mine is None:
         entries += _first(backend, call, found, manager)
-    return entries if len(entries) <= MAX_UPDATERS else _capped(entries)
+    return entries if len(entries) <= MAX_UPDATERS else capped(entries)
 
 
 def _first(backend: Backend, call: Call, found: Comparison, manager: str) -> list[Entry]:
     """The entries after a change where nobody has owned anything yet, or this manager nothing."""
     if not found.touched:
         return []
-    return [new_entry(call, manager, UPDATE, _sorted_json(found.touched), backend.timestamp())]
+    return [new_entry(call, manager, UPDATE, encode_sorted(found.touched), backend.timestamp())]
 
 
 def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str | None) -> Entry:
     """An entry of this call's manager."""
     version, subresource = call.definition.api_version, call.route.subresource
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
-
-
-_Members = Mapping[str, bytes]
-"""The nodes of an object's own members (`f:metadata`, `f:spec`, …), each by itself: what is set of the
-metadata differs from object to object, the rest is the same for many."""
-_read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def _members_of(fields: Node) -> _Members:
-    return {name: _sorted_json(node) for name, node in fields.items()}
-
-
-def _less(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
-    """The fields that were neither touched nor removed."""
-    found: dict[str, msgspec.Raw] = {}
-    for name, part in _read_members(fields).items():
-        left = _member_less(kind, name, bytes(part), touched.get(name, b""), removed.get(name, b""))
-        if left is not None:
-            found[name] = left
-    return _sorted_json(found)
-
-
-def _more(kind: Type, fields: bytes, touched: _Members, removed: _Members) -> bytes:
-    """The fields that were not removed, and those that were touched."""
-    found = {name: msgspec.Raw(more) for name, more in touched.items()}
-    for name, part in _read_members(fields).items():
-        left = _member_less(kind, name, bytes(part), b"", removed.get(name, b""))
-        if left is not None:
-            found[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
-    return _sorted_json(found)
-
-
-@lru_cache(maxsize=_KEPT)
-def _member_less(kind: Type, name: str, part: bytes, *others: bytes) -> msgspec.Raw | None:
-    """What is left of a member without what is in the `others`; None: nothing."""
-    left = reconciled({name: decode_json(part)}, kind)
-    for other in others:
-        if other:
-            left = difference(left, {name: decode_json(other)})
-    return msgspec.Raw(_sorted_json(left[name])) if name in left else None
-
-
-@lru_cache(maxsize=_KEPT)
-def _member_more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
-    both = union({name: decode_json(part)}, {name: decode_json(other)})
-    return msgspec.Raw(_sorted_json(both[name]))
-
-
-def _plus(fields: bytes, others: bytes) -> bytes:
-    return _sorted_json(union(decode_json(fields), decode_json(others)))
-
-
-def _capped(entries: list[Entry]) -> list[Entry]:
-    """At most so many updaters: the oldest of one version are put together under one name."""
-    updaters = [entry for entry in entries if entry.operation == UPDATE]
-    over = len(updaters) - MAX_UPDATERS
-    if over <= 0:
-        return entries
-    found = {entry.key: entry for entry in entries}
-    first: dict[str, Entry] = {}
-    for entry in sorted(updaters, key=lambda entry: (entry.time or "", entry.identity)):
-        if over <= 0:
-            break
-        if entry.api_version not in first:
-            first[entry.api_version] = entry
-            continue
-        _put_together(found, first[entry.api_version], entry)
-        over -= 1
-    return list(found.values())
-
-
-def _put_together(found: dict[tuple[str, str, str, str], Entry], first: Entry, entry: Entry) -> None:
-    key = (ANCIENT, UPDATE, entry.api_version, "")
-    bucket = found.get(key)
-    if bucket is None:
-        bucket = found.pop(first.key)
-        bucket = msgspec.structs.replace(bucket, manager=ANCIENT, subresource="")
-    fields = _plus(bytes(bucket.fields_v1), bytes(entry.fields_v1))
-    found.pop(entry.key, None)
-    found[key] = with_fields(bucket, fields, entry.time)
-
-
-# --- times ------------------------------------------------------------------------------------------------
-
-
-def keep_times(new: Json, old: Json) -> None:
-    """Where nothing but the times of entries has changed, put the old ones back: then nothing is written."""
-    new_raw, old_raw = new["metadata"].get(MANAGED), old["metadata"].get(MANAGED)
-    if type(new_raw) is not msgspec.Raw or type(old_raw) is not msgspec.Raw or new_raw == old_raw:
-        return
-    if new.keys() != old.keys():
-        return
-    for name, value in old.items():
-        if name != "metadata" and new.get(name) != value:
-            return
-    if _timeless(new_raw) == _timeless(old_raw):
-        put(new["metadata"], old_raw)
-
-
-def _timeless(raw: bytes) -> list[Entry]:
-    return [msgspec.structs.replace(entry, time=None) for entry in read_entries(raw)]

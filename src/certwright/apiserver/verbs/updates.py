@@ -17,6 +17,7 @@ from certwright.apiserver.backend import Backend, Call, conflict, not_found
 from certwright.apiserver.json_values import same
 from certwright.apiserver.objects import Json
 from certwright.apiserver.ownership import apply, managed
+from certwright.apiserver.ownership.entries import keep_times
 from certwright.apiserver.representations.negotiation import content_type, unsupported
 from certwright.apiserver.users.auth import Action
 from certwright.apiserver.verbs import aside, bodies, forms, options
@@ -345,7 +346,7 @@ async def _store_update(
 ) -> Row:
     """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
     definition = call.definition
-    managed.keep_times(new, old)
+    keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
     columns, is_same = await aside.run_if(is_long, _laid_down, new, old)
