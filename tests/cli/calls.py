@@ -61,7 +61,7 @@ class Process:
         """Send it a signal."""
         self._process.send_signal(number)
 
-    def rest(self, *, timeout_s: float = 20) -> Outcome:
+    def rest(self, *, timeout_s: float = 60) -> Outcome:
         """Wait for its end; what it has printed since."""
         out, err = self._process.communicate(timeout=timeout_s)
         return Outcome(self._process.returncode, out, err)

@@ -46,7 +46,7 @@ def issued(start: Start) -> None:
     """The certificates of an example, issued by the server in `one`."""
     done = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), *HERE).rest()
     assert done.status == 0, done.err
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *HERE).rest(timeout_s=60)
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *HERE).rest()
     assert done.status == 0, done.err
 
 

@@ -220,7 +220,7 @@ def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_pa
 
 def test_all_examples_run_as_they_are(start: Start, tmp_path: Path) -> None:
     openssl = require("openssl")
-    outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0").rest(timeout_s=60)
+    outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0").rest()
     assert (outcome.status, outcome.err) == (0, "")
     exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "certwright-export").glob("*/*")}
     assert exported >= {"default/web", "default/alice", "default/ed25519", "default/rsa-3072", "shop/web"}

@@ -43,14 +43,14 @@ def test_two_servers_share_one_store_and_one_of_them_issues(start: Start, etcd: 
     beside = ("--kubeconfig", "two/kubeconfig")
     applied = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), "--kubeconfig", "one/kubeconfig")
     assert applied.rest().status == 0
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest(timeout_s=60)
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest()
     assert (done.status, done.err) == (0, "")
     # The first one goes; what it did not get to is done by the other.
     one.kill(signal.SIGTERM)
     ended = one.rest()
     assert (ended.status, ended.err) == (0, "")
     assert start("renew", "web", "-n", "default", *beside).rest().status == 0
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest(timeout_s=60)
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest()
     assert (done.status, done.err) == (0, "")
     two.kill(signal.SIGTERM)
     ended = two.rest()
@@ -103,7 +103,7 @@ def test_what_makes_no_sense_is_told(start: Start, flags: list[str], words: str)
 
 def test_an_etcd_that_is_not_there_is_told(start: Start) -> None:
     store = f"etcd://127.0.0.1:{free_port()}"
-    outcome = start("serve", "--listen", "127.0.0.1:0", "--store", store).rest(timeout_s=60)
+    outcome = start("serve", "--listen", "127.0.0.1:0", "--store", store).rest()
     assert outcome.status == 1
     assert "cannot be reached" in outcome.err
 
