@@ -125,7 +125,7 @@ def test_files_that_are_not_there_or_empty_are_told(cli: Cli, tmp_path: Path) ->
     assert "cannot be read: No such file" in cli("apply", "-f", str(tmp_path / "none.yaml")).err
     assert "holds no file that ends in" in cli("apply", "-f", str(tmp_path / "empty")).err
     nothing = cli("apply", "-f", "-", stdin="# only a comment\n")
-    assert (nothing.status, nothing.err) == (1, "error: there is nothing to apply in -\n")
+    assert (nothing.status, nothing.err) == (1, "error: there is nothing to apply in standard input\n")
 
 
 def test_a_namespace_that_does_not_exist_is_told(cli: Cli) -> None:

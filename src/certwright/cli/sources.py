@@ -10,6 +10,7 @@ from pathlib import Path
 from certwright.resources import manifests
 from certwright.resources.manifests import Document, DocumentError
 
+_STDIN = "standard input"
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -29,12 +30,13 @@ class Manifests:
 def read(names: Iterable[str]) -> Manifests:
     """Read files, folders, and standard input for `-`. Waits for standard input to end."""
     names = tuple(names)
-    return Manifests(names, tuple(document for name in names for document in _read_source(name)))
+    documents = tuple(document for name in names for document in _read_source(name))
+    return Manifests(tuple(_STDIN if name == "-" else name for name in names), documents)
 
 
 def _read_source(source: str) -> Iterator[Document | DocumentError]:
     if source == "-":
-        yield from manifests.read_documents(sys.stdin.buffer.read(), source="standard input")
+        yield from manifests.read_documents(sys.stdin.buffer.read(), source=_STDIN)
         return
     path = Path(source)
     if not path.is_dir():
