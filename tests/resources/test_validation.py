@@ -60,6 +60,7 @@ def _errors(
         {"isCA": True, "nameConstraints": {"permitted": {"ipRanges": ["10.0.0.0/8", "2001:db8::/32"]}}},
         {"keystores": {"jks": {"create": True, "password": "x"}, "pkcs12": {"create": False}}},
         {"keystores": {"pkcs12": {"create": True, "passwordSecretRef": {"name": "a", "key": "b"}}}},
+        {"keystores": {"jks": {"create": True, "password": "x", "passwordSecretRef": {"name": ""}}}},
         {"issuerRef": {"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.cert-manager.io"}},
         {"secretTemplate": {"annotations": {"cert-manager.io/allow-direct-injection": "true"}}},
         {
@@ -407,12 +408,21 @@ BUNDLE = base64.b64encode(PEM).decode()
                 "tsigAlgorithm": "HmacSha256",
             }
         ),
+        _dns01(rfc2136={"nameserver": "192.0.2.1", "tsigSecretSecretRef": {"name": ""}}),
         _dns01(webhook={"groupName": "g", "solverName": "s", "config": {"a": 1}}),
         _dns01(digitalocean={"tokenSecretRef": KEY}),
         _dns01(cloudDNS={"project": "p"}),
         _dns01(acmeDNS={"host": "https://h", "accountSecretRef": KEY}),
         {"vault": VAULT | {"caBundle": BUNDLE}},
         {"vault": VAULT | {"auth": {"kubernetes": {"role": "r", "serviceAccountRef": {"name": "s"}}}}},
+        {
+            "vault": VAULT
+            | {
+                "auth": {
+                    "kubernetes": {"role": "r", "secretRef": {"name": ""}, "serviceAccountRef": {"name": "s"}}
+                }
+            }
+        },
         {"venafi": {"zone": "z", "cloud": {"apiTokenSecretRef": {"name": "t"}}}},
     ],
 )

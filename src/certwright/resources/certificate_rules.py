@@ -47,6 +47,7 @@ from certwright.resources.errors import (
 )
 from certwright.resources.names import ALLOW_DIRECT_INJECTION, GROUP
 from certwright.resources.naming import check_annotations, check_labels
+from certwright.resources.references import given
 
 # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64".
 MAX_COMMON_NAME_BYTES: Final = 64
@@ -296,7 +297,7 @@ def _keystores(spec: CertificateSpec) -> list[FieldError]:
 
 
 def _keystore(store: JKSKeystore | PKCS12Keystore, path: str) -> list[FieldError]:
-    ref = store.password_secret_ref
+    ref = given(store.password_secret_ref)
     if ref is not None and store.password is not None:
         return [forbidden(f"{path}.password", "not with passwordSecretRef; keep one of them")]
     if not store.create:

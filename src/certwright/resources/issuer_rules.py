@@ -21,7 +21,7 @@ from certwright.resources.issuer import (
     VenafiIssuer,
     VenafiTPP,
 )
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import SecretKeySelector, given
 from certwright.resources.solver_rules import validate_solver
 
 
@@ -136,12 +136,13 @@ def _vault_auth(issuer: VaultIssuer) -> list[FieldError]:
 
 def _vault_kubernetes(method: VaultKubernetes, path: str) -> list[FieldError]:
     errors = [] if method.role else [required(f"{path}.role", "name the role in Vault")]
-    if (method.secret_ref is None) == (method.service_account_ref is None):
-        make = required if method.secret_ref is None else forbidden
+    secret = given(method.secret_ref)
+    if (secret is None) == (method.service_account_ref is None):
+        make = required if secret is None else forbidden
         errors.append(make(path, "give exactly one of secretRef and serviceAccountRef"))
     if method.service_account_ref is not None and not method.service_account_ref.name:
         errors.append(required(f"{path}.serviceAccountRef.name", "name the ServiceAccount"))
-    return errors + checks.check_secret_key(method.secret_ref, f"{path}.secretRef", key=False)
+    return errors + checks.check_secret_key(secret, f"{path}.secretRef", key=False)
 
 
 def _vault_aws(method: VaultAWS, path: str) -> list[FieldError]:

@@ -28,6 +28,12 @@ class SecretKeySelector(Struct, frozen=True, kw_only=True):
         return self.key or default
 
 
+def given(ref: SecretKeySelector | None) -> SecretKeySelector | None:
+    """`ref`, or None where it names nothing: typed Go clients write `{name: ""}` for what nobody has set, and
+    cert-manager takes it for nothing."""
+    return ref if ref is not None and (ref.name or ref.key) else None
+
+
 def secret_names(part: object) -> set[str]:
     """The names of the Secrets that a part of a spec refers to, however deep."""
     if isinstance(part, SecretKeySelector | LocalObjectReference):

@@ -12,7 +12,7 @@ from typing import Final
 from certwright.resources import checks
 from certwright.resources.errors import FieldError, forbidden, not_supported, required
 from certwright.resources.naming import check_labels
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import given
 from certwright.resources.solver import (
     AZURE_ENVIRONMENTS,
     AZURE_ZONE_TYPES,
@@ -165,17 +165,13 @@ def _route53(provider: Route53DNS, path: str) -> list[FieldError]:
     if provider.access_key_id and provider.access_key_id_secret_ref is not None:
         return [forbidden(f"{path}.accessKeyIDSecretRef", "not with accessKeyID; keep one of them")]
     errors = checks.check_secret_key(provider.access_key_id_secret_ref, f"{path}.accessKeyIDSecretRef")
-    errors += _route53_secret(provider.secret_access_key_secret_ref, f"{path}.secretAccessKeySecretRef")
+    secret = given(provider.secret_access_key_secret_ref)
+    errors += checks.check_secret_key(secret, f"{path}.secretAccessKeySecretRef")
     kubernetes = provider.auth.kubernetes if provider.auth is not None else None
     if kubernetes is not None:
         ref = f"{path}.auth.kubernetes.serviceAccountRef.name"
         errors += _needs(kubernetes.service_account_ref.name, ref, "name the ServiceAccount")
     return errors
-
-
-def _route53_secret(ref: SecretKeySelector | None, path: str) -> list[FieldError]:
-    # Manifests from before the field was optional have it there and empty.
-    return checks.check_secret_key(ref, path) if ref is not None and (ref.name or ref.key) else []
 
 
 def _azure(provider: AzureDNS, path: str) -> list[FieldError]:
@@ -222,7 +218,8 @@ def _rfc2136(provider: RFC2136DNS, path: str) -> list[FieldError]:
     algorithm = provider.tsig_algorithm
     if algorithm and algorithm.upper() not in TSIG_ALGORITHMS:
         errors.append(not_supported(f"{path}.tsigAlgorithm", algorithm, TSIG_ALGORITHMS))
-    if bool(provider.tsig_key_name) != (provider.tsig_secret_secret_ref is not None):
+    secret = given(provider.tsig_secret_secret_ref)
+    if bool(provider.tsig_key_name) != (secret is not None):
         missing = "tsigSecretSecretRef" if provider.tsig_key_name else "tsigKeyName"
         errors.append(required(f"{path}.{missing}", "tsigKeyName and tsigSecretSecretRef go together"))
-    return errors + checks.check_secret_key(provider.tsig_secret_secret_ref, f"{path}.tsigSecretSecretRef")
+    return errors + checks.check_secret_key(secret, f"{path}.tsigSecretSecretRef")

@@ -20,7 +20,7 @@ from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, JKSKeystore, PKCS12Keystore
 from certwright.resources.core import Secret
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import SecretKeySelector, given
 
 PASSWORD_NOT_FOUND: Final = "KeystorePasswordSecretNotFound"  # noqa: S105 - a name, no password
 FAILED: Final = "KeystoreFailed"
@@ -59,7 +59,8 @@ NOTHING: Final = Wanted()
 
 def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
     """The names of the Secrets that passwords are taken from."""
-    return tuple(ref.name for ref in (store.password_secret_ref for store in _asked(spec)) if ref is not None)
+    refs = (given(store.password_secret_ref) for store in _asked(spec))
+    return tuple(ref.name for ref in refs if ref is not None)
 
 
 def wanted(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Wanted:
@@ -84,7 +85,7 @@ def _asked(spec: CertificateSpec) -> list[JKSKeystore | PKCS12Keystore]:
 
 
 def _password(store: JKSKeystore | PKCS12Keystore, secrets: Mapping[str, Secret]) -> str:
-    reference = store.password_secret_ref
+    reference = given(store.password_secret_ref)
     if reference is None:
         return store.password or ""
     raw = _value(reference, secrets)
