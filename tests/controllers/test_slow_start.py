@@ -14,6 +14,7 @@ from certwright.controllers.caches import Caches
 from certwright.kit.clock import SystemClock
 from certwright.kit.exchange import Request, Response
 from certwright.kit.tasks import TaskSet
+from support.waiting import turns
 from support.world import CONTROLLER, World, make_world
 
 # One list after the other, each sooner than the patience ends, all of them later.
@@ -68,11 +69,14 @@ async def test_a_wait_that_is_broken_off_leaves_nothing_to_complain_about(world:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     # Nobody has started it, so that nothing comes.
     caches = Caches(Client(LocalTransport(world.server.handle, CONTROLLER), user_agent="test"), SystemClock())
+    before = asyncio.all_tasks()
     waiting = asyncio.ensure_future(caches.wait_synced())
-    await asyncio.sleep(0)
+    await turns()
+    assert len(asyncio.all_tasks() - before) > 1
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.sleep(0)
+    await turns()
+    assert asyncio.all_tasks() - before == set()
     gc.collect()
     assert complaints == []
