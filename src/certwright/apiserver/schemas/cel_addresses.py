@@ -11,7 +11,6 @@ from ipaddress import IPv4Address, IPv6Address
 from certwright.apiserver.schemas.cel_declare import Function, Raw, member, plain
 
 _Address = IPv4Address | IPv6Address
-_LEADING_ZERO = "IPv4 field has octet with leading zero"
 
 
 def _parse_ip(text: str) -> _Address:
