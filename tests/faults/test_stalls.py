@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from certwright.apiserver.server import ApiServer
+from certwright.app.loop import collect_seldom, keep_what_is_there
 from certwright.kit.clock import SystemClock
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.store.memory import MemoryStore
@@ -47,10 +48,13 @@ async def server() -> AsyncIterator[ApiServer]:
     made = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
     await made.start([crd("things", an_object(spec=_ANY))])
     # As `serve` does: what lives as long as the server is not looked at again and again.
+    usual = gc.get_threshold()
+    collect_seldom()
     gc.collect()
-    gc.freeze()
+    keep_what_is_there()
     yield made
     gc.unfreeze()
+    gc.set_threshold(*usual)
     await made.close()
 
 

@@ -13,11 +13,16 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on the fastest event loop there is."""
+    collect_seldom()
+    return loop.run(main)
+
+
+def collect_seldom() -> None:
+    """Have Python look for garbage after very many allocations only."""
     # The objects in the caches are many, long-lived and without cycles: looking through them after every
     # 700 allocations, as Python does by default, costs a fifth of the processor time of an issuance, and
     # more with every certificate there is.
     gc.set_threshold(20_000, 20, 20)
-    return loop.run(main)
 
 
 def keep_what_is_there() -> None:
