@@ -161,13 +161,13 @@ def test_a_small_body_cannot_become_a_large_object() -> None:
     owners = b"\x6a\x00" * 1_500_000
     body = secret(metadata(owners))
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(BadRequest, match=f"more than {MAX_MESSAGES} messages"):
         protobuf.decode(body)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 64 * 1024 * 1024
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
