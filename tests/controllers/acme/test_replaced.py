@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from certwright.acme.protocol.messages import Action
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.resources.challenge import Challenge
 from certwright.resources.meta import ObjectMeta
@@ -68,3 +69,18 @@ async def test_one_that_is_made_again_is_tried_like_a_new_one() -> None:
         await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
         await fake.world.advance(timedelta(seconds=20))
         assert broken.tries - before >= 3
+
+
+async def test_one_is_not_made_again_once_the_server_has_the_signing_request(fake: FakeWorld) -> None:
+    fake.ca.processing_polls = 6
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(seconds=1))
+    assert fake.ca.counted()[Action.FINALIZE] == 1
+    (challenge,) = await fake.challenges()
+    await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
+    await fake.world.settle()
+    assert await fake.challenges() == []
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert fake.ca.counted()[Action.CHALLENGE] == 1
