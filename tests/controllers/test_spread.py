@@ -59,7 +59,8 @@ async def test_each_renewal_has_another_place_in_the_hour(scene: Scene) -> None:
         assert status.renewal_time is not None
         offsets.add(status.renewal_time - status.not_before - 60 * DAY)
         await scene.world.advance_to(status.renewal_time)
-    assert len(offsets) == 4
+    # Two of the four are the same second in one of 600 runs.
+    assert len(offsets) >= 3
 
 
 async def test_a_renewal_time_that_cert_manager_wrote_is_kept_and_obeyed(scene: Scene) -> None:
