@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble demo-acme helm deploy
+.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble e2e demo-acme helm deploy
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 # A stamp per lock: nothing is asked of the package index while the locks are as they were.
 $(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml
@@ -53,6 +53,16 @@ pebble: $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv  ## build the ACME server t
 $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
 	@echo "building $(@F) …"
 	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
+
+# cert-manager's own end-to-end tests, of the last release whose Go module holds them.
+CERT_MANAGER := github.com/cert-manager/cert-manager@v1.11.5
+$(TOOLS)/cert-manager-e2e:
+	@echo "building the end-to-end tests of $(CERT_MANAGER), which takes minutes the first time …"
+	@mkdir -p $(@D)
+	@module=$$(go mod download -json $(CERT_MANAGER) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && test -n "$$module" \
+	  && go test -C "$$module" -trimpath -tags e2e_test -c -o $@ ./test/e2e
+e2e: $(VENV)/.dev pebble $(TOOLS)/cert-manager-e2e  ## cert-manager's own end-to-end tests against `certwright serve` (needs Go; ARGS=--help)
+	@PYTHONPATH=tests $(BIN)/python -m conformance.e2e $(ARGS)
 
 # Kubernetes' package manager: renders and checks the chart below deploy/.
 helm: $(TOOLS)/helm  ## build Helm, with which the chart is checked and deploy/ is written (needs Go; a minute)

@@ -100,9 +100,9 @@ def test_every_flag_that_the_documentation_names_exists() -> None:
 
 
 def test_every_make_target_that_the_documentation_names_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
     text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.M))
+    named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.M))
     assert {"run", "test"} <= named <= targets
 
 

@@ -58,9 +58,16 @@ def named() -> str:
 
 @contextlib.contextmanager
 def running_bind(
-    zones: Sequence[str] = ("example.org",), *, records: dict[str, str] | None = None, negative_ttl: int = 1
+    zones: Sequence[str] = ("example.org",),
+    *,
+    records: dict[str, str] | None = None,
+    negative_ttl: int = 1,
+    signed: bool = True,
 ) -> Iterator[Bind]:
-    """A BIND with these zones, `records` of them in the form of a zone file, every name at 127.0.0.1."""
+    """A BIND with these zones, `records` of them in the form of a zone file, every name at 127.0.0.1.
+
+    Without `signed` anyone may update them, with no TSIG key.
+    """
     program = named()
     with tempfile.TemporaryDirectory(prefix="bind-") as name:
         folder = Path(name)
@@ -71,7 +78,7 @@ def running_bind(
         for zone in zones:
             text = _ZONE.format(zone=zone, negative=negative_ttl, records=(records or {}).get(zone, ""))
             (folder / f"{zone}.zone").write_text(text)
-        (folder / "named.conf").write_text(_configuration(folder, port, keys, zones))
+        (folder / "named.conf").write_text(_configuration(folder, port, keys, zones, signed=signed))
         log = folder / "log"
         with log.open("wb") as out:
             process = spawn([program, "-g", "-c", str(folder / "named.conf"), "-n", "1"], out)
@@ -82,7 +89,9 @@ def running_bind(
                 stop(process)
 
 
-def _configuration(folder: Path, port: int, keys: dict[str, str], zones: Sequence[str]) -> str:
+def _configuration(
+    folder: Path, port: int, keys: dict[str, str], zones: Sequence[str], *, signed: bool
+) -> str:
     lines = [
         f'options {{ directory "{folder}"; managed-keys-directory "{folder}"; pid-file none;',
         f"  listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; session-keyfile none;",
@@ -96,6 +105,7 @@ def _configuration(folder: Path, port: int, keys: dict[str, str], zones: Sequenc
     for (name, secret), algorithm in zip(keys.items(), ALGORITHMS, strict=True):
         lines.append(f'key "{name}" {{ algorithm {algorithm}; secret "{secret}"; }};')
     granted = " ".join(f'grant "{name}" zonesub TXT;' for name in keys)
+    updates = f"update-policy {{ {granted} }};" if signed else "allow-update { any; };"
     for zone in zones:
-        lines.append(f'zone "{zone}" {{ type primary; file "{zone}.zone"; update-policy {{ {granted} }}; }};')
+        lines.append(f'zone "{zone}" {{ type primary; file "{zone}.zone"; {updates} }};')
     return "\n".join(lines) + "\n"

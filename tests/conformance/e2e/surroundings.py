@@ -1,0 +1,96 @@
+"""What the end-to-end tests need about them: certwright, an ACME server and a name server, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.bind import running_bind
+from support.pebble import running_pebble
+from support.programs import free_port, spawn, stop
+from support.real import require
+
+_NAMESPACE = "cert-manager"
+_GATES = "LiteralCertificateSubject=true,AdditionalCertificateOutputFormats=true"
+_STARTS_WITHIN_S = 60.0
+# Of several profiles Pebble would pick one at random. The blocked name is that of cert-manager's own set-up.
+_PROFILES = {"default": {"description": "90 days", "validityPeriod": 7776000}}
+_BLOCKED = ["google.com"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """A server that the tests may use; `flags` tell them where everything is."""
+
+    kubeconfig: Path
+    flags: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def surroundings(folder: Path) -> Iterator[Surroundings]:
+    """Start all; data and logs lie in `folder`. Raises `RuntimeError` when certwright does not come up."""
+    http_port = free_port()
+    with (
+        # The tests update zones without TSIG.
+        running_bind(("example.com",), signed=False) as names,
+        running_pebble(
+            names=names.address, http_port=http_port, profiles=_PROFILES, domainBlocklist=_BLOCKED
+        ) as pebble,
+        _certwright(folder, http_port, names.address) as kubeconfig,
+    ):
+        yield Surroundings(
+            kubeconfig,
+            (
+                f"--kubernetes-config={kubeconfig}",
+                f"--kubectl-path={require('kubectl')}",
+                f"--repo-root={folder}",
+                f"--cluster-resource-namespace={_NAMESPACE}",
+                f"--feature-gates={_GATES}",
+                f"--acme-server-url={pebble.directory}",
+                f"--acme-dns-server={names.address}",
+                "--acme-ingress-ip=127.0.0.1",
+                "--ingress-controller-domain=http01.example.com",
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _certwright(folder: Path, http_port: int, names: str) -> Iterator[Path]:
+    """`certwright serve`; the path of its kubeconfig."""
+    flags = [
+        *("--data-dir", str(folder / "data"), "--listen", "127.0.0.1:0"),
+        *("--cluster-resource-namespace", _NAMESPACE),
+        *("--http01-listen", f"127.0.0.1:{http_port}", "--http01-check-port", str(http_port)),
+        *("--acme-http01-solver-nameservers", names),
+        *("--dns01-recursive-nameservers", names, "--dns01-recursive-nameservers-only", "true"),
+    ]
+    log, kubeconfig = folder / "certwright.log", folder / "data" / "kubeconfig"
+    with log.open("wb") as out:
+        process = spawn([sys.executable, "-m", "certwright", "serve", *flags], out)
+        try:
+            _wait_until_ready(process, log)
+            _create_namespace(kubeconfig)
+            yield kubeconfig
+        finally:
+            stop(process)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    while "certwright is ready" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"certwright does not start: {log.read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+def _create_namespace(kubeconfig: Path) -> None:
+    command = ["kubectl", "create", "namespace", _NAMESPACE]
+    subprocess.run(
+        command, env={**os.environ, "KUBECONFIG": str(kubeconfig)}, check=True, capture_output=True
+    )
