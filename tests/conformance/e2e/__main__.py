@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ import pytest
 from conformance.e2e.chosen import DEVIATIONS, NOT_THERE, SUITES, LeftOut, Suite
 from conformance.e2e.outcome import Outcome, outcome_of
 from conformance.e2e.surroundings import Surroundings, surroundings
-from support.programs import tool
+from support.programs import spawn, stop, tool
 
 
 def main() -> int:
@@ -38,6 +37,8 @@ def main() -> int:
     except (pytest.skip.Exception, pytest.fail.Exception, RuntimeError) as error:
         print(f"e2e: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return _summary(outcomes)
 
 
@@ -48,7 +49,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--focus", metavar="REGEXP", help="the cases whose full name matches, instead of suites"
     )
-    parser.add_argument("--deviations", action="store_true", help="also run known deviations (minutes each)")
+    parser.add_argument(
+        "--deviations", action="store_true", help="also run known deviations (some take minutes)"
+    )
     parser.add_argument("--jobs", type=int, default=3, help="suites at the same time (default: %(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave logs, reports and data there")
     arguments = parser.parse_args()
@@ -79,8 +82,12 @@ def _run_all(
     """Yields as they end."""
     with ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(_run, suite, left_out, around, folder) for suite in suites]
-        for done in as_completed(running):
-            yield done.result()
+        try:
+            for done in as_completed(running):
+                yield done.result()
+        finally:
+            # Broken off (Ctrl-C): what has not begun is not begun any more.
+            pool.shutdown(cancel_futures=True)
 
 
 def _run(suite: Suite, left_out: Sequence[LeftOut], around: Surroundings, folder: Path) -> Outcome:
@@ -95,11 +102,15 @@ def _run(suite: Suite, left_out: Sequence[LeftOut], around: Surroundings, folder
     ]
     command += [f"--ginkgo.focus={suite.focus}", *(f"--ginkgo.skip={left.pattern}" for left in left_out)]
     with log.open("wb") as out:
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
+        process = spawn(command, out)
+        try:
+            status = process.wait()
+        finally:
+            stop(process)
     try:
         outcome = outcome_of(suite, report)
     except (OSError, ValueError):
-        outcome = Outcome(suite.name, broken=f"ended with {ended.returncode}: {log.read_text()[-2000:]}")
+        outcome = Outcome(suite.name, broken=f"ended with {status}: {log.read_text()[-2000:]}")
     print(f"{suite.name}: {_figures([outcome])}, {time.monotonic() - begun:.0f} s", flush=True)
     return outcome
 

@@ -17,7 +17,17 @@ from support.programs import free_port, spawn, stop
 from support.real import require
 
 _NAMESPACE = "cert-manager"
-_GATES = "LiteralCertificateSubject=true,AdditionalCertificateOutputFormats=true"
+# What these open is always there, or made so by a flag of `serve`: cases that need them are run.
+_GATES = (
+    "LiteralCertificateSubject",
+    "AdditionalCertificateOutputFormats",
+    "ServerSideApply",
+    "ExperimentalCertificateSigningRequestControllers",
+)
+_SIGNING_REQUESTS = (
+    "certificatesigningrequests-issuer-ca",
+    "certificatesigningrequests-issuer-selfsigned",
+)
 _STARTS_WITHIN_S = 60.0
 # Of several profiles Pebble would pick one at random. The blocked name is that of cert-manager's own set-up.
 _PROFILES = {"default": {"description": "90 days", "validityPeriod": 7776000}}
@@ -51,7 +61,7 @@ def surroundings(folder: Path) -> Iterator[Surroundings]:
                 f"--kubectl-path={require('kubectl')}",
                 f"--repo-root={folder}",
                 f"--cluster-resource-namespace={_NAMESPACE}",
-                f"--feature-gates={_GATES}",
+                f"--feature-gates={','.join(f'{gate}=true' for gate in _GATES)}",
                 f"--acme-server-url={pebble.directory}",
                 f"--acme-dns-server={names.address}",
                 "--acme-ingress-ip=127.0.0.1",
@@ -66,6 +76,7 @@ def _certwright(folder: Path, http_port: int, names: str) -> Iterator[Path]:
     flags = [
         *("--data-dir", str(folder / "data"), "--listen", "127.0.0.1:0"),
         *("--cluster-resource-namespace", _NAMESPACE),
+        *("--controllers", ",".join(("*", *_SIGNING_REQUESTS))),
         *("--http01-listen", f"127.0.0.1:{http_port}", "--http01-check-port", str(http_port)),
         *("--acme-http01-solver-nameservers", names),
         *("--dns01-recursive-nameservers", names, "--dns01-recursive-nameservers-only", "true"),
