@@ -27,7 +27,7 @@ ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authentic
 _JSON, _YAML = "application/json", "application/yaml"
 _JSON_PATCH, _APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
-# On the machine of the project's figures each stays below 0.1 s. Others are slower, and have other tests beside.
+# Where the project's figures come from each stays below 0.1 s. Other machines are slower, and busy.
 _LONGEST_TURN_S = 0.3
 _MOST_GROWTH_KB = 400_000
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
