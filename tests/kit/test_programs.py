@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -86,3 +87,5 @@ async def test_what_has_left_its_group_is_waited_for_by_nobody(
     left = await breaking_off("sh", "-c", f"setsid sh -c '{script}' \"$0\"; true", path=tmp_path / "pid")
     assert runs(left)
     os.kill(left, signal.SIGKILL)
+    # Whoever listens to it still is done before the loop is closed.
+    await until(lambda: all(one.name != "program" for one in threading.enumerate()))
