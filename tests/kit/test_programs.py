@@ -31,6 +31,8 @@ async def breaking_off(*command: str, path: Path) -> int:
     """Start a program, and do not wait for it any more when it has written the number of a process to the
     path, which is its last word: that number."""
     task = asyncio.create_task(see_through(start(*command, str(path))))
+    # A task that is cancelled before its first step runs nothing, and kills nothing.
+    await asyncio.sleep(0)
     await until(lambda: number_in(path) > 0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
