@@ -236,13 +236,13 @@ async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, hands: Hand
     """The files of the key stores: those that are there as far as they are as wanted, else new ones. Those
     whose password is missing stay as they are."""
     wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
-    kept, lacking = [*wanted.missing], []
+    kept, to_make = [*wanted.missing], []
     for store in wanted.stores:
         if await hands.keystore_fits(store, pair, secret.data):
             kept.append(store.files)
         else:
-            lacking.append(store)
-    return _held(secret, kept) | await hands.make_keystores(lacking, pair, snapshot.now)
+            to_make.append(store)
+    return _held(secret, kept) | await hands.make_keystores(to_make, pair, snapshot.now)
 
 
 def _held(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
