@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from certwright.cli import daemon, etcd_flags
-from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed
 
 if TYPE_CHECKING:
@@ -45,13 +44,8 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="PATH|etcd://HOST:PORT[,…]",
         help="Where the objects are, as `certwright serve` is told.  [default: a file in DIR]",
     )
-    data_dir = click.option(
-        "--data-dir",
-        metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=DEFAULT_DATA_DIR,
-        show_default=True,
-        help="Where the store and the server's own keys are, as `certwright serve` is told.",
+    data_dir = daemon.data_dir_option(
+        "Where the store and the server's own keys are, as `certwright serve` is told."
     )
     return data_dir(named(etcd_flags.etcd_options(daemon.ENCRYPTION_KEY_FILE(gather))))
 

@@ -37,13 +37,20 @@ FEATURE_GATES = click.option(
 )
 
 
-DATA_DIR = click.option(
-    "--data-dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    help="Where the store, the server's own keys and the kubeconfig are; made if it is not there.",
+def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--data-dir` as `data_dir: Path`."""
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=DEFAULT_DATA_DIR,
+        show_default=True,
+        help=text,
+    )
+
+
+DATA_DIR = data_dir_option(
+    "Where the store, the server's own keys and the kubeconfig are; made if it is not there."
 )
 
 
