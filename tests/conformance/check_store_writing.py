@@ -13,6 +13,7 @@ from conformance.store_words import (
     B,
     C,
     OpenStore,
+    count_up,
     events_of,
     fill,
     holding,
@@ -255,17 +256,7 @@ class ConcurrencyContract:
         store = await open_store()
         await store.put(A, saying("0"))
 
-        async def increment() -> None:
-            while True:
-                row = await store.latest(A)
-                assert row is not None
-                try:
-                    await store.put(A, saying(str(int(row.body) + 1)), expect=row.revision)
-                except Changed:
-                    continue
-                return
-
-        await asyncio.gather(*(increment() for _ in range(30)))
+        await asyncio.gather(*(count_up(store, A) for _ in range(30)))
         row = await store.get(A)
         assert row is not None
         assert row.body == b"30"

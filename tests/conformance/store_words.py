@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from certwright.store.contract import Encode, Event, Key, Page, Row, Store
+from certwright.store.contract import Changed, Encode, Event, Key, Page, Row, Store
 
 
 class OpenStore(Protocol):
@@ -53,6 +53,18 @@ async def fill(store: Store, count: int, *, namespace: str = "ns") -> list[Row]:
     """Write rows `000`, `001` … at the same time."""
     keys = [Key(BUCKET, namespace, f"{number:03}") for number in range(count)]
     return await asyncio.gather(*(store.put(key, saying("old"), expect=0) for key in keys))
+
+
+async def count_up(store: Store, key: Key) -> None:
+    """Read the number that the row says, and write the next; again, where somebody was faster."""
+    while True:
+        row = await store.latest(key)
+        assert row is not None
+        try:
+            await store.put(key, saying(str(int(row.body) + 1)), expect=row.revision)
+        except Changed:
+            continue
+        return
 
 
 async def events_of(store: Store, *, after: int) -> list[Event]:

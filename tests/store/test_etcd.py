@@ -17,13 +17,11 @@ import pytest
 import trustme
 
 from certwright.store.contract import (
-    Changed,
     Compacted,
     Damaged,
     Event,
     Key,
     SlowWatcher,
-    Store,
     TooLarge,
     Unavailable,
 )
@@ -32,12 +30,10 @@ from certwright.store.etcd_client import Access, EtcdClient
 from certwright.store.etcd_compaction import Compaction
 from certwright.store.etcd_messages import TXN, TxnRequest, put_op
 from certwright.store.etcd_rows import Layout
-from conformance.store_words import holding, saying
+from conformance.store_words import BUCKET, A, count_up, holding, saying
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd
 from support.programs import free_port
 
-BUCKET = "things"
-A = Key(BUCKET, "ns", "a")
 _prefixes = itertools.count()
 
 
@@ -98,18 +94,7 @@ class TestServers:
     async def test_a_counter_that_both_count_up_misses_nothing(self, etcd: Etcd) -> None:
         async with servers(etcd) as stores:
             await stores[0].put(A, saying("0"))
-
-            async def increment(store: Store) -> None:
-                while True:
-                    row = await store.latest(A)
-                    assert row is not None
-                    try:
-                        await store.put(A, saying(str(int(row.body) + 1)), expect=row.revision)
-                    except Changed:
-                        continue
-                    return
-
-            await asyncio.gather(*(increment(store) for store in stores * 10))
+            await asyncio.gather(*(count_up(store, A) for store in stores * 10))
             row = await stores[1].get(A)
             assert row is not None
             assert row.body == b"20"
