@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,15 +26,9 @@ from acme.carrier.children import (
 from acme.carrier.conftest import NOW, Server, carried
 from certwright.acme.carrier.child import Child
 from certwright.acme.protocol.errors import Unreachable
+from support.waiting import until
 
 _WITHIN_S = 30.0
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    async with asyncio.timeout(_WITHIN_S):
-        while not true():  # noqa: ASYNC110 - what another process does, tells no event
-            await asyncio.sleep(0.01)
 
 
 async def test_it_is_started_by_the_first_request_and_gone_when_it_is_closed(server: Server) -> None:
@@ -50,7 +43,7 @@ async def test_it_is_started_by_the_first_request_and_gone_when_it_is_closed(ser
     await sender.close()
     await child.close()
     assert carriers() == []
-    await until(lambda: open_files() <= before)
+    await until(lambda: open_files() <= before, within_s=_WITHIN_S)
 
 
 async def test_killed_amid_a_request_it_is_unreachable_and_the_next_request_starts_another(
@@ -111,7 +104,7 @@ async def test_without_work_it_ends_and_the_next_request_starts_another(server: 
     child = Child(idle_s=0.05)
     sender = carried(child)
     await sender.send(server.get())
-    await until(lambda: not carriers())
+    await until(lambda: not carriers(), within_s=_WITHIN_S)
     assert (await sender.send(server.get())).status == 200
     await child.close()
 
@@ -162,7 +155,7 @@ async def test_where_it_cannot_start_its_parent_makes_the_requests_and_none_fail
     assert carriers() == []
     await sender.close()
     await child.close()
-    await until(lambda: open_files() <= before)
+    await until(lambda: open_files() <= before, within_s=_WITHIN_S)
 
 
 async def test_where_it_dies_of_each_request_its_parent_makes_them_after_three(
@@ -189,7 +182,7 @@ async def test_one_that_has_not_started_yet_is_ended_at_once_when_it_is_closed(
     under_way = asyncio.create_task(carried(child).send(server.get()))
     await asyncio.sleep(0)
     if amid == "while it starts":
-        await until(begun.exists)
+        await until(begun.exists, within_s=_WITHIN_S)
     await asyncio.wait_for(child.close(), _WITHIN_S)
     with pytest.raises(Unreachable, match="about to end"):
         await under_way
@@ -271,7 +264,7 @@ async def test_it_ends_with_its_parent_however_that_ends(server: Server) -> None
     parent.kill()
     await parent.communicate()
     # Where nobody waits for orphans it stays as a name.
-    await until(lambda: state(pid) in ("", "Z"))
+    await until(lambda: state(pid) in ("", "Z"), within_s=_WITHIN_S)
 
 
 def test_it_loads_nothing_of_the_rest_of_the_house() -> None:
