@@ -13,11 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.programs import free_port, spawn, stop, wait_for_port
+from support.programs import free_port, spawn, stop, wait_for
+from support.questions import answers
 
 ALGORITHMS = ("hmac-md5", "hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
 _ZONE = """\
@@ -83,7 +85,9 @@ def running_bind(
         with log.open("wb") as out:
             process = spawn([program, "-g", "-c", str(folder / "named.conf"), "-n", "1"], out)
             try:
-                wait_for_port(port, process, log)
+                # It listens before it has read its zones.
+                for zone in zones:
+                    wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
                 yield Bind(port, keys)
             finally:
                 stop(process)

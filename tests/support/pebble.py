@@ -20,7 +20,8 @@ from typing import Any
 
 import trustme
 
-from support.programs import free_port, spawn, stop, tool, wait_for_port
+from support.programs import free_port, spawn, stop, tool, wait_for, wait_for_port
+from support.questions import answers
 from support.real import require
 
 
@@ -88,7 +89,7 @@ class Pebble:
 
 def _open(url: str, data: bytes | None, tls: ssl.SSLContext | None = None) -> bytes:
     # The URL is one that this module has made itself.
-    with urllib.request.urlopen(url, data, context=tls, timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(url, data, context=tls, timeout=60) as answer:  # noqa: S310
         body: bytes = answer.read()
         return body
 
@@ -112,6 +113,7 @@ def running_name_server() -> Iterator[NameServer]:
             process = spawn(command, out)
             try:
                 wait_for_port(management, process, log)
+                wait_for(lambda: answers(dns, "a.test", "A"), process, log, what="answer")
                 yield NameServer(f"127.0.0.1:{dns}", f"http://127.0.0.1:{management}")
             finally:
                 stop(process)
@@ -173,7 +175,9 @@ def running_pebble(
         command += ["-dnsserver", names or name_server.address]
         process = spawn(command, out, env={"PEBBLE_VA_NOSLEEP": "1", **(environment or {})})
         stack.callback(stop, process)
-        wait_for_port(port, process, log)
+        # It begins to listen at both by itself, in any order.
+        for one in (port, management):
+            wait_for_port(one, process, log)
         tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         yield Pebble(
             directory=f"https://localhost:{port}/dir",
