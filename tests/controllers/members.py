@@ -21,7 +21,14 @@ R = TypeVar("R", Replica, ShardedReplica)
 class Member(Generic[R]):
     """It can be cut off, and `changes` has what it has written besides Leases and Events."""
 
-    def __init__(self, world: World, kind: type[R], settings: ClusterSettings) -> None:
+    def __init__(
+        self,
+        world: World,
+        kind: type[R],
+        settings: ClusterSettings,
+        *,
+        controllers: type[Controllers] = Controllers,
+    ) -> None:
         self.cut = ""
         self.changes: list[str] = []
         self._world = world
@@ -30,7 +37,7 @@ class Member(Generic[R]):
             LocalTransport(self._handle, CONTROLLER),
             settings,
             clock=world.clock,
-            make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
+            make=lambda client, mine: controllers(client, world.clock, Inline(), mine=mine),
             tasks=self._tasks,
         )
         assert isinstance(made, kind)

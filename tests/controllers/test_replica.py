@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,12 @@ from certwright.client.local import LocalTransport
 from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replica import Replica
+from certwright.controllers.shards import ShardedReplica
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Inline
 from controllers.members import Member
 from controllers.scene import Scene
+from controllers.test_shards import allow_shards
 from support.world import CONTROLLER, World, make_world
 
 
@@ -119,6 +122,44 @@ async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line
     assert one.replica.leads
     assert await world.is_ready("web")
     await one.close()
+
+
+class Lingering(Controllers):
+    """Closing them takes so long that it is broken off."""
+
+    lingers = True
+
+    async def close(self) -> None:
+        lingers, self.lingers = self.lingers, False
+        if lingers:
+            await asyncio.Event().wait()
+        await super().close()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+async def test_a_replica_that_is_closed_while_it_stops_its_controllers_leaves_nothing_running(
+    world: World, shards: int
+) -> None:
+    await allow_shards(world)
+    settings = ClusterSettings(identity="one", kube_api_qps=-1, shards=shards)
+    one: Member[Replica] | Member[ShardedReplica]
+    if shards == 1:
+        one = Member(world, Replica, settings, controllers=Lingering)
+    else:
+        one = Member(world, ShardedReplica, settings, controllers=Lingering)
+    await world.settle()
+    assert informers()
+    one.cut = "cable"
+    await world.advance(seconds(41))
+    assert not one.replica.leads
+    await one.close()
+    await world.settle()
+    assert informers() == []
+
+
+def informers() -> list[str]:
+    """The local copies that follow the server."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("informer of")]
 
 
 async def test_without_an_election_controllers_work_at_once(world: World) -> None:

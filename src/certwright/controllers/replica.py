@@ -44,13 +44,14 @@ class ReplicaMetrics:
 class Member(ABC):
     """What replicas have in common, whatever they have to hold in order to work.
 
-    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, and
-    tell `_leading`.
+    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, tell
+    `_leading`, and end both by `_end_work`.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._controllers: Controllers | None = None
+        self._ending: Controllers | None = None
         self._leading = asyncio.Event()
         self._tasks = TaskSet()
 
@@ -91,6 +92,14 @@ class Member(ABC):
         if self._controllers is not None:
             await self._controllers.flush()
 
+    async def _end_work(self) -> None:
+        """Close the controllers; also those whose closing was broken off because the replica is closed."""
+        self._leading.clear()
+        self._ending, self._controllers = self._controllers or self._ending, None
+        if self._ending is not None:
+            await self._ending.close()
+            self._ending = None
+
 
 class Replica(Member):
     """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
@@ -123,6 +132,7 @@ class Replica(Member):
     async def close(self) -> None:
         """Stop, and then let the next replica in. In this order: two must never work at once."""
         await self._tasks.close()
+        await self._end_work()
         await self._candidate.release()
 
     async def _run(self) -> None:
@@ -143,8 +153,6 @@ class Replica(Member):
             if failing.done():
                 raise failing.result()
         finally:
-            self._leading.clear()
-            self._controllers = None
             keeping.cancel()
             failing.cancel()
-            await controllers.close()
+            await self._end_work()

@@ -168,13 +168,10 @@ class ShardedReplica(Member):
         raise await controllers.wait_failed()
 
     async def _stop(self) -> None:
-        controllers, self._controllers = self._controllers, None
-        self._leading.clear()
         if self._watch_over is not None:
             self._watch_over.cancel()
         # Closed first: until then the fence stands as it stood.
-        if controllers is not None:
-            await controllers.close()
+        await self._end_work()
         self._working = frozenset()
 
 
