@@ -25,12 +25,14 @@ WEB = Secret(metadata=SecretMeta(name="web", namespace="n", uid="u1", resource_v
 
 
 class EventServer(Peer):
-    """Takes every Event; `status` can be set to refuse them; of `taken` more the name is there already."""
+    """Takes every Event; `status` can be set to refuse them; of `taken` more the name is there already;
+    `answer_with` stands in for the Event in the answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.status = 200
         self.taken = 0
+        self.answer_with: bytes | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -40,7 +42,8 @@ class EventServer(Peer):
         if self.taken:
             self.taken -= 1
             return Response(409, {}, b'{"kind": "Status", "reason": "AlreadyExists", "code": 409}')
-        return Response(self.status, {}, request.body if self.status == 200 else b"{}")
+        told = request.body if self.answer_with is None else self.answer_with
+        return Response(self.status, {}, told if self.status == 200 else b"{}")
 
     def bodies(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(request.body) for request in self.requests]
@@ -171,6 +174,17 @@ async def test_what_the_server_does_not_take_is_dropped_and_the_next_one_is_trie
     assert scene.server.messages() == ["one", "two"]
     assert scene.recorder.dropped == 1
     assert "an event could not be written (1 so far)" in caplog.text
+
+
+async def test_an_answer_that_makes_no_sense_drops_one_event_and_not_those_that_follow(scene: Scene) -> None:
+    scene.server.answer_with = b'"fine"'
+    scene.recorder.event(SECRETS, WEB, "Normal", "R", "one")
+    await scene.recorder.flush()
+    scene.server.answer_with = None
+    scene.recorder.event(SECRETS, WEB, "Normal", "R", "two")
+    await scene.recorder.flush()
+    assert scene.server.messages() == ["one", "two"]
+    assert scene.recorder.dropped == 1
 
 
 async def test_when_too_many_wait_the_caller_is_not_held_up(scene: Scene) -> None:

@@ -25,7 +25,7 @@ from certwright.kit.ids import bounded_name
 from certwright.kit.lru import Lru
 from certwright.kit.tasks import TaskSet
 from certwright.resources.core import Event, EventSource, TypedObjectReference
-from certwright.resources.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from certwright.resources.errors import AlreadyExists, NotFound
 from certwright.resources.kinds import AnyKind
 from certwright.resources.meta import Object, ObjectMeta
 from certwright.resources.table import EVENTS
@@ -154,8 +154,9 @@ class Recorder:
             try:
                 await self._moment(sighting)
                 await self._write(sighting)
-            except (ApiError, Unreachable) as error:
-                self._drop(str(error))
+            except Exception as error:
+                # Also an answer that makes no sense: the next one is tried all the same.
+                self._drop(str(error) or type(error).__name__)
             finally:
                 self._waiting -= 1
                 self._writing -= 1
