@@ -77,7 +77,7 @@ async def ward(replicas: int) -> AsyncIterator[Ward]:
             yield made
         finally:
             # Nobody moves the clock while they let go of their leases.
-            server.takes_s = 0.0
+            server.takes_s, server.fault = 0.0, None
             for member in made.members:
                 await member.close()
 

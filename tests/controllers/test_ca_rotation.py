@@ -143,7 +143,8 @@ async def test_after_a_change_of_the_ca_they_are_renewed_over_two_thirds_of_what
     moments = sorted(c.status.renewal_time for c in certificates if c.status.renewal_time)
     assert len(moments) == 12
     assert START + 10 * DAY <= moments[0] < moments[-1] <= START + 70 * DAY
-    assert moments[-1] - moments[0] > 20 * DAY
+    # Twelve by chance within 20 of the 60 days: once in 20,000 runs; within 10: never.
+    assert moments[-1] - moments[0] > 10 * DAY
     await manual.world.advance_to(START + 70 * DAY + HOUR)
     for secret in await secrets(manual, 12):
         assert leaf_of(secret).not_after > START + 100 * DAY

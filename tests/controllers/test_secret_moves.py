@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -399,54 +400,57 @@ SecretMoves.TestCase.settings = settings(max_examples=80, stateful_step_count=30
 TestSecretsAreNeverLost = SecretMoves.TestCase
 
 
+@contextmanager
+def begun(there: dict[str, bool]) -> Iterator[SecretMoves]:
+    """Without Hypothesis: with these Secrets there, labelled or not."""
+    machine = SecretMoves()
+    try:
+        machine.start(there)
+        yield machine
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.parametrize("label", [True, False])
 def test_a_secret_between_two_watches_is_asked_for(label: bool) -> None:
     """The one watch has told that it is gone, the other one has not yet told that it has come."""
-    machine = SecretMoves()
-    machine.start({"a": label})
-    machine.somebody_reads("a")
-    machine.somebody_writes("a", not label)
-    machine.a_watch_tells(label, 1, False)
-    machine.somebody_reads("a")
-    machine.all_is_quiet()
-    machine.teardown()
+    with begun({"a": label}) as machine:
+        machine.somebody_reads("a")
+        machine.somebody_writes("a", not label)
+        machine.a_watch_tells(label, 1, False)
+        machine.somebody_reads("a")
+        machine.all_is_quiet()
 
 
 def test_those_who_ask_at_the_same_time_share_one_answer() -> None:
-    machine = SecretMoves()
-    machine.start({"a": False})
-    machine.answers_come_or_not(is_open=False)
-    for _ in range(20):
-        machine.somebody_reads("a")
-    machine.a_reader_gives_up(3)
-    machine.all_is_quiet()
-    assert machine.server.gets["a"] == 1
-    machine.teardown()
+    with begun({"a": False}) as machine:
+        machine.answers_come_or_not(is_open=False)
+        for _ in range(20):
+            machine.somebody_reads("a")
+        machine.a_reader_gives_up(3)
+        machine.all_is_quiet()
+        assert machine.server.gets["a"] == 1
 
 
 def test_when_the_one_who_asks_gives_up_another_one_asks() -> None:
-    machine = SecretMoves()
-    machine.start({"a": False})
-    machine.answers_come_or_not(is_open=False)
-    for _ in range(5):
-        machine.somebody_reads("a")
-    machine.a_reader_gives_up(0)
-    machine.all_is_quiet()
-    assert machine.server.gets["a"] == 2
-    machine.teardown()
+    with begun({"a": False}) as machine:
+        machine.answers_come_or_not(is_open=False)
+        for _ in range(5):
+            machine.somebody_reads("a")
+        machine.a_reader_gives_up(0)
+        machine.all_is_quiet()
+        assert machine.server.gets["a"] == 2
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_one_that_is_deleted_while_it_is_read_is_not_there(is_ours: bool) -> None:
-    machine = SecretMoves()
-    machine.start({"a": False})
-    machine.answers_come_or_not(is_open=False)
-    machine.somebody_reads("a")
-    if is_ours:
-        machine.we_delete("a")
-    else:
-        machine.somebody_writes("a", None)
-        machine.a_watch_tells(wants=False, most=1, bookmark=False)
-    machine.all_is_quiet()
-    assert machine.last["a"].task.result() is None
-    machine.teardown()
+    with begun({"a": False}) as machine:
+        machine.answers_come_or_not(is_open=False)
+        machine.somebody_reads("a")
+        if is_ours:
+            machine.we_delete("a")
+        else:
+            machine.somebody_writes("a", None)
+            machine.a_watch_tells(wants=False, most=1, bookmark=False)
+        machine.all_is_quiet()
+        assert machine.last["a"].task.result() is None

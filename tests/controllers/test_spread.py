@@ -32,8 +32,9 @@ async def test_what_was_issued_in_one_minute_is_renewed_over_an_hour(scene: Scen
     first = START + 60 * DAY
     assert len(moments) == 40
     assert first <= moments[0] < moments[-1] <= first + HOUR
-    # Not in heaps either: each quarter of the hour has some of them.
-    assert {(moment - first) // (HOUR / 4) for moment in moments} == {0, 1, 2, 3}
+    # Not in heaps either: three quarters of the hour have some of them at least. That one is left out comes
+    # by chance, once in 25,000 runs.
+    assert len({(moment - first) // (HOUR / 4) for moment in moments}) >= 3
 
 
 async def test_short_lives_are_spread_over_less(scene: Scene) -> None:
