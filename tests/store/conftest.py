@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import grpc
 import pytest
 
+from certwright.store.etcd_client import EtcdClient
+from certwright.store.etcd_messages import TXN
+from store.answers import no_answer
 from support.etcd import Etcd, running_etcd
 
 pytest.register_assert_rewrite(
@@ -21,3 +26,25 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd for all tests of a process: each uses a prefix of its own."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
         yield found
+
+
+@pytest.fixture
+def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when this is called, etcd carries the next transaction out, and its answer is lost."""
+    lost = 0
+    ask = EtcdClient._ask
+
+    async def losing(client: EtcdClient, member: str, method: Any, *rest: Any) -> Any:
+        nonlocal lost
+        answer = await ask(client, member, method, *rest)
+        if method is TXN and lost:
+            lost -= 1
+            raise no_answer(grpc.StatusCode.UNAVAILABLE, "the connection is lost")
+        return answer
+
+    def lose() -> None:
+        nonlocal lost
+        lost += 1
+
+    monkeypatch.setattr(EtcdClient, "_ask", losing)
+    return lose

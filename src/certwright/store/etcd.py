@@ -212,7 +212,9 @@ class EtcdStore:
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""
-        return await self._reader.count(self._layout.spans(bucket, namespace, None)[0])
+        counted, revision = await self._reader.count(self._layout.spans(bucket, namespace, None)[0])
+        await self._feed.reach(revision)
+        return counted
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """Every event of the bucket after a revision; see `contract.Store.watch`."""
@@ -318,6 +320,7 @@ class EtcdStore:
         await self._turns.all_over()
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._feed.close()
         self._fanout.close()
         await self._client.close()

@@ -39,9 +39,10 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_SILENCE = grpc.StatusCode.DEADLINE_EXCEEDED
 _PASSING = (
     grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
+    _SILENCE,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.CANCELLED,
@@ -107,19 +108,22 @@ class EtcdClient:
         """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._access.patience_s
-        pause = _FIRST_PAUSE_S
+        pause, told = _FIRST_PAUSE_S, None
         while True:
             member = self.member
+            left = max(give_up - loop.time(), 0.05)
             try:
-                left = max(give_up - loop.time(), 0.05)
                 return await self._ask(member, method, request, min(_ATTEMPT_S, left))
             except grpc.aio.AioRpcError as error:
                 if await self._is_final(error):
                     raise self.explain(error) from None
                 self.turn_from(member)
                 self.retries += 1
+                # That nobody answers in the little time that is left says less than what was said before.
+                if told is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
+                    told = error
                 if loop.time() + pause >= give_up:
-                    raise self.explain(error) from None
+                    raise self.explain(told) from None
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -222,7 +226,7 @@ class EtcdClient:
         if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in text:
             hint = "" if access.tls else "; if it speaks TLS, begin --store with etcds://"
             return f"cannot be reached ({text}{hint})"
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code is _SILENCE:
             return "does not answer"
         return f"refuses ({text})"
 

@@ -221,8 +221,8 @@ class Feed:
     def _previous(self, meta: Any, body: Any, before: list[Event]) -> Row | None:
         if meta.type != EVENT_DELETE and meta.kv.version == 1:
             return None
-        if not meta.HasField("prev_kv"):
-            # A compaction was faster than etcd's look at what the write replaced.
+        if not all(part.HasField("prev_kv") for part in (meta, body) if part is not None):
+            # A compaction was faster than etcd's look, at both or at one, at what the write replaced.
             key = self._layout.key_of(meta.kv.key)
             known = (event for event in reversed(before) if event.row.key == key)
             last = next(known, None) or self._fanout.log.last(key)

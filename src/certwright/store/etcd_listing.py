@@ -61,10 +61,11 @@ class Reader:
             return None
         return self._layout.row(metas[0], bodies[0].value if bodies else b"")
 
-    async def count(self, span: Span) -> int:
-        """How many keys there are."""
+    async def count(self, span: Span) -> tuple[int, int]:
+        """How many keys there are, and the revision of which that is."""
         request = RangeRequest(key=span.begin, range_end=span.end, count_only=True)
-        return int((await self._client.call(RANGE, request)).count)
+        answer = await self._client.call(RANGE, request)
+        return answer.count, answer.header.revision
 
     async def page(self, wanted: Wanted, revision: int | None) -> Page:
         """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""

@@ -58,6 +58,12 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
             return
 
 
+def _value_read(answer: Any) -> bytes | None:
+    """What the one read of a transaction has found."""
+    found = answer.responses[0].response_range.kvs
+    return bytes(found[0].value) if found else None
+
+
 async def _count(client: EtcdClient, layout: Layout, seal: Seal) -> int:
     counted = 0
     for bucket in seal.buckets:
@@ -85,15 +91,18 @@ class EtcdSweeping:
     async def keep(self, ring: Ring) -> None:
         """See `Sweepable.keep`."""
         key = self._layout.ring
-        needed = ring.current or not ring.settled
-        writes = [put_op(key, self._seal.wrapped(ring)) if needed else delete_op(key)]
+        blob = self._seal.wrapped(ring) if ring.current or not ring.settled else None
+        writes = [delete_op(key) if blob is None else put_op(key, blob)]
         if ring.settled:
             # What was said of the last row that was deleted may be sealed with a key that goes now.
             writes.append(delete_op(self._layout.last))
-        request = TxnRequest(compare=[at_revision(key, self._seal.version)], success=writes)
+        request = TxnRequest(
+            compare=[at_revision(key, self._seal.version)], success=writes, failure=[read_op(key)]
+        )
         answer = await self._client.call(TXN, request)
         await self._reach(answer.header.revision)
-        if not answer.succeeded:
+        # Where it is there all the same, the answer to an attempt before was lost.
+        if not answer.succeeded and _value_read(answer) != blob:
             raise Unavailable("another server has changed the data keys at the same moment")
 
     async def sweep(self, after: Key | None) -> Swept:
