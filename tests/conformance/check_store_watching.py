@@ -55,7 +55,7 @@ class WatchingContract:
         for after, watch in watches:
             got: list[int] = []
             while len(got) < start + 200 - after:
-                got += [event.revision for event in await watch.next(timeout_s=1) or ()]
+                got += [event.revision for event in await watch.next(timeout_s=60) or ()]
             assert got == list(range(after + 1, start + 201))
         await store.close()
 
@@ -194,5 +194,5 @@ class WatchingContract:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await store.put(A, saying("x"))
-        assert len(await watch.next(timeout_s=1) or ()) == 1
+        assert len(await watch.next(timeout_s=60) or ()) == 1
         await store.close()

@@ -71,7 +71,9 @@ async def events_of(store: Store, *, after: int) -> list[Event]:
     """Every event of `BUCKET` after a revision so far, from a new watch."""
     watch = store.watch(BUCKET, after=after)
     events: list[Event] = []
-    while batch := await watch.next(timeout_s=0.2 if store.revision > watch.position else 0):
+    while watch.position < store.revision:
+        batch = await watch.next(timeout_s=0.05)
+        assert batch is not None, "the watch has ended"
         events += batch
     watch.close()
     return events

@@ -66,14 +66,14 @@ async def back_up_under_load(
     store: Store, dump: AbstractAsyncContextManager[Dump], seal: Seal, path: Path
 ) -> None:
     stop = asyncio.Event()
-    writing = asyncio.create_task(turn(store, stop))
     watch = store.watch(LEFT, after=store.revision)
-    for _ in range(PAIRS):
-        assert await watch.next(30)
-    async with dump as found:
-        backup = await collect(found, seal, path)
-    stop.set()
-    await writing
+    async with asyncio.TaskGroup() as group:
+        group.create_task(turn(store, stop))
+        for _ in range(PAIRS):
+            assert await watch.next(60)
+        async with dump as found:
+            backup = await collect(found, seal, path)
+        stop.set()
     rows = list(backup.rows())
     assert not [row for row in rows if row.key.bucket == SECRETS and not row.body.startswith(b"\0")]
     check([seal.open_row(row) for row in rows], backup.header.revision)
@@ -93,7 +93,8 @@ async def test_a_dump_of_sqlite_under_load_is_of_one_moment(tmp_path: Path, keys
 
 
 async def test_a_dump_of_etcd_under_load_is_of_one_moment(tmp_path: Path, keys: Keys, etcd: Etcd) -> None:
-    access, seal = Access((etcd.member,)), seal_with(keys)
+    # Without ticks: the last revision is that of a row.
+    access, seal = Access((etcd.member,), tick_after_s=60.0, patience_s=240.0), seal_with(keys)
     store = await open_etcd(access, seal=seal_with(keys), prefix="/dumped")
     await back_up_under_load(store, dump_etcd(access, "/dumped", seal), seal, tmp_path / "file")
     await store.close()

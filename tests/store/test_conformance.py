@@ -57,8 +57,8 @@ def etcd_opener(etcd: Etcd, *, sealed: bool = False) -> OpenStore:
 
     async def open_it(*, window_bytes: int | None = None) -> Store:
         return await open_etcd(
-            # On a busy machine a tick would take a revision between two writes that are counted.
-            Access((etcd.member,), tick_after_s=2.5),
+            # A tick would take a revision between two writes that are counted: it is for other tests.
+            Access((etcd.member,), tick_after_s=60.0, patience_s=240.0),
             seal=new_seal(sealed=sealed),
             prefix=f"/conformance/{next(_prefixes)}",
             window_bytes=window_bytes or MAX_BYTES,

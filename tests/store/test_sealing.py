@@ -256,7 +256,7 @@ async def test_a_process_that_is_killed_while_it_rotates_loses_nothing(
 
 
 def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
-    """Let a child write and rotate, kill it at a random moment; the names of the rows it has written."""
+    """Let a child write and rotate, kill it somewhere in the middle; the names of the rows it has written."""
     environment = {
         **os.environ,
         "WRAPPING_KEY": keys.keys[0].hex(),
@@ -265,7 +265,7 @@ def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
     command = [sys.executable, str(CHILD), str(path), turn]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
-        lines = [child.stdout.readline() for _ in range(random.randint(60, 300))]
+        lines = [child.stdout.readline() for _ in range(random.Random(turn).randint(60, 300))]
         child.send_signal(signal.SIGKILL)
         lines += child.stdout.readlines()
     assert "rotating\n" in lines

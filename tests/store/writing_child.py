@@ -49,12 +49,12 @@ async def fill(path: Path) -> None:
     number = 0
     failures: set[str] = set()
     while not failures:
-        results = await put_some(store, number)
-        failures = {f"{type(error).__name__}: {error}" for error in results if isinstance(error, StoreError)}
-        number += len(results)
+        failures = told(await put_some(store, number))
+        number += 20
+    # What gathers while another fails, fails as well: neither readers nor later writers may see it.
+    last = Key("things", "", "last")
+    failures |= told([await fail_one_before(store, last)])
     print(*failures, sep="\n")
-    # The last one gathered while another failed: neither readers nor later writers may see it.
-    last = Key("things", "", f"{number - 1}")
     print("the failed write is invisible:", await store.get(last) is None, await store.latest(last) is None)
     committed = store.revision
     limit_files(resource.RLIM_INFINITY)
@@ -62,6 +62,26 @@ async def fill(path: Path) -> None:
     heard = await store.watch("things", after=committed).next()
     print("recovered", row.revision > committed, [event.row == row for event in heard or ()])
     await store.close()
+
+
+def told(results: list[object]) -> set[str]:
+    """What was said of those that failed."""
+    return {f"{type(error).__name__}: {error}" for error in results if isinstance(error, StoreError)}
+
+
+async def fail_one_before(store: SqliteStore, key: Key) -> object:
+    """Put a row while one is in flight for which there is no room in any case; what became of it."""
+    large = asyncio.ensure_future(
+        store.put(Key("things", "", "large"), lambda _: (b"", b"x" * 2 * WAL_BYTES))
+    )
+    await asyncio.sleep(0)  # it gathers
+    await asyncio.sleep(0)  # it is in flight; that it failed is told in the next turn of the loop at first
+    try:
+        return await store.put(key, lambda _: (b"", b"with it"))
+    except StoreError as error:
+        return error
+    finally:
+        await asyncio.gather(large, return_exceptions=True)
 
 
 async def put_some(store: SqliteStore, number: int) -> list[object]:

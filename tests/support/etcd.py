@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -92,15 +91,15 @@ class Etcd:
 
     def _signal(self, number: int) -> None:
         if self._process is not None:
-            os.kill(self._process.pid, number)
+            self._process.send_signal(number)
 
 
 @contextlib.contextmanager
 def running_etcd(folder: Path, *, tls: tuple[str, ...] = ()) -> Iterator[Etcd]:
     """An etcd over a new folder."""
     etcd = Etcd(folder, tls=tls)
-    etcd.start()
     try:
+        etcd.start()
         yield etcd
     finally:
         etcd.close()
