@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -166,3 +169,22 @@ def test_a_schema_whose_objects_are_all_fine_does_not_stay_dear() -> None:
         # Found so by looks: nothing is ever judged the long way.
         schema.process({"name-1": "a"})
     assert not schema.is_dear
+
+
+def test_the_first_objects_may_be_looked_at_in_several_threads_at_once() -> None:
+    """What msgspec has yet to learn of a type must not be left to them: it would end the process."""
+    script = """
+        import sys, threading
+        from certwright.apiserver.schemas.schema_quick import compile_look
+
+        inner = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+        many = {"type": "array", "items": inner}
+        schema = {"type": "object", "properties": {"one": inner, "many": many}}
+        sys.setswitchinterval(1e-6)
+        for _ in range(300):
+            look = compile_look(schema)
+            work = lambda: look({"one": {"a": "x"}, "many": [{}]})
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            [one.start() for one in threads], [one.join() for one in threads]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from certwright.kit.known import known
+
 _REPEATED, _MAP, _POINTER, _OMIT_EMPTY, _OMIT_ZERO, _INLINE, _LIST = (1 << bit for bit in range(7))
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "float64", "bytes"})
 _STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw", "Duration"})
@@ -82,6 +84,7 @@ UNIONS: dict[str, tuple[Field, ...]] = {
 """Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
 
 
+@known
 class _File(msgspec.Struct):
     kinds: dict[str, str]
     messages: dict[str, list[tuple[int, str, str, int]]]

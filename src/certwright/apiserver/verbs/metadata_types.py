@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from certwright.apiserver.objects import MANAGED, Json
+from certwright.kit.known import known
 from certwright.kit.memo import remembering
 from certwright.resources.errors import quoted
 
@@ -29,6 +30,7 @@ class _Owner(msgspec.Struct, rename="camel"):
     block_owner_deletion: bool | None = None
 
 
+@known
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     generate_name: str = ""
@@ -46,6 +48,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     finalizers: list[str] = []
 
 
+@known
 class _Entry(msgspec.Struct, rename="camel"):
     manager: str | None = ""
     operation: str | None = ""
