@@ -10,7 +10,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from certwright.apiserver.protocol import HttpProtocol
 from certwright.apiserver.users.auth import StaticTokens
 from certwright.kit.exchange import Handler, Identity, Request, Response
 from certwright.store.memory import MemoryStore
-from support.waiting import until
+from support.waiting import turns, until
 
 USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
 FOR_EVER = 60.0
@@ -33,12 +33,13 @@ FOR_EVER = 60.0
 
 @dataclass(slots=True)
 class Served:
-    """A server behind TLS, and whom to trust."""
+    """A server behind TLS, whom to trust, and what is connected to it."""
 
     api: Api
     face: HttpsFace
     ca: bytes
     ca_file: Path
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -60,9 +61,18 @@ class Served:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.setblocking(False)
         await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.face.port))
-        return await asyncio.open_connection(
+        reader, writer = await asyncio.open_connection(
             sock=raw, ssl=self.tls(), server_hostname="127.0.0.1", limit=4096
         )
+        self.writers.append(writer)
+        return reader, writer
+
+    async def close(self) -> None:
+        """End all connections, and the server."""
+        for writer in self.writers:
+            writer.transport.abort()
+        await self.face.close()
+        await turns()
 
 
 @asynccontextmanager
@@ -79,10 +89,11 @@ async def served(
         keyfile=identity.key_path,
         client_ca_file=None,
     )
+    it = Served(api, face, identity.ca_pem, identity.ca_path)
     try:
-        yield Served(api, face, identity.ca_pem, identity.ca_path)
+        yield it
     finally:
-        await face.close()
+        await it.close()
 
 
 def head(method: str, target: str, **headers: str) -> bytes:
@@ -119,7 +130,6 @@ async def test_who_does_not_send_on_is_disconnected(
         reader, writer = await it.connect()
         writer.write(sent)
         assert await is_closed(reader)
-        writer.close()
         await until(lambda: not it.connections)
 
 
@@ -133,23 +143,23 @@ async def test_empty_lines_do_not_keep_a_connection_open(
         monkeypatch.setattr(protocol, "HEADER_S", 0.1)
         writer.write(b"\r\n")
         assert await is_closed(reader)
-        writer.close()
 
 
 async def test_a_body_has_more_time_than_the_header(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
     async with served(start_api, tmp_path) as it:
         reader, writer = await it.connect()
+        await until(lambda: len(it.connections) == 1)
+        (connection,) = it.connections
+        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
         body = b'{"metadata":{"name":"slow"}}'
         fields = {"content_type": "application/json", "content_length": str(len(body))}
         writer.write(head("POST", SECRETS, **fields))
-        await until(lambda: any(connection._in_body for connection in it.connections))
-        await until(lambda: not any(connection._in_body for connection in it.connections))  # 0.1 s are over
+        # The header has come, and its 0.1 s are over.
+        await until(lambda: connection._incoming is not None and not connection._in_body)
         writer.write(body)
         assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
-        writer.close()
 
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
@@ -158,8 +168,8 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr(https, "HANDSHAKE_S", 0.1)
     async with served(start_api, tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.face.port)
+        it.writers.append(writer)
         assert await is_closed(reader)
-        writer.close()
 
 
 async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
@@ -180,7 +190,6 @@ async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
         assert most < 2 << 20
         await until(lambda: it.api.server.open_watches == 0)
         await until(lambda: not it.connections)
-        writer.close()
 
 
 async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
@@ -205,7 +214,6 @@ async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
         assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
         assert sum(line.startswith(b'{"type":"ADDED"') for line in lines) < 100
         assert it.api.server.open_watches == 0
-        writer.close()
 
 
 async def test_a_list_that_is_not_read_gives_back_its_seats(
@@ -222,7 +230,6 @@ async def test_a_list_that_is_not_read_gives_back_its_seats(
         await until(lambda: sum(queues.in_use for queues in taken) == 10)
         await until(lambda: sum(queues.in_use for queues in taken) == 0)
         await until(lambda: not it.connections)
-        writer.close()
 
 
 async def test_one_connection_too_many_is_told_so(
@@ -251,7 +258,6 @@ async def test_one_connection_too_many_is_told_so(
         again, writer = await it.connect()
         writer.write(head("GET", "/livez"))
         assert (await again.readline()).startswith(b"HTTP/1.1 200 ")
-        writer.close()
 
 
 async def test_bodies_on_their_way_are_bounded_together(
@@ -270,8 +276,6 @@ async def test_bodies_on_their_way_are_bounded_together(
         kept = next(index for index, task in enumerate(answers) if not task.done())
         begun[kept][1].write(b" " * 300_000)
         assert (await answers[kept]).split()[1] == b"401"
-        for _, writer in begun:
-            writer.close()
 
 
 async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path: Path) -> None:
@@ -281,7 +285,6 @@ async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path:
         fields = {"content_type": "application/json", "content_encoding": "gzip"}
         writer.write(head("POST", SECRETS, content_length=str(len(bomb)), **fields) + bomb)
         assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
-        writer.close()
 
 
 class Counting:
@@ -302,8 +305,10 @@ class Counting:
 
 
 async def test_two_hundred_greedy_connections_do_not_starve_others(
-    start_api: StartApi, tmp_path: Path
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(https, "HANDSHAKE_S", FOR_EVER)
+    monkeypatch.setattr(protocol, "HEADER_S", FOR_EVER)
     counting = Counting()
     async with served(start_api, tmp_path, counting.around) as it:
         rule = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
