@@ -161,13 +161,16 @@ def test_a_small_body_cannot_become_a_large_object() -> None:
     owners = b"\x6a\x00" * 1_500_000
     body = secret(metadata(owners))
     tracemalloc.start()
-    started = time.process_time()
-    with pytest.raises(BadRequest, match=f"more than {MAX_MESSAGES} messages"):
-        protobuf.decode(body)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    try:
+        started = time.thread_time()
+        with pytest.raises(BadRequest, match=f"more than {MAX_MESSAGES} messages"):
+            protobuf.decode(body)
+        took = time.thread_time() - started
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert peak < 64 * 1024 * 1024
-    assert time.process_time() - started < 5
+    assert took < 5
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_a_small_body_cannot_become_a_large_object() -> None:
     ids=["unknown", "times", "numbers", "texts"],
 )
 def test_a_flood_of_fields_is_over_soon(flood: bytes, refused: bool) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     try:
         protobuf.decode(secret(flood))
     except BadRequest:
@@ -189,7 +192,7 @@ def test_a_flood_of_fields_is_over_soon(flood: bytes, refused: bool) -> None:
     else:
         assert not refused
     # A tenth of that where it was written.
-    assert time.process_time() - started < 8
+    assert time.thread_time() - started < 8
 
 
 def answers_or_refuses(body: bytes) -> None:
@@ -254,9 +257,9 @@ def test_a_secret_is_read_in_microseconds() -> None:
     body = protobuf.encode(obj)
     best = 1.0
     for _ in range(20):
-        started = time.perf_counter()
+        started = time.thread_time()
         for _ in range(100):
             protobuf.decode(body)
-        best = min(best, (time.perf_counter() - started) / 100)
-    # 15 µs where it was written; 60 are allowed, and a busy machine may take its time.
+        best = min(best, (time.thread_time() - started) / 100)
+    # Of the processor: 15 µs where it was written; 60 are allowed, and a slow machine may take its time.
     assert best < 240e-6

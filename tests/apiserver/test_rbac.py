@@ -129,14 +129,14 @@ def test_an_answer_that_is_remembered_takes_microseconds() -> None:
     action = Action("get", resource="secrets", namespace="a", name="x")
     judge.allows(EVE, action)
     best = min(_timed(judge, action) for _ in range(5))
-    assert best < 20e-6  # 1 µs on a quiet machine
+    assert best < 20e-6  # of the processor: 1 µs where it was written
 
 
 def _timed(judge: Authorizer, action: Action) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(1000):
         judge.allows(EVE, action)
-    return (time.perf_counter() - began) / 1000
+    return (time.thread_time() - began) / 1000
 
 
 # --- through the server --------------------------------------------------------------------------------
