@@ -598,8 +598,10 @@ async def test_a_start_brings_stored_definitions_into_line(start_api: StartApi) 
     api = await start_api(store=store)
     await api.ok("POST", CRDS, thing_crd())
     await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
+    await api.settle()
     await api.server.close()
     before = store.revision
     again = await start_api(store=store)
+    await again.settle()
     assert store.revision == before, "a restart writes nothing"
     assert names(await again.ok("GET", THINGS)) == ["a"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -308,16 +309,16 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
     """Two servers over one etcd, with one key to sign tokens."""
     key = keys.generate(KeyPlan(KeyAlgorithm.ECDSA, 256))
     with running_etcd(tmp_path) as etcd:
-        servers = []
-        for _ in range(2):
-            store, clock = await open_etcd(Access((etcd.member,)), compact_every_s=0), TestClock()
-            server = ApiServer(store, clock, authenticator=lambda _: None, tokens=TokenIssuer(key))
-            await server.start(custom_resource_definitions())
-            servers.append(Api(server, clock, store, ADMIN))
-        yield servers[0], servers[1]
-        for api in servers:
-            await api.server.close()
-            await api.store.close()
+        async with AsyncExitStack() as ends:
+            servers = []
+            for _ in range(2):
+                store, clock = await open_etcd(Access((etcd.member,)), compact_every_s=0), TestClock()
+                ends.push_async_callback(store.close)
+                server = ApiServer(store, clock, authenticator=lambda _: None, tokens=TokenIssuer(key))
+                ends.push_async_callback(server.close)
+                await server.start(custom_resource_definitions())
+                servers.append(Api(server, clock, store, ADMIN))
+            yield servers[0], servers[1]
 
 
 @pytest.mark.real("etcd")
