@@ -28,7 +28,7 @@ from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, ObjectMeta
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
 from certwright.store.memory import MemoryStore
-from support.waiting import turns
+from support.waiting import turns, until
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 
@@ -297,15 +297,14 @@ async def test_the_same_over_tls(scene: Scene, tasks: list[asyncio.Task[None]], 
     kubeconfig.write(tmp_path / "kubeconfig", address, ca.cert_pem.bytes(), "s3cret")
     transport = kubeconfig.connect(kubeconfig.load(tmp_path / "kubeconfig"))
     informer = Informer(Client(transport, user_agent="test"), CONFIG_MAPS, scene.clock)
-    changed = asyncio.Event()
-    informer.add_handler(lambda old, new: changed.set())
-    tasks.append(asyncio.ensure_future(informer.run()))
-    await informer.synced.wait()
-    changed.clear()
-    made = await Client(transport, user_agent="test").create(CONFIG_MAPS, config_map("a", k="v"))
-    await asyncio.wait_for(changed.wait(), 60)
-    assert informer.cache.get(ObjectKey("default", "a")) == made
-    await face.close()
-    with pytest.raises(Unreachable, match="nobody listens at"):
-        await Client(transport, user_agent="test").get(CONFIG_MAPS, "a", "default")
-    await transport.close()
+    try:
+        tasks.append(asyncio.ensure_future(informer.run()))
+        await informer.synced.wait()
+        made = await Client(transport, user_agent="test").create(CONFIG_MAPS, config_map("a", k="v"))
+        await until(lambda: informer.cache.get(ObjectKey("default", "a")) == made)
+        await face.close()
+        with pytest.raises(Unreachable, match="nobody listens at"):
+            await Client(transport, user_agent="test").get(CONFIG_MAPS, "a", "default")
+    finally:
+        await transport.close()
+        await face.close()

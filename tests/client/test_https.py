@@ -203,13 +203,19 @@ async def test_every_failure_is_one_sentence_that_names_the_server(server: Serve
     assert "is not trusted: Hostname mismatch" in await _failure(other_name)
 
 
-async def test_no_server_no_name_no_tls() -> None:
+def _no_such_name(*_: object, **__: object) -> list[object]:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+async def test_no_server_no_name_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"https://127.0.0.1:{unused.getsockname()[1]}"
         assert await _failure(HttpsTransport(address)) == (
             f"nobody listens at {address} (connection refused)"
         )
+    # A name server may be far away, or none.
+    monkeypatch.setattr(socket, "getaddrinfo", _no_such_name)
     assert await _failure(HttpsTransport("https://no-such-host.invalid")) == (
         "the host name of https://no-such-host.invalid cannot be resolved"
     )
@@ -222,8 +228,8 @@ async def test_a_plain_http_server_is_no_tls_server() -> None:
 
     server = await asyncio.start_server(shout, "127.0.0.1", 0)
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    assert (await _failure(HttpsTransport(address))).startswith(f"no TLS connection to {address}: ")
-    server.close()
+    async with server:
+        assert (await _failure(HttpsTransport(address))).startswith(f"no TLS connection to {address}: ")
 
 
 async def test_the_name_in_the_certificate_may_be_another_than_in_the_address(server: Server) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import ssl
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +230,10 @@ async def test_a_program_that_is_missing_is_said_with_how_to_install_it(program:
         await program.login(interactive="Always").credential()
 
 
-async def _serve(accepts: list[str], seen: list[str]) -> tuple[web.AppRunner, str]:
+@asynccontextmanager
+async def _serving(accepts: list[str], seen: list[str]) -> AsyncIterator[str]:
+    """A server at the address, for whom these tokens and names will do; it notes what it was shown."""
+
     async def handle(request: web.Request) -> web.Response:
         peer = request.transport.get_extra_info("peercert") if request.transport else None
         names = [value for _, value in (peer or {}).get("subjectAltName", ())]
@@ -244,57 +249,56 @@ async def _serve(accepts: list[str], seen: list[str]) -> tuple[web.AppRunner, st
     SERVER.configure_cert(context)
     CA.configure_trust(context)
     context.verify_mode = ssl.CERT_OPTIONAL
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    port = runner.addresses[0][1]
-    return runner, f"https://127.0.0.1:{port}"
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
-def _connect(path: Path) -> HttpsTransport:
+@asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator[HttpsTransport]:
     (path.parent / "ca.crt").write_bytes(CA.cert_pem.bytes())
-    return kubeconfig.connect(load(path))
+    transport = kubeconfig.connect(load(path))
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 async def test_a_refused_request_is_made_again_with_the_new_token(tmp_path: Path) -> None:
     seen: list[str] = []
-    runner, address = await _serve(["two"], seen)
     (tmp_path / "token").write_text("one")
-    config = write(
-        tmp_path / "config", {"tokenFile": "token"}, address, **{"certificate-authority": "ca.crt"}
-    )
-    transport = _connect(config)
-    try:
-        assert (await transport.request("GET", "/x", headers={})).status == 401
-        (tmp_path / "token").write_text("two")
-        assert (await transport.request("PUT", "/x", headers={}, body=b"{}")).status == 200
-    finally:
-        await transport.close()
-        await runner.cleanup()
+    async with _serving(["two"], seen) as address:
+        authority = {"certificate-authority": "ca.crt"}
+        config = write(tmp_path / "config", {"tokenFile": "token"}, address, **authority)
+        async with _connected(config) as transport:
+            assert (await transport.request("GET", "/x", headers={})).status == 401
+            (tmp_path / "token").write_text("two")
+            assert (await transport.request("PUT", "/x", headers={}, body=b"{}")).status == 200
     assert seen == ["one", "one", "two"]
 
 
 async def test_a_program_may_give_a_client_certificate(tmp_path: Path, program: Program) -> None:
     seen: list[str] = []
-    runner, address = await _serve(["bob@example.com"], seen)
     wanted = {"command": "./bin/log-in", "apiVersion": V1, "interactiveMode": "Never"}
-    config = write(tmp_path / "config", {"exec": wanted}, address, **{"certificate-authority": "ca.crt"})
-    transport = _connect(config)
     leaf = CA.issue_cert("bob@example.com")
     program.answers(
         clientCertificateData=leaf.cert_chain_pems[0].bytes().decode(),
         clientKeyData=leaf.private_key_pem.bytes().decode(),
     )
-    try:
-        assert (await transport.request("GET", "/x", headers={})).status == 200
-    finally:
-        await transport.close()
-        await runner.cleanup()
+    async with _serving(["bob@example.com"], seen) as address:
+        config = write(tmp_path / "config", {"exec": wanted}, address, **{"certificate-authority": "ca.crt"})
+        async with _connected(config) as transport:
+            assert (await transport.request("GET", "/x", headers={})).status == 200
     assert seen == ["bob@example.com"]
 
 
 async def test_a_login_that_fails_is_no_answer_and_names_the_server(tmp_path: Path) -> None:
     wanted = {"command": "no-such-program-anywhere", "apiVersion": V1, "interactiveMode": "Never"}
-    transport = _connect(write(tmp_path / "config", {"exec": wanted}))
-    with pytest.raises(Unreachable, match=r'no credentials for https://127\.0.0.1:1: .*user "u": exec: no'):
-        await transport.request("GET", "/x", headers={})
-    await transport.close()
+    async with _connected(write(tmp_path / "config", {"exec": wanted})) as transport:
+        with pytest.raises(
+            Unreachable, match=r'no credentials for https://127\.0.0.1:1: .*user "u": exec: no'
+        ):
+            await transport.request("GET", "/x", headers={})

@@ -140,12 +140,10 @@ async def test_a_list_shows_what_is_left_out_and_what_has_gone(world: World, tas
     await tasks.close()
     await world.client.delete(CONFIG_MAPS, "a", "default")
     await create(world, "c", "theirs")
-    again = TaskSet()
-    again.start(informer.run(), name="informer")
+    tasks.start(informer.run(), name="informer")
     await world.settle()
     assert [key(name) in informer.others for name in ("a", "b", "c")] == [False, True, True]
     assert set(informer.others_by("theirs")) == {key("b"), key("c")}
-    await again.close()
 
 
 async def test_a_comparison_misses_nothing_of_what_is_left_out(world: World, tasks: TaskSet) -> None:
