@@ -68,7 +68,8 @@ async def test_one_that_says_no_more_is_waited_for() -> None:
     assert (await see_through(process), process.returncode) == (b"", 3)
 
 
-async def test_one_that_takes_too_long_is_killed() -> None:
+async def test_one_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_DEATH_S", 60.0)
     process = start("sleep", "600")
     with pytest.raises(TimeoutError):
         await see_through(process, timeout_s=0.1)

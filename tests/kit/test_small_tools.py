@@ -52,22 +52,23 @@ def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
     assert all(UUID(uid).version == 4 and str(UUID(uid)) == uid for uid in drawn)
 
 
-def test_a_process_that_forks_off_draws_other_uids() -> None:
-    ids.new_uid()  # others have been drawn ahead now
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(writing, ids.new_uid().encode())
-        finally:
-            os._exit(0)  # whatever goes wrong: it must not go on with the tests
-    os.close(writing)
-    with open(reading) as pipe:
-        theirs = pipe.read()
+# Others have been drawn ahead when it forks off.
+FORKING = """
+import os
+from certwright.kit import ids
+ids.new_uid()
+child = os.fork()
+if child:
     os.waitpid(child, 0)
-    mine = [ids.new_uid() for _ in range(200)]
-    assert len(theirs) == 36
-    assert theirs not in mine
+print(*(ids.new_uid() for _ in range(200)))
+"""
+
+
+def test_a_process_that_forks_off_draws_other_uids() -> None:
+    """In a process of its own, which has no threads."""
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    drawn = done.stdout.split()
+    assert len(set(drawn)) == len(drawn) == 400
 
 
 def test_a_file_is_replaced_whole_and_never_readable_by_others(tmp_path: Path) -> None:
@@ -132,6 +133,22 @@ async def test_a_task_that_fails_is_told_and_closing_ends_the_others() -> None:
     assert isinstance(tasks.error, LookupError)
     await tasks.close()
     assert endless.cancelled()
+
+
+async def test_closing_ends_what_begins_because_of_it() -> None:
+    tasks, begun, later = TaskSet(), asyncio.Event(), []
+
+    async def leave_work() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            later.append(tasks.start(asyncio.Event().wait(), name="later"))
+
+    tasks.start(leave_work(), name="first")
+    await begun.wait()
+    await tasks.close()
+    assert [task.cancelled() for task in later] == [True]
 
 
 def test_the_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
