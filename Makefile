@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients lock docs clean oracle soak pebble e2e demo-acme helm deploy
+.PHONY: help run test check fix bench clients go-clients lock docs clean oracle soak pebble e2e demo-acme helm deploy
+.DELETE_ON_ERROR:
 help:  ## show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -46,6 +47,9 @@ $(TOOLS)/etcd: $(wildcard tests/go/etcd/*)
 $(TOOLS)/apiextensions-apiserver:
 	@echo "building $(APIEXTENSIONS), which takes minutes the first time …"
 	@GOBIN=$(@D) go install -trimpath $(APIEXTENSIONS)
+
+go-clients: $(VENV)/.dev  ## build the clients in Go that the tests drive (needs Go; minutes, the first time)
+	@PYTHONPATH=tests $(BIN)/python -m support.go
 
 # Let's Encrypt's own test server for ACME clients, and its name server.
 PEBBLE := github.com/letsencrypt/pebble/v2/cmd

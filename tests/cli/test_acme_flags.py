@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from certwright.cli.main import program
 from certwright.pki.certificates import read_chain
-from cli.calls import EXAMPLES, Process
+from cli.calls import EXAMPLES, PATIENT, Process
 from support.pebble import running_pebble
 
 Start = Callable[..., Process]
@@ -42,7 +42,7 @@ def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: P
         line = next(one for one in text.splitlines() if one.strip().startswith("server: "))
         manifest = tmp_path / "acme.yaml"
         manifest.write_text(text.replace(line, f"    server: {pebble.directory}\n    caBundle: {bundle}"))
-        words = ("run", str(manifest), "--once", "--listen", "127.0.0.1:0")
+        words = ("run", str(manifest), "--once", "--listen", "127.0.0.1:0", *PATIENT)
         flags = (
             "--http01-listen",
             f"127.0.0.1:{pebble.http_port}",

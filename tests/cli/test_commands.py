@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.calls import Cli
+from cli.calls import PATIENT, Cli
 from issuers.authority import new_root
 from support.real import require
+from support.waiting import until_so
 
 SELF_SIGNED = """
 apiVersion: cert-manager.io/v1
@@ -145,9 +146,10 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     here = ("-n", namespace)
     assert cli("apply", "-f", "-", *here, stdin=CERTIFICATE).status == 0
 
-    waiting = cli("wait", "certificate", "web", "--for=condition=Ready", "--timeout=1s", *here)
+    assert cli("wait", "cert/web", "--for=condition=Issuing", *PATIENT, *here).status == 0
+    waiting = cli("wait", "certificate", "web", "--for=condition=Ready", "--timeout=0", *here)
     assert waiting.status == 1
-    assert "certificate.cert-manager.io/web: not within 1 s: " in waiting.err
+    assert "certificate.cert-manager.io/web: not within 0 s: " in waiting.err
     assert f"Issuer selfsigned, which does not exist in namespace {namespace}" in waiting.err
     story = cli("status", "certificate", "web", *here)
     assert story.status == 0
@@ -157,7 +159,7 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     )
 
     assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED).status == 0
-    ready = cli("wait", "cert/web", "--for=condition=Ready", *here)
+    ready = cli("wait", "cert/web", "--for=condition=Ready", *PATIENT, *here)
     assert (ready.status, ready.out) == (0, "certificate.cert-manager.io/web condition met\n")
     assert (
         f"Certificate {namespace}/web: it is ready, valid until "
@@ -170,12 +172,10 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     assert "PRIVATE KEY" not in inside
 
     assert cli("renew", "web", *here).out == f"certificate {namespace}/web is going to be issued anew\n"
-    for _ in range(50):
-        if json.loads(cli("get", "cert", "web", *here, "-o", "json").out)["status"].get("revision") == 2:
-            break
-    described = cli("describe", "certificate", "web", *here).out
-    assert "Story:" in described
-    assert re.search(r"Normal +Requested .*\"web-2\"", described)
+    # Events are written after what they tell of.
+    requested = r"Normal +Requested .*\"web-2\""
+    until_so(lambda: bool(re.search(requested, cli("describe", "certificate", "web", *here).out)))
+    assert "Story:" in cli("describe", "certificate", "web", *here).out
 
     assert cli("delete", "certificate", "web", *here).out == "certificate.cert-manager.io/web deleted\n"
     gone = cli("get", "certificate", "web", *here)
@@ -195,7 +195,7 @@ def test_secrets_are_described_without_their_values(cli: Cli, namespace: str) ->
 def test_get_prints_tables(cli: Cli, namespace: str) -> None:
     here = ("-n", namespace)
     cli("apply", "-f", "-", *here, stdin=SELF_SIGNED + CERTIFICATE)
-    cli("wait", "cert", "--all", "--for=condition=Ready", *here)
+    cli("wait", "cert", "--all", "--for=condition=Ready", *PATIENT, *here)
     lines = cli("get", "certificates", *here).out.splitlines()
     assert lines[0].split() == ["NAME", "READY", "SECRET", "AGE"]
     assert lines[1].split()[:3] == ["web", "True", "web-tls"]
@@ -217,8 +217,9 @@ def test_get_prints_objects(cli: Cli, namespace: str) -> None:
     text = cli("get", "cm/c", *here, "-o", "yaml").out
     assert '\n  a: "1"\n' in text or "\n  a: '1'\n" in text
     assert cli("apply", "-f", "-", *here, stdin=text).status in (0, 1)
+    # Every namespace has the other one, soon after it was made.
+    assert cli("wait", "cm", "kube-root-ca.crt", "--for=create", *PATIENT, *here).status == 0
     listed = json.loads(cli("get", "cm", *here, "-o", "json").out)
-    # Every namespace has the other one.
     names = [item["metadata"]["name"] for item in listed["items"]]
     assert (listed["kind"], names) == ("List", ["c", "kube-root-ca.crt"])
 
@@ -297,6 +298,6 @@ def test_status_finds_the_issuer_of_the_other_kind(cli: Cli, namespace: str) -> 
     wide = SELF_SIGNED.replace("kind: Issuer", "kind: ClusterIssuer").replace("selfsigned", namespace)
     manifest = wide + CERTIFICATE.replace("{name: selfsigned}", f"{{name: {namespace}}}")
     assert cli("apply", "-f", "-", "-n", namespace, stdin=manifest).status == 0
-    cli("wait", "certificate", "web", "--for=condition=Issuing", "-n", namespace)
+    cli("wait", "certificate", "web", "--for=condition=Issuing", "-n", namespace, *PATIENT)
     story = cli("status", "certificate", "web", "-n", namespace)
     assert "What to do: there is a ClusterIssuer of that name" in story.out

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from certwright.pki.certificates import read_chain
-from cli.calls import EXAMPLES, Cli, Process
+from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process
 from support.real import require
-
-# It takes a tenth of a second; a machine that runs other tests beside may take longer.
-ENDS_WITHIN_S = 10.0
 
 Start = Callable[..., Process]
 NO_ISSUER = """
@@ -31,15 +29,6 @@ spec: {secretName: web-tls, dnsNames: [web.example.test], issuerRef: {name: nobo
 """
 
 
-def ended(process: Process, number: signal.Signals = signal.SIGINT) -> float:
-    """Send the signal; seconds until it ended with status 0 and without a complaint."""
-    begin = time.monotonic()
-    process.kill(number)
-    outcome = process.rest()
-    assert (outcome.status, outcome.err) == (0, "")
-    return time.monotonic() - begin
-
-
 def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start, tmp_path: Path) -> None:
     process = start("serve", "--listen", "127.0.0.1:0")
     line = process.line()
@@ -48,7 +37,7 @@ def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start,
     kubeconfig = tmp_path / "certwright-data" / "kubeconfig"
     assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
     assert "certificate-authority-data" in kubeconfig.read_text()
-    assert ended(process) < ENDS_WITHIN_S
+    process.end()
 
 
 def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
@@ -57,7 +46,7 @@ def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
     second = start("serve", "--listen", "127.0.0.1:0").rest()
     assert second.status == 1
     assert second.err.startswith("error: certwright-data is in use by another certwright (process ")
-    assert ended(first, signal.SIGTERM) < ENDS_WITHIN_S
+    first.end(signal.SIGTERM)
 
 
 def test_a_port_in_use_is_told(start: Start) -> None:
@@ -118,7 +107,7 @@ def test_a_damaged_database_is_told(start: Start, tmp_path: Path) -> None:
 
 def test_run_once_issues_exports_and_ends(start: Start, tmp_path: Path) -> None:
     openssl = require("openssl")
-    words = ("run", str(EXAMPLES / "quickstart.yaml"), "--once", "--listen", "127.0.0.1:0")
+    words = ("run", str(EXAMPLES / "quickstart.yaml"), "--once", "--listen", "127.0.0.1:0", *PATIENT)
     outcome = start(*words).rest()
     assert (outcome.status, outcome.err) == (0, "")
     for name in ("example-ca", "web", "alice"):
@@ -144,14 +133,14 @@ def test_run_once_waits_for_what_a_changed_manifest_asks_for(start: Start, tmp_p
     file = tmp_path / "x.yaml"
     for name in ("www.example.test", "changed.example.test"):
         file.write_text(manifest.replace("www.example.test", name))
-        outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0").rest()
+        outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0", *PATIENT).rest()
         assert (outcome.status, outcome.err) == (0, "")
         pem = (tmp_path / "certwright-export" / "default" / "web" / "tls.crt").read_bytes()
         assert read_chain(pem)[0].dns_names == ("web.example.test", name)
 
 
 def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path) -> None:
-    process = start("run", str(EXAMPLES / "quickstart.yaml"), "--listen", "127.0.0.1:0")
+    process = start("run", str(EXAMPLES / "quickstart.yaml"), "--listen", "127.0.0.1:0", *PATIENT)
     lines = process.lines_until("Ctrl-C ends it")
     assert any(line.split()[:2] == ["default/web", "yes"] for line in lines)
     assert f"  export KUBECONFIG={tmp_path}/certwright-data/kubeconfig" in lines
@@ -159,25 +148,29 @@ def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path)
     assert (renew.status, renew.err) == (0, "")
     told = process.lines_until("revision 2 is valid until")
     assert told[-1].startswith("default/web: ")
-    assert ended(process) < ENDS_WITHIN_S
+    process.end()
 
 
 def test_run_once_tells_what_each_certificate_waits_for(start: Start, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(NO_ISSUER)
-    outcome = start("run", "x.yaml", "--once", "--timeout", "0.5", "--listen", "127.0.0.1:0").rest()
-    assert outcome.status == 1
-    assert outcome.err.splitlines() == [
-        "warning: namespace shop did not exist; it has been created",
+    words = ("run", "x.yaml", "--listen", "127.0.0.1:0")
+    first = start(*words, *PATIENT)
+    first.lines_until("shop/web: it waits for Issuer nobody")
+    first.kill(signal.SIGINT)
+    assert first.rest().err == "warning: namespace shop did not exist; it has been created\n"
+    outcome = start(*words, "--once", "--timeout", "0.5").rest()
+    assert (outcome.status, outcome.err) == (
+        1,
         "error: certificate shop/web: it waits for Issuer nobody, which does not exist in namespace shop; "
-        "create that, or correct spec.issuerRef; it then goes on by itself",
-    ]
+        "create that, or correct spec.issuerRef; it then goes on by itself\n",
+    )
 
 
 def test_run_once_fails_when_a_document_is_wrong_though_others_go_through(
     start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "x.yaml").write_text((EXAMPLES / "quickstart.yaml").read_text() + "---\na: [\n")
-    outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0").rest()
+    outcome = start("run", "x.yaml", "--once", "--listen", "127.0.0.1:0", *PATIENT).rest()
     assert outcome.status == 1
     assert outcome.err.startswith("error: x.yaml: line ")
     assert (tmp_path / "certwright-export" / "default" / "web" / "tls.crt").exists()
@@ -201,26 +194,23 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
     unmoved = start("status", "certificate", "web", "-n", "default").rest()
     assert unmoved.out.startswith("Certificate default/web: no controller has looked at it yet.")
     controllers = start("controllers", "--kubeconfig", "certwright-data/kubeconfig")
-    assert controllers.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
-    done = start("wait", "certificates", "--all", "--for=condition=Ready").rest()
+    controllers.lines_until(AT_WORK)
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT).rest()
     assert (done.status, done.err) == (0, "")
-    assert ended(controllers, signal.SIGTERM) < ENDS_WITHIN_S
-    assert ended(server, signal.SIGTERM) < ENDS_WITHIN_S
+    controllers.end(signal.SIGTERM)
+    server.end(signal.SIGTERM)
 
 
 def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_path: Path) -> None:
     server = start("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", "--controllers", "")
     server.line()
-    watching = start("controllers", "--kubeconfig", "data/kubeconfig")
-    watching.line()
-    server.kill(signal.SIGINT)
-    ended = server.rest(timeout_s=ENDS_WITHIN_S)
-    assert (ended.status, ended.err) == (0, "")
+    start("controllers", "--kubeconfig", "data/kubeconfig").lines_until(AT_WORK)
+    server.end()
 
 
 def test_all_examples_run_as_they_are(start: Start, tmp_path: Path) -> None:
     openssl = require("openssl")
-    outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0").rest()
+    outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0", *PATIENT).rest()
     assert (outcome.status, outcome.err) == (0, "")
     exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "certwright-export").glob("*/*")}
     assert exported >= {"default/web", "default/alice", "default/ed25519", "default/rsa-3072", "shop/web"}
@@ -250,6 +240,7 @@ def test_the_tour_in_python_runs_as_it_is(cli: Cli, daemon: Path) -> None:
 def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon: Path) -> None:
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: longer-name}\ndata: {a: '1'}\n"
     cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
+    assert cli("wait", "cm", "kube-root-ca.crt", "--for=create", "-n", namespace, *PATIENT).status == 0
     watch = start("get", "cm", "-w", "-n", namespace, "--kubeconfig", str(daemon))
     assert watch.line().split() == ["NAME", "DATA", "AGE"]
     assert watch.line().split()[:2] == ["kube-root-ca.crt", "1"]
@@ -271,14 +262,21 @@ def test_what_was_issued_outlives_a_kill(start: Start, tmp_path: Path) -> None:
     process = start("serve", "--listen", "127.0.0.1:0")
     process.line()
     assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
-    assert start("wait", "certs", "--all", "--for=condition=Ready").rest().status == 0
+    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
     before = start("get", "secret", "web-tls", "-o", "yaml").rest().out
     process.kill(signal.SIGKILL)
     process.rest()
     again = start("serve", "--listen", "127.0.0.1:0")
     again.line()
     assert start("get", "secret", "web-tls", "-o", "yaml").rest().out == before
-    assert ended(again) < ENDS_WITHIN_S
+    again.end()
+
+
+def page(address: str, path: str) -> bytes:
+    """What is served there over plain HTTP."""
+    with closing(http.client.HTTPConnection(address, timeout=200)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().read()
 
 
 def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) -> None:
@@ -288,45 +286,40 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     controllers = start("controllers", *kubeconfig, "--metrics-listen-address", "127.0.0.1:0")
     told, _, address = controllers.line().partition(" at ")
     assert told == "metrics are"
-    assert controllers.line().startswith("certwright's controllers are at work on ")
+    controllers.lines_until(AT_WORK)
     taken = address.removeprefix("http://").removesuffix("/metrics")
-    connection = http.client.HTTPConnection(taken, timeout=60)
-    connection.request("GET", "/metrics")
-    assert (
-        b'\ncertmanager_controller_sync_call_count{controller="certificates"} 0\n'
-        in connection.getresponse().read()
+    assert b'\ncertmanager_controller_sync_call_count{controller="certificates"} 0\n' in page(
+        taken, "/metrics"
     )
-    connection.close()
-    probe = http.client.HTTPConnection(taken, timeout=60)
-    probe.request("GET", "/livez")
-    assert probe.getresponse().read() == b"ok"
+    assert page(taken, "/livez") == b"ok"
     second = start("controllers", *kubeconfig, "--metrics-listen-address", taken).rest()
     assert (second.status, second.err.partition(taken)[0]) == (1, "error: cannot serve metrics on ")
     third = start("controllers", *kubeconfig, "--metrics-listen-address", "here").rest()
     assert third.status == 2
     assert "write HOST:PORT" in third.err
-    assert ended(controllers) < ENDS_WITHIN_S
-    assert ended(server) < ENDS_WITHIN_S
+    controllers.end()
+    server.end()
 
 
 def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: Start) -> None:
     server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
     assert server.line()
-    terms = {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "100ms"}
+    # Longer than the test may take: nobody loses the lease who is slow, nobody gets it who was not given it.
+    terms = {"lease-duration": "30m", "renew-deadline": "20m", "retry-period": "100ms"}
     flags = ["--kubeconfig", "certwright-data/kubeconfig"]
     flags += [f"--leader-election-{name}={value}" for name, value in terms.items()]
     first = start("controllers", *flags)
-    assert first.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
+    first.lines_until(AT_WORK)
     second = start("controllers", *flags)
-    assert second.line().startswith(f"waiting for the lease: {socket.gethostname()}_")
-    assert ended(first) < ENDS_WITHIN_S
-    assert second.line().startswith("certwright's controllers are at work on https://127.0.0.1:")
-    assert ended(second) < ENDS_WITHIN_S
-    third = start("controllers", *flags, "--leader-election-renew-deadline", "3s").rest()
+    assert re.match(f"waiting for the lease: ({socket.gethostname()}_|another replica)", second.line())
+    first.end()
+    assert second.line().startswith(AT_WORK)
+    second.end()
+    third = start("controllers", *flags, "--leader-election-renew-deadline", "30m").rest()
     assert (third.status, third.err) == (
         1,
         "error: the lease duration must be longer than the renew deadline\n",
     )
     fourth = start("controllers", *flags, "--kube-api-qps", "60").rest()
     assert "--kube-api-burst not below it" in fourth.err
-    assert ended(server) < ENDS_WITHIN_S
+    server.end()

@@ -10,7 +10,7 @@ import pytest
 
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
-from cli.calls import Cli
+from cli.calls import PATIENT, Cli
 
 # The daemon's own approver has no right to approve for this kind, so that its requests stay undecided.
 KIND = """\
@@ -33,7 +33,7 @@ spec:
 def request_name(cli: Cli, namespace: str) -> str:
     """A request that nobody decides about by himself."""
     assert cli("apply", "-f", "-", stdin=KIND).status == 0
-    assert cli("wait", "crd/signets.example.test", "--for=condition=Established").status == 0
+    assert cli("wait", "crd/signets.example.test", "--for=condition=Established", *PATIENT).status == 0
     csr = build_csr(CsrPlan(common_name="mine"), generate(KeyPlan.of("ECDSA")))
     spec = {
         "request": base64.b64encode(csr).decode(),

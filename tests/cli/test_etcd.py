@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.calls import EXAMPLES, Process
+from cli.calls import EXAMPLES, PATIENT, Process
 from support.etcd import Etcd, running_etcd
 from support.programs import free_port
 
@@ -43,14 +43,14 @@ def test_two_servers_share_one_store_and_one_of_them_issues(start: Start, etcd: 
     beside = ("--kubeconfig", "two/kubeconfig")
     applied = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), "--kubeconfig", "one/kubeconfig")
     assert applied.rest().status == 0
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest()
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT, *beside).rest()
     assert (done.status, done.err) == (0, "")
     # The first one goes; what it did not get to is done by the other.
     one.kill(signal.SIGTERM)
     ended = one.rest()
     assert (ended.status, ended.err) == (0, "")
     assert start("renew", "web", "-n", "default", *beside).rest().status == 0
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *beside).rest()
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT, *beside).rest()
     assert (done.status, done.err) == (0, "")
     two.kill(signal.SIGTERM)
     ended = two.rest()

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,11 @@ def headers_of_ping(address: str, ca_file: Path) -> http.client.HTTPMessage:
     """The header fields of what client-go asks first."""
     host, _, port = address.removeprefix("https://").partition(":")
     connection = http.client.HTTPSConnection(
-        host, int(port), context=ssl.create_default_context(cafile=str(ca_file)), timeout=30
+        host, int(port), context=ssl.create_default_context(cafile=str(ca_file)), timeout=200
     )
-    connection.request("HEAD", "/livez/ping")
-    answer = connection.getresponse()
-    connection.close()
-    return answer.headers
+    with closing(connection):
+        connection.request("HEAD", "/livez/ping")
+        return connection.getresponse().headers
 
 
 @pytest.mark.parametrize(

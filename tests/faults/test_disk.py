@@ -15,7 +15,7 @@ from cli.calls import Process
 from faults.disks import file_disk, memory_disk
 from faults.server import CONFIG_MAPS, Answer, Server, config_map, running
 
-_WITHIN_S = 60.0
+_WITHIN_S = 150.0
 
 
 async def write_until_refused(server: Server, written: set[str], *, size: int = 200_000) -> Answer:
@@ -113,15 +113,14 @@ async def test_a_disk_that_breaks_is_told_and_reads_go_on(tmp_path: Path) -> Non
 def test_a_read_only_disk_is_told_at_the_start(tmp_path: Path) -> None:
     with memory_disk(tmp_path, megabytes=40) as disk:
         words = ("serve", "--data-dir", str(disk.path / "data"), "--listen", "127.0.0.1:0")
-        process = Process(*words, cwd=tmp_path)
-        assert process.line().startswith("certwright is ready at ")
-        process.close()
+        with closing(Process(*words, cwd=tmp_path)) as process:
+            assert process.line().startswith("certwright is ready at ")
         disk.remount("ro")
-        ended = Process(*words, cwd=tmp_path).rest(timeout_s=60)
+        with closing(Process(*words, cwd=tmp_path)) as process:
+            ended = process.rest()
         assert ended.status != 0
         assert "Read-only file system" in ended.err
         assert "Traceback" not in ended.err
         disk.remount("rw")
-        process = Process(*words, cwd=tmp_path)
-        assert process.line().startswith("certwright is ready at ")
-        process.close()
+        with closing(Process(*words, cwd=tmp_path)) as process:
+            assert process.line().startswith("certwright is ready at ")

@@ -1,10 +1,12 @@
-"""Programs in Go, built once and kept in `.tools/bin`."""
+"""Programs in Go, built once and kept in `.tools/bin`. `make go-clients` builds them before there are tests
+that wait for them."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ _BIN = Path(os.environ.get("CERTWRIGHT_TOOLS") or _ROOT / ".tools") / "bin"
 KUBERNETES = "v1.37.2"
 """The release that `tests/go/go.mod` is on; kubectl is told so, since a library does not know."""
 _VERSION_FLAG = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES}"
+_PROGRAMS = {"clients": "go-clients", "kubectl": "kubectl"}
 
 
 def build(package: str, program: str) -> Path:
@@ -25,19 +28,31 @@ def build(package: str, program: str) -> Path:
     The first build is only made where CERTWRIGHT_REQUIRE_REAL=1 demands it. Where it cannot be made (no Go,
     no network for its modules) the test is skipped with the reason, or fails where that is set.
     """
-    go, target = require("go"), _BIN / program
+    require("go")
+    target = _BIN / program
     if not target.exists() and os.environ.get("CERTWRIGHT_REQUIRE_REAL") != "1":
         # The first build takes minutes: not what somebody wants who only typed `make test`.
         pytest.skip(f"tests/go/{package} is not built yet; with CERTWRIGHT_REQUIRE_REAL=1 it is")
-    _BIN.mkdir(parents=True, exist_ok=True)
-    with (_BIN / f".{program}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        command = [go, "build", "-trimpath", "-ldflags", _VERSION_FLAG, "-o", str(target), f"./{package}"]
-        built = subprocess.run(command, cwd=_MODULE, capture_output=True, text=True, check=False)
-    if built.returncode:
-        last = (built.stderr.strip().splitlines() or ["no reason given"])[-1]
-        reason = f"tests/go/{package} cannot be built here: {last}"
+    if said := _build(package, target):
+        reason = f"tests/go/{package} cannot be built here: {said.splitlines()[-1]}"
         if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
     return target
+
+
+def _build(package: str, target: Path) -> str:
+    """What Go says where it fails; empty where the program is there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-trimpath", "-ldflags", _VERSION_FLAG, "-o", str(target), f"./{package}"]
+    with target.with_name(f".{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = subprocess.run(command, cwd=_MODULE, capture_output=True, text=True, check=False)
+    return (built.stderr.strip() or "no reason given") if built.returncode else ""
+
+
+if __name__ == "__main__":
+    for one, name in _PROGRAMS.items():
+        print(f"building {name} …", flush=True)
+        if failure := _build(one, _BIN / name):
+            sys.exit(failure)

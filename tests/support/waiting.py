@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
@@ -11,6 +12,15 @@ async def until(true: Callable[[], bool], *, within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         while not true():  # noqa: ASYNC110 - see the module's text
             await asyncio.sleep(0.002)
+
+
+def until_so(true: Callable[[], bool], *, within_s: float = 200.0) -> None:
+    """Return when it is so, for tests of other processes. Raises `TimeoutError`."""
+    deadline = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within_s} s")
+        time.sleep(0.02)
 
 
 async def turns(number: int = 100) -> None:

@@ -125,23 +125,24 @@ class _Waiter:
 
     async def wait(self, kind: Kind[Json], namespace: str, name: str) -> bool:
         """Whether the goal was reached in time; says so either way."""
-        state: Json | None = None
         absent_is_final = self._words == "condition met"
-        try:
-            states = follow(self._client, kind, name, namespace)
-            async with asyncio.timeout(self._timeout_s), aclosing(states):
-                async for state in states:
-                    if self._test(state):
-                        click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
-                        return True
-                    if state is None and absent_is_final:
-                        tell_error(f'{kind.resource} "{name}" not found')
-                        return False
-        except TimeoutError:
-            told = await self._why(kind, state)
-            place = self._place(namespace)
-            tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{told}")
-        return False
+        async with aclosing(follow(self._client, kind, name, namespace)) as states:
+            # To look once is not to wait: the time is counted from there on, and what it is about is known.
+            state = await anext(states)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    while not self._test(state):
+                        if state is None and absent_is_final:
+                            tell_error(f'{kind.resource} "{name}" not found')
+                            return False
+                        state = await anext(states)
+            except TimeoutError:
+                told = await self._why(kind, state)
+                place = self._place(namespace)
+                tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{told}")
+                return False
+        click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
+        return True
 
     def _place(self, namespace: str) -> str:
         return "" if namespace in ("", self._usual) else f" (namespace {namespace})"
