@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.calls import Process
+from cli.calls import AT_WORK, Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,22 @@ class Daemon:
         lines = (line.strip() for line in self.kubeconfig.read_text().splitlines())
         return next(line.removeprefix("server: ") for line in lines if line.startswith("server: "))
 
+    def _own(self) -> dict[str, str]:
+        """Where the server is, and where a program may keep what it knows of it: of another one, which had
+        this port before, it would know the wrong things."""
+        folder = str(self.kubeconfig.parent.parent)
+        return {"KUBECONFIG": str(self.kubeconfig), "HOME": folder, "TMPDIR": folder}
+
     def run(self, *words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program that finds the server by `KUBECONFIG`."""
         return subprocess.run(
             words,
             input=stdin,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), **environment},
+            env={**os.environ, **self._own(), **environment},
             cwd=self.kubeconfig.parent,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=280,
         )
 
 
@@ -43,8 +49,7 @@ def controllers_beside(folder: Path) -> Iterator[Daemon]:
     with running_daemon(folder, "--controllers", "") as daemon:
         process = Process("controllers", "--kubeconfig", str(daemon.kubeconfig), cwd=folder)
         try:
-            line = process.line()
-            assert line.startswith("certwright's controllers are at work on "), process.rest().err
+            process.lines_until(AT_WORK)
             yield daemon
         finally:
             process.close()

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 AGENT = "differential/1.0"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _BUSY_FOR_S, _BUSY_WORDS = 60.0, b"storage is (re)initializing"
 """How long the reference may be putting up the storage of a kind whose definition has just changed, and what
 it answers meanwhile, to anything, with 429. It may have served the kind before."""

@@ -13,7 +13,7 @@ from typing import Any
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_AGE = re.compile(r"\d+s|<invalid>")
+_AGE = re.compile(r"\d+s|\d+m(\d+s)?|<invalid>")
 _REVISION_IN_TEXT = re.compile(
     r"(esource ?[vV]ersion[^:\d]*(?: in precondition| in object meta)?[:=] ?|current: "
     r"|in the precondition \()(\d+)"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Iterable
 
 from conformance import cel_objects, cel_rules
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace
 from conformance.peers import Caller
+from conformance.servers import until_answered
 from conformance.stories import story
 
 RULES = "x-kubernetes-validations"
@@ -270,8 +270,6 @@ async def all_rules_together_may_cost_too_much(c: Caller) -> None:
 
 # --- objects ----------------------------------------------------------------------------------------------
 
-_PATIENCE = 3000
-
 
 async def _replace(c: Caller, definition: Json) -> None:
     """Put a definition in the place of the one that is there, or there first."""
@@ -287,11 +285,8 @@ async def _replace(c: Caller, definition: Json) -> None:
 
 async def _until(c: Caller, path: str, body: Json, status: int) -> None:
     """Wait until a definition has come into force: creating this object gives that status."""
-    for _ in range(_PATIENCE):
-        if (await c.call("POST", f"{path}?dryRun=All", body, quiet=True)).status == status:
-            return
-        await asyncio.sleep(0.02)
-    raise TimeoutError(path)
+    target = f"{path}?dryRun=All"
+    await until_answered(lambda: c.post(target, body, quiet=True), lambda answer: answer.status == status)
 
 
 def _ruled(name: str, spec: Json) -> Json:

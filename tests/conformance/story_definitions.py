@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -373,8 +372,10 @@ async def _made(c: Caller, *definitions: Json) -> AsyncIterator[None]:
         await c.post(CRDS, definition)
     for definition in definitions:
         await until_served(c, collection(definition, c.namespace))
-    yield
-    await _gone(c, *definitions)
+    try:
+        yield
+    finally:
+        await _gone(c, *definitions)
 
 
 async def _gone(c: Caller, *definitions: Json) -> None:
@@ -481,10 +482,7 @@ async def names_of_definitions_meet(c: Caller) -> None:
 
 async def _until_dying(c: Caller, path: str) -> None:
     """The reference deletes the objects of a definition one after the other, some time after it says so."""
-    for _ in range(200):
-        if "deletionTimestamp" in (await c.get(path, quiet=True)).json["metadata"]:
-            return
-        await asyncio.sleep(0.05)
+    await until(c, path, lambda found: "deletionTimestamp" in found["metadata"])
 
 
 @story

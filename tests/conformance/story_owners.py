@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
 from conformance.peers import Caller
-from conformance.servers import until_gone, until_served
+from conformance.servers import until_answered, until_gone, until_served
 from conformance.stories import story
 from conformance.story_apply import lay, owneds
 
@@ -366,12 +365,9 @@ def _schema_change(schema: Json) -> list[Json]:
 
 async def _until_changed(c: Caller, path: str, changed: Any) -> None:
     """Wait until both servers judge by the new schema."""
-    for _ in range(200):
-        body = changed("probe", {"kind": 5})
-        if (await c.post(f"{path}?dryRun=All", body, quiet=True)).status == 201:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the definition does not change")
+    body = changed("probe", {"kind": 5})
+    target = f"{path}?dryRun=All"
+    await until_answered(lambda: c.post(target, body, quiet=True), lambda answer: answer.status == 201)
 
 
 @story

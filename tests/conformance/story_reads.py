@@ -88,7 +88,9 @@ async def methods_that_nobody_has(c: Caller) -> None:
     await c.call("TRACE", path)
     await c.call("FOO", path)
     await c.call("FOO", f"{path}/a")
-    await c.get(f"{path}/a?watch=true&timeoutSeconds=1")
+    async with c.watch(f"{path}/a") as events:
+        await events.opened()
+        await events.take(1)
 
 
 @story

@@ -25,10 +25,12 @@ async def defined(c: Caller, definition: Json) -> AsyncIterator[str]:
     await c.post(CRDS, definition, quiet=True)
     path = collection(definition, c.namespace)
     await until_served(c, path)
-    yield path
-    name = f"{CRDS}/{definition['metadata']['name']}"
-    await c.delete(name, quiet=True)
-    await until_gone(c, name)
+    try:
+        yield path
+    finally:
+        name = f"{CRDS}/{definition['metadata']['name']}"
+        await c.delete(name, quiet=True)
+        await until_gone(c, name)
 
 
 _SHAPES = crd(

@@ -16,6 +16,7 @@ import pytest
 
 from conformance.daemon import Daemon, controllers_beside, running_daemon
 from support.real import require
+from support.waiting import until_so
 
 Json = dict[str, Any]
 
@@ -85,13 +86,13 @@ def test_apply_and_wait(kubectl: Kubectl) -> None:
         "issuer.cert-manager.io/self created",
         "certificate.cert-manager.io/web created",
     ]
-    waited = kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=60s")
+    waited = kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=250s")
     assert waited == "certificate.cert-manager.io/web condition met\n"
     assert kubectl("apply", "-f", "-", stdin=CERTIFICATE) == "certificate.cert-manager.io/web unchanged\n"
     changed = CERTIFICATE.replace("web.example.com", "www.example.com")
     assert kubectl("apply", "-f", "-", stdin=changed) == "certificate.cert-manager.io/web configured\n"
     assert kubectl("get", "certificate", "web").split()[:4] == ["NAME", "READY", "SECRET", "AGE"]
-    kubectl("wait", "--for=jsonpath={.status.revision}=2", "certificate/web", "--timeout=60s")
+    kubectl("wait", "--for=jsonpath={.status.revision}=2", "certificate/web", "--timeout=250s")
 
 
 def test_apply_checks_fields(kubectl: Kubectl) -> None:
@@ -130,6 +131,8 @@ def test_client_side_apply_moves_to_the_server(kubectl: Kubectl) -> None:
 
 def test_diff(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=BOTH)
+    # As long as the controllers are at it, what is compared changes.
+    kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=250s")
     assert kubectl.try_to("diff", "-f", "-", stdin=BOTH).returncode == 0
     changed = kubectl.try_to("diff", "-f", "-", stdin=BOTH.replace("web.example.com", "new.example.com"))
     assert (changed.returncode, changed.stderr) == (1, "")
@@ -208,42 +211,29 @@ def test_get_all(kubectl: Kubectl) -> None:
 def test_get_and_watch(kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "first")
     path = str(kubectl.daemon.kubeconfig)
-    words = [
-        "kubectl",
-        "--kubeconfig",
-        path,
-        "-n",
-        kubectl.namespace,
-        "get",
-        "configmaps",
-        "-w",
-        "--no-headers",
-    ]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+    words = ["kubectl", "--kubeconfig", path, "-n", kubectl.namespace, "get", "configmaps", "-w"]
+    with subprocess.Popen(
+        [*words, "--no-headers", "--output-watch-events"], stdout=subprocess.PIPE, text=True
+    ) as watching:
         assert watching.stdout is not None
         try:
-            lines = iter(watching.stdout.readline, "")
-            seen = [next(lines).split()[0]]
-            while seen[-1] != "first":
-                seen.append(next(lines).split()[0])
+            seen = (tuple(line.split()[:2]) for line in watching.stdout)
+            assert ("ADDED", "first") in seen
             kubectl("create", "configmap", "second")
-            while seen[-1] != "second":
-                seen.append(next(lines).split()[0])
+            assert ("ADDED", "second") in seen
         finally:
             watching.kill()
-    events = kubectl.try_to("get", "configmaps", "-w", "--output-watch-events", "--request-timeout=2s")
-    assert "ADDED" in events.stdout
 
 
 def test_describe(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=BOTH)
-    kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=250s")
     text = kubectl("describe", "certificate", "web")
     assert "Kind:         Certificate" in text
     assert "Certificate is up to date" in text
-    assert "Issuing" in text.partition("Events:")[2]
+    until_so(lambda: "Issuing" in kubectl("describe", "certificate", "web").partition("Events:")[2])
     assert "tls.crt:" in kubectl("describe", "secret", "web-tls")
-    assert "Tokens:" in kubectl("describe", "serviceaccount", "default")
+    until_so(lambda: "Tokens:" in kubectl.try_to("describe", "serviceaccount", "default").stdout)
     assert "Status:       Active" in kubectl("describe", "namespace", kubectl.namespace)
 
 
@@ -293,10 +283,10 @@ def test_delete(kubectl: Kubectl) -> None:
     kubectl("label", "configmap", "b", "drop=yes")
     assert kubectl("delete", "configmap", "a") == 'configmap "a" deleted\n'
     assert kubectl("delete", "configmap", "-l", "drop=yes") == 'configmap "b" deleted\n'
-    kubectl("delete", "configmap", "c", "--cascade=foreground", "--wait=true", "--timeout=60s")
+    kubectl("delete", "configmap", "c", "--cascade=foreground", "--wait=true", "--timeout=250s")
     assert "configmap/c" not in kubectl("get", "configmaps", "-o", "name")
     kubectl("delete", "configmap", "none", "--ignore-not-found")
-    kubectl("delete", "namespace", kubectl.namespace, "--timeout=60s")
+    kubectl("delete", "namespace", kubectl.namespace, "--timeout=250s")
     assert kubectl.try_to("get", "namespace", kubectl.namespace).returncode == 1
 
 
@@ -332,8 +322,8 @@ def test_explain(daemon: Daemon, path: str, expected: str) -> None:
 
 def test_events(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=BOTH)
-    kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=60s")
-    assert "Issuing" in kubectl("events")
+    kubectl("wait", "--for=condition=Ready", "certificate/web", "--timeout=250s")
+    until_so(lambda: "Issuing" in kubectl("events"))
     assert "Issuing" in kubectl("events", "--for", "certificate/web")
     assert "Issuing" in kubectl("get", "events", "--field-selector", "involvedObject.name=web,reason=Issuing")
     assert "Normal" in kubectl("get", "events", "--sort-by=.lastTimestamp")
@@ -365,7 +355,7 @@ spec:
 
 def test_scale(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=CRD)
-    kubectl("wait", "--for=condition=Established", "crd/pools.scaled.dev", "--timeout=60s")
+    kubectl("wait", "--for=condition=Established", "crd/pools.scaled.dev", "--timeout=250s")
     kubectl(
         "apply",
         "-f",

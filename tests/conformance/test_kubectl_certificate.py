@@ -14,6 +14,7 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from conformance.daemon import Daemon, running_daemon
 from support.real import require
+from support.waiting import until_so
 
 SIGNERS = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
 CA = """
@@ -45,7 +46,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     require("kubectl")
     with running_daemon(tmp_path_factory.mktemp("signers"), "--controllers", SIGNERS) as found:
         kubectl(found, "apply", "-f", "-", stdin=CA)
-        kubectl(found, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=60s")
+        kubectl(found, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=250s")
         yield found
 
 
@@ -79,13 +80,13 @@ def test_what_kubectl_approves_is_signed(daemon: Daemon) -> None:
     make_request(daemon, "jane")
     assert "Pending" in kubectl(daemon, "get", "csr", "jane")
     assert "approved" in kubectl(daemon, "certificate", "approve", "jane")
-    kubectl(daemon, "wait", "--for=jsonpath={.status.certificate}", "csr/jane", "--timeout=60s")
+    kubectl(daemon, "wait", "--for=jsonpath={.status.certificate}", "csr/jane", "--timeout=250s")
     assert "Approved,Issued" in kubectl(daemon, "get", "csr", "jane")
     text = kubectl(daemon, "get", "csr", "jane", "-o", "jsonpath={.status.certificate}")
     leaf = read_certificate(base64.b64decode(text))
     assert (leaf.common_name, leaf.issuer_text) == ("jane", "CN=The CA")
     assert (leaf.not_after - leaf.not_before).total_seconds() == 3600
-    assert "CertificateIssued" in kubectl(daemon, "describe", "csr", "jane")
+    until_so(lambda: "CertificateIssued" in kubectl(daemon, "describe", "csr", "jane"))
 
 
 def test_what_kubectl_denies_is_not_signed(daemon: Daemon) -> None:

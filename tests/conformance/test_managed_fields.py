@@ -28,6 +28,7 @@ from conformance.generated import METADATA, OWNEDS, TEXT, some
 from conformance.kinds import CRDS, OWNED
 from conformance.peers import Answer, Caller, HttpPeer, LocalPeer
 from conformance.servers import until_served
+from support.connections import all_closed
 from support.oracle import Oracle
 
 Json = dict[str, Any]
@@ -158,15 +159,17 @@ class Both:
 async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
     server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
     connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
         await server.start([])
-        found = Both(runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)))
-        for caller in (found.reference, found.ours):
-            made = await caller.post(CRDS, OWNED)
-            assert made.status in (201, 409), made.body
-            await until_served(caller, COLLECTION)
-        yield found
-        await server.close()
+        try:
+            found = Both(runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)))
+            for caller in (found.reference, found.ours):
+                made = await caller.post(CRDS, OWNED)
+                assert made.status in (201, 409), made.body
+                await until_served(caller, COLLECTION)
+            yield found
+        finally:
+            await server.close()
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.store.memory import MemoryStore
 from conformance.recorded import ACCEPT, REQUESTS, Recorded
+from support.connections import all_closed
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -93,11 +94,14 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         client_ca_file=None,
     )
     context = ssl.create_default_context(cadata=identity.ca_pem.decode())
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
-        yield Served(f"https://127.0.0.1:{face.port}", session)
-    await face.close()
-    await server.close()
-    await store.close()
+    connector = aiohttp.TCPConnector(ssl=context)
+    try:
+        async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
+            yield Served(f"https://127.0.0.1:{face.port}", session)
+    finally:
+        await face.close()
+        await server.close()
+        await store.close()
 
 
 def _signing_request() -> str:

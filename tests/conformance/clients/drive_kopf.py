@@ -37,7 +37,7 @@ def note_certificate(name: str, patch: Any, **_: Any) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Ask again and again until it holds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.05)
 
@@ -96,7 +96,7 @@ async def main(namespace: str) -> None:
             registry=registry, namespaces=[namespace], standalone=True, ready_flag=ready, stop_flag=stop
         )
     )
-    await asyncio.wait_for(ready.wait(), 60)
+    await asyncio.wait_for(ready.wait(), 200)
     try:
         await scenario(namespace)
     finally:

@@ -34,7 +34,7 @@ def secrets(namespace: str) -> None:
     (found,) = kr8s.get("secrets", namespace=namespace, field_selector="metadata.name=s")
     assert found.raw["data"]["more"] == "eA=="
     secret.delete()
-    secret.wait("delete", timeout=60)
+    secret.wait("delete", timeout=200)
     assert not secret.exists()
 
 
@@ -51,11 +51,11 @@ def custom_objects(namespace: str) -> None:
     web = Certificate({"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
     web.create()
     # kr8s's wait for a condition fails on an object that has no status at all, as it is right after a create.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while "status" not in web.raw and time.monotonic() < deadline:
         time.sleep(0.02)
         web.refresh()
-    web.wait("condition=Issuing", timeout=60)
+    web.wait("condition=Issuing", timeout=200)
     web.patch({"status": {"revision": 3}}, subresource="status")
     web.refresh()
     assert web.raw["status"]["revision"] == 3
@@ -78,10 +78,10 @@ def watching(namespace: str) -> None:
     first = ConfigMap({"metadata": {"name": "w", "namespace": namespace, "labels": {"watched": "yes"}}})
     first.create()
     reader.start()
-    assert ready.wait(10)
+    assert ready.wait(200)
     first.patch({"data": {"x": "y"}})
     first.delete()
-    reader.join(10)
+    reader.join(200)
     assert seen == [("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")], seen
 
 

@@ -85,7 +85,7 @@ def watching(namespace: str) -> None:
         namespace,
         resource_version=listed.metadata.resource_version,
         field_selector="metadata.name=seen",
-        timeout_seconds=10,
+        timeout_seconds=200,
     ):
         seen.append(event["type"])
         if event["type"] == "DELETED":
@@ -114,7 +114,7 @@ def custom_objects(namespace: str) -> None:
     assert found["spec"]["dnsNames"] == ["a.example.com"]
     assert found["status"]["revision"] == 7
     found["spec"]["dnsNames"].append("b.example.com")
-    for _ in range(10):  # controllers write too
+    while True:  # controllers write too
         try:
             custom.replace_namespaced_custom_object(*where, "web", found)
             break
@@ -149,7 +149,7 @@ def dynamically(namespace: str) -> None:
         body=certificate("dyn"), namespace=namespace, name="dyn", field_manager="tester", force_conflicts=True
     )
     assert "tester" in [entry.manager for entry in applied.metadata.managedFields]
-    for event in kind.watch(namespace=namespace, name="dyn", timeout=10):
+    for event in kind.watch(namespace=namespace, name="dyn", timeout=200):
         assert event["object"].metadata.name == "dyn"
         break
     kind.delete(name="dyn", namespace=namespace)

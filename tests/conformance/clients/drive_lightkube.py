@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+import httpx2
 from lightkube import ApiError, Client, codecs
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.core_v1 import ObjectReference
@@ -108,7 +109,7 @@ def events(client: Client, namespace: str) -> None:
 
 
 def main(namespace: str) -> None:
-    client = Client(namespace=namespace)
+    client = Client(namespace=namespace, timeout=httpx2.Timeout(200))
     client.create(Namespace(metadata=ObjectMeta(name=namespace)))
     for step in (secrets, config_maps, applying, custom_objects, watching, events):
         step(client, namespace)
