@@ -38,8 +38,8 @@ class TaskSet:
         self.failed.set()
 
     async def close(self) -> None:
-        """Cancel what still runs and wait until it has ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel what still runs, and what begins because of that, and wait until it has ended."""
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
