@@ -22,9 +22,11 @@ from apiserver.callers import (
     StartApi,
     thing_crd,
 )
+from certwright.apiserver.verbs import watch as watch_verb
 from certwright.store.contract import Encode, Key, Row
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
+from support.waiting import turns, until
 
 
 def owned_by(*owners: Json, kind: str = "Certificate", group: str = "cert-manager.io/v1") -> list[Json]:
@@ -128,8 +130,8 @@ async def test_a_namespace_waits_for_finalizers_in_it(api: Api) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.secret("a", namespace="team", finalizers=["test.dev/hold"])
     await api.ok("DELETE", "/api/v1/namespaces/team")
-    for _ in range(20):
-        assert await exists(api, "/api/v1/namespaces/team")
+    await turns()
+    assert await exists(api, "/api/v1/namespaces/team")
     release: Json = {"metadata": {"finalizers": []}}
     await api.ok("PATCH", "/api/v1/namespaces/team/secrets/a", release, content_type=MERGE)
     await api.settle()
@@ -156,13 +158,15 @@ async def test_some_namespaces_stay(api: Api) -> None:
         assert answer.message == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
 
-async def test_a_definition_goes_with_all_its_objects(api: Api) -> None:
+async def test_a_definition_goes_with_all_its_objects(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_verb, "_LAST_WORDS_S", 0.0)
     await api.ok("POST", CRDS, thing_crd())
     for number in range(3):
         await api.ok("POST", THINGS, {**THING, "metadata": {"name": f"t{number}"}, "spec": {"size": 1}})
     watch = await api.watch(f"{THINGS}?resourceVersion={api.store.revision}")
     await api.ok("DELETE", f"{CRDS}/things.test.dev")
     await api.settle()
+    await turns()  # the watch has been ended, and still tells what it was told
     assert (await api.call("GET", THINGS)).status == 404
     assert not await exists(api, f"{CRDS}/things.test.dev")
     assert [event["type"] for event in await watch.rest()] == ["DELETED"] * 3
@@ -220,11 +224,9 @@ async def test_what_is_created_while_its_owner_is_deleted_is_collected(
         *(api.secret(f"s-{number}", ownerReferences=owned_by(owner)) for number, owner in enumerate(owners)),
         *(api.ok("DELETE", f"{CERTIFICATES}/web-{number}") for number in range(1, 8, 2)),
     )
-    for _ in range(3_000):
-        if api.server.idle and not (await api.ok("GET", SECRETS))["items"]:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("dependents are left")
+    async with asyncio.timeout(60):
+        while (await api.ok("GET", SECRETS))["items"]:  # noqa: ASYNC110 - bounded by the timeout
+            await asyncio.sleep(0.01)
 
 
 async def test_an_owner_of_a_kind_nobody_serves_is_left_in_peace(api: Api) -> None:
@@ -263,10 +265,11 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.go = asyncio.Event()
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
         gone = await super().delete(key, encode, expect=expect)
+        self.begun.set()
         await self.go.wait()
         return gone
 
@@ -278,15 +281,12 @@ async def test_a_deletion_whose_caller_went_away_is_seen_to_its_end(start_api: S
     await api.secret("s", ownerReferences=owned_by(owner))
     await api.settle()
     deleting = asyncio.create_task(api.call("DELETE", f"{CERTIFICATES}/web"))
-    await asyncio.sleep(0)
+    await asyncio.wait_for(store.begun.wait(), 60)
     deleting.cancel()
     store.go.set()
     with pytest.raises(asyncio.CancelledError):
         await deleting
-    for _ in range(5):
-        await asyncio.sleep(0)
-    await api.settle()
-    assert not await exists(api, f"{SECRETS}/s")
+    await until(lambda: store.at_hand(Key("secrets", "default", "s")) is None)
 
 
 async def test_a_config_map_is_not_a_secret(api: Api) -> None:

@@ -158,6 +158,9 @@ class Watch(Protocol):
         it has taken the batch; one that it has not is what `next` returns. What a lone write brings SHOULD be
         handed over before its `put` or `delete` returns."""
 
+    def end(self) -> None:
+        """Hand out what is waiting, and then stop; harmless when repeated."""
+
     def close(self) -> None:
         """Stop; harmless when repeated."""
 

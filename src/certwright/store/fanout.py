@@ -106,7 +106,6 @@ class Fanout:
         self._closed = True
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.end()
-        self._watches.clear()
 
     def _tell_in_time(self) -> None:
         """Tell what has gathered: now, unless watchers were told a moment ago."""
@@ -296,9 +295,10 @@ class Subscription:
         self._wake()
 
     def end(self) -> None:
-        """Nothing follows what is already waiting; called when the store is closed."""
+        """Nothing follows what is already waiting; harmless when repeated."""
         self._ended = True
         self._drop_timer()
+        self._fanout.forget(self)
         self._wake()
 
     def close(self) -> None:

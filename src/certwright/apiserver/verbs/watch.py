@@ -233,6 +233,10 @@ class WatchStream:
         self._watch.close()
         self._forget(self)
 
+    def finish(self) -> None:
+        """End the stream after what its consumer has not taken yet."""
+        self._watch.end()
+
     async def aclose(self) -> None:
         """Stop; harmless when repeated."""
         self.end()
@@ -287,11 +291,15 @@ class Watches:
 
     def close_soon(self, bucket: str) -> None:
         """End the watches of a resource that is no longer served, once they have heard of its last events."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self.close, bucket)
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._finish, bucket)
 
-    def close(self, bucket: str | None = None) -> None:
-        """End all watches (of one bucket)."""
-        for stream in [stream for stream, of in self._open.items() if bucket in (None, of)]:
+    def _finish(self, bucket: str) -> None:
+        for stream in [stream for stream, of in self._open.items() if of == bucket]:
+            stream.finish()
+
+    def close(self) -> None:
+        """End all watches."""
+        for stream in list(self._open):
             stream.end()
 
 
