@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
+import prometheus_client
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from apiserver.callers import CONFIG_MAPS, SECRETS, Api, StartApi
 from certwright.kit.exchange import Identity
+from certwright.store.contract import Encode, Key, Row
+from certwright.store.memory import MemoryStore
+from support.waiting import turns
 
 _DURATION = "apiserver_request_duration_seconds_count"
 
@@ -80,12 +86,44 @@ async def test_watches_and_requests_under_way_are_gauges(api: Api) -> None:
     assert await value(api, "apiserver_current_inflight_requests", request_kind="mutating") == 0
 
 
-async def test_a_request_that_goes_away_is_not_under_way_any_more(api: Api) -> None:
-    task = asyncio.ensure_future(api.secret("a"))
-    await asyncio.sleep(0)
+class StuckStore(MemoryStore):
+    """Writes to Secrets are never done."""
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        if key.bucket == "secrets":
+            await asyncio.get_running_loop().create_future()
+        return await super().put(key, encode, expect=expect)
+
+
+async def test_a_request_that_goes_away_is_not_under_way_any_more(start_api: StartApi) -> None:
+    api = await start_api(store=StuckStore())
+    await api.settle()
+    task = asyncio.create_task(api.secret("a"))
+    await turns()
+    mutating = {"request_kind": "mutating"}
+    assert await value(api, "apiserver_current_inflight_requests", **mutating) == 1
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert await value(api, "apiserver_current_inflight_requests", request_kind="mutating") == 0
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await value(api, "apiserver_current_inflight_requests", **mutating) == 0
+
+
+async def test_who_asks_while_the_first_answer_is_made_is_told_everything(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, seen = api.server._metrics, [b""]
+
+    class Asked(prometheus_client.PlatformCollector):
+        def __init__(self, **given: Any) -> None:
+            monkeypatch.undo()
+            seen.append(metrics._render([])[1])
+            super().__init__(**given)
+
+    monkeypatch.setattr(prometheus_client, "PlatformCollector", Asked)
+    first = await scrape(api)
+    families = {family.name for family in text_string_to_metric_families(seen[-1].decode())}
+    assert {"python_info", "process_resident_memory_bytes", "certwright_store_revision"} <= families
+    assert ("certwright_store_revision", ()) in first
 
 
 async def test_the_store_and_the_process_are_there(api: Api) -> None:

@@ -156,13 +156,15 @@ class Metrics:
         # Only a server that is scraped needs the library (10 ms and 2 MB).
         import prometheus_client
 
-        if self._registry is None:
-            self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
-            self._registry.register(_Collector(self))
-            prometheus_client.ProcessCollector(registry=self._registry)
-            prometheus_client.PlatformCollector(registry=self._registry)
-            prometheus_client.GCCollector(registry=self._registry)
-        own = prometheus_client.generate_latest(self._registry)
+        registry = self._registry
+        if registry is None:
+            registry = prometheus_client.CollectorRegistry(auto_describe=False)
+            registry.register(_Collector(self))
+            prometheus_client.ProcessCollector(registry=registry)
+            prometheus_client.PlatformCollector(registry=registry)
+            prometheus_client.GCCollector(registry=registry)
+            self._registry = registry  # now that it is whole: another scrape may be made at the same time
+        own = prometheus_client.generate_latest(registry)
         return prometheus_client.CONTENT_TYPE_LATEST, b"".join((own, *(write() for write in writers)))
 
     def families(self) -> Iterator[Metric]:
