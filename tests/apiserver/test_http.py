@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 
-from certwright.apiserver import wire
+from certwright.apiserver import protocol, wire
 from certwright.apiserver.protocol import HttpProtocol, Traffic
 from certwright.kit.clock import TestClock
 from certwright.kit.exchange import Request, Response
+from support.waiting import turns, until
 
 FOR_EVER = 60.0
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -28,6 +31,7 @@ class Line:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     asked: list[Request]
+    traffic: Traffic
     begun: asyncio.Event
     go: asyncio.Event
 
@@ -48,12 +52,18 @@ async def line() -> AsyncIterator[Line]:
         yield b"one"
         yield b"two"
 
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 65536
+
     async def answer(request: Request) -> Response:
         asked.append(request)
         begun.set()
         await go.wait()
         if request.target == "/stream":
             return Response(200, stream=chunks())
+        if request.target == "/endless":
+            return Response(200, stream=endless())
         if request.target == "/broken":
             raise RuntimeError("broken")
         return Response(200, {"x-at": request.target}, request.body)
@@ -61,11 +71,14 @@ async def line() -> AsyncIterator[Line]:
     traffic = Traffic(answer, TestClock(NOON), is_fair=False)
     server = await asyncio.get_running_loop().create_server(lambda: HttpProtocol(traffic), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    yield Line(reader, writer, asked, begun, go)
+    yield Line(reader, writer, asked, traffic, begun, go)
+    go.set()
     writer.close()
     server.close()
     async with asyncio.timeout(FOR_EVER):
         await traffic.wait_ended()
+        with suppress(OSError):  # how it has ended is the test's
+            await writer.wait_closed()
 
 
 LAST = b"GET /last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
@@ -124,8 +137,8 @@ async def test_requests_in_one_packet_are_answered_one_after_the_other(line: Lin
     line.go.clear()
     many = [b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(20)]
     telling = asyncio.create_task(line.tell(b"".join(many) + LAST))
-    await line.begun.wait()
-    await asyncio.sleep(0)
+    await asyncio.wait_for(line.begun.wait(), FOR_EVER)
+    await turns()
     assert len(line.asked) == 1
     line.go.set()
     found = [part.split(b"\r\n")[0].decode() for part in (await telling).split(b"x-at: ")[1:]]
@@ -155,6 +168,17 @@ async def test_a_stream_is_sent_in_chunks_and_the_connection_goes_on(line: Line)
     assert b"one" not in await line.tell(answer_to_head)
 
 
+async def test_a_stream_that_is_not_read_can_be_ended(line: Line, caplog: pytest.LogCaptureFixture) -> None:
+    line.writer.write(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.wait_for(line.begun.wait(), FOR_EVER)
+    (connection,) = line.traffic.connections
+    await until(lambda: connection.transport.get_write_buffer_size() > 0)
+    await turns()
+    connection.end()
+    assert (await line.tell(b"")).endswith(b"\r\n0\r\n\r\n")
+    assert not caplog.records
+
+
 async def test_a_client_of_http_1_0_gets_one_answer(line: Line) -> None:
     answer = await line.tell(b"GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n" + LAST)
     assert statuses(answer) == [200]
@@ -174,6 +198,43 @@ async def test_who_is_refused_is_not_asked_for_its_body(line: Line) -> None:
     answer = await line.tell(POST + b"content-length: 9999999\r\nexpect: 100-continue\r\n\r\n")
     assert statuses(answer) == [413]
     assert not line.asked
+
+
+@pytest.mark.parametrize(
+    ("begin", "status"),
+    [
+        (POST + b"content-length: 9999999\r\n\r\n", 413),
+        (POST + b"x: " + b"x" * protocol.MAX_HEADERS + b"\r\ny: ", 400),
+        (POST + b"x: " + b"x" * 600_000, 400),
+        (POST + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"x" * 2_000_000, 400),
+    ],
+    ids=["body", "header", "endless header", "endless trailer"],
+)
+async def test_who_is_refused_may_send_on_and_then_reads_why(
+    line: Line, monkeypatch: pytest.MonkeyPatch, begin: bytes, status: int
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", FOR_EVER)
+    monkeypatch.setattr(protocol, "_MOST_RAW_BODY", 1_000_000)
+    loop, client = asyncio.get_running_loop(), socket.socket()
+    client.setblocking(False)
+    with client:
+        await loop.sock_connect(client, line.writer.get_extra_info("peername"))
+        await loop.sock_sendall(client, begin)
+        ready = asyncio.Event()
+        loop.add_reader(client, ready.set)  # answered, and not read yet
+        await asyncio.wait_for(ready.wait(), FOR_EVER)
+        loop.remove_reader(client)
+        await turns()
+        await asyncio.wait_for(loop.sock_sendall(client, b"x" * 8_000_000), FOR_EVER)
+        assert statuses(await loop.sock_recv(client, 65536)) == [status]
+    await until(lambda: len(line.traffic.connections) == 1)
+
+
+async def test_who_is_refused_and_sends_on_is_not_listened_to_for_ever(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", 0.0)
+    assert statuses(await line.tell(POST + b"content-length: 9999999\r\n\r\nabc")) == [413]
 
 
 @pytest.mark.parametrize("begin", [b"GET /a", b"CONNECT /a"], ids=["upgrade", "connect"])

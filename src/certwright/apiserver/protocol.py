@@ -35,12 +35,18 @@ MAX_BODIES = 128 * 1024 * 1024
 """Bytes of all bodies that are on their way: nobody knows yet who sends them."""
 MAX_HEADERS = 64 * 1024
 """Bytes of the request line and all header fields together."""
+_MOST_RAW_HEADERS = MAX_HEADERS + 256 * 1024
+"""Bytes in which the header fields must end; what a read brings of the request before is counted too."""
+_MOST_RAW_BODY = 8 * MAX_BODY
+"""Bytes in which a body must end: it may come in chunks of one byte, with six around it."""
 KEEP_ALIVE_S = 120
 """Seconds that a connection may lie idle."""
 HEADER_S = 30.0
 """Seconds in which the request line and the header fields must have come."""
 BODY_S = 60.0
 """Seconds in which the whole request must have come."""
+LINGER_S = 0.5
+"""Seconds that a client which is refused while it sends is still listened to, as with Go's server."""
 MAX_CONNECTIONS = 4096
 """Connections at a time; fewer where the process may open fewer files."""
 _OTHER_FILES = 128
@@ -119,6 +125,7 @@ class HttpProtocol(Sender):
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_size = 0
+        self._raw_size = 0  # with what the parser still holds, for it bounds nothing
         self._body: bytes | bytearray = b""
         self._incoming: _Exchange | None = None
         self._foreign_method = ""
@@ -212,15 +219,20 @@ class HttpProtocol(Sender):
             # Nothing else is spoken here: the request was read as any other.
             return
         except httptools.HttpParserError:
-            self._write_plain(400, _INVALID)
+            self._refuse_plainly(is_sending=self._header_size > MAX_HEADERS)
             return
+        if not self._between and not self._is_refused:
+            self._raw_size += len(data)
+            if self._raw_size > (_MOST_RAW_BODY if self._in_body else _MOST_RAW_HEADERS):
+                self._refuse_plainly(is_sending=True)
+                return
         if was_idle and self._between and self._task is None:
             # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
             self._expect(HEADER_S)
 
     def on_message_begin(self) -> None:
         """Begin to count, and to wait."""
-        self._between = False
+        self._between, self._raw_size = False, 0
         self._url, self._headers, self._header_size, self._body = b"", {}, 0, b""
         self._expect(HEADER_S)
 
@@ -246,7 +258,7 @@ class HttpProtocol(Sender):
 
     def on_headers_complete(self) -> None:
         """The request is whole but for its body; who is refused anyway need not send that."""
-        self._in_body = True
+        self._in_body, self._raw_size = True, 0
         method, self._foreign_method = self._foreign_method or self._parser.get_method().decode(), ""
         url = httptools.parse_url(self._url)
         target = url.path.decode("ascii")
@@ -290,6 +302,13 @@ class HttpProtocol(Sender):
         self._is_refused = True
         self._incoming.refusal = failure(error)
         self._take(self._incoming)
+
+    def _refuse_plainly(self, *, is_sending: bool) -> None:
+        """Say that it is no request, and look at nothing that follows."""
+        self._drop_body()
+        self._is_refused = True
+        self._write_plain(400, _INVALID)
+        self._end(is_sending=is_sending and self._task is None)
 
     def on_body(self, part: bytes) -> None:
         """Take a part of the body."""
@@ -340,12 +359,13 @@ class HttpProtocol(Sender):
         except Exception:
             _log.exception("%s could not be answered", exchange.request.method)
             self._write_plain(500, _BROKEN)
+            self.transport.close()
             return
         self._task = None
         if self.transport.is_closing():
             return
         if is_last or self._is_last:
-            self.transport.close()
+            self._end(is_sending=self._is_refused and not self._between)
         elif self._waiting:
             self._take(self._waiting.popleft())
             if not self._waiting:
@@ -353,6 +373,15 @@ class HttpProtocol(Sender):
         elif self._between:
             self._is_idle = True
             self._expect(KEEP_ALIVE_S)
+
+    def _end(self, *, is_sending: bool) -> None:
+        """End, though not at once while the client sends on: that would reset the connection, and the client
+        might never read why (RFC 9112 §9.6)."""
+        if not is_sending or self._traffic.is_closing:
+            self.transport.close()
+            return
+        self._in_body, self._is_idle = False, True
+        self._expect(LINGER_S)
 
     async def _answer(self, exchange: _Exchange) -> bool:
         """Have a request answered, and send that. Whether the connection ends with it."""

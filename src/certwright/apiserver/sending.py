@@ -45,9 +45,9 @@ class Sender(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-        if self._resumed is not None:
-            self._resumed.set_result(None)
-            self._resumed = None
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():  # who waited for it may have been cancelled
+            resumed.set_result(None)
 
     def _give_up(self, why: str) -> None:
         _log.info("a client at %s %s in time", self.transport.get_extra_info("peername"), why)
@@ -65,12 +65,11 @@ class Sender(asyncio.Protocol):
             self.transport.write(data)
 
     def _write_plain(self, code: int, text: bytes) -> None:
-        """Some words, as the last answer; nothing but the end where one has begun."""
+        """Some words, as the last answer; nothing where one has begun."""
         if not self._has_begun:
             fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(text))}
             fields |= {"date": self._extra.date(), "connection": "close"}
             self._write(wire.head(Response(code, fields)) + text)
-        self.transport.close()
 
     async def _send_stream(self, request: Request, response: Response, stream: AsyncIterator[bytes]) -> None:
         """Send the head, then chunk after chunk until the stream ends, the client goes, or we close."""
