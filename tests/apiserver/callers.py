@@ -71,11 +71,12 @@ class Stream:
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
-    async def rest(self) -> list[Json]:
+    async def rest(self, timeout_s: float = 60.0) -> list[Json]:
         """All events until the stream ends."""
         found = list(self._waiting)
-        async for chunk in self._chunks:
-            found += [msgspec.json.decode(line) for line in chunk.splitlines()]
+        async with asyncio.timeout(timeout_s):
+            async for chunk in self._chunks:
+                found += [msgspec.json.decode(line) for line in chunk.splitlines()]
         return found
 
     async def close(self) -> None:

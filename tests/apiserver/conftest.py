@@ -65,6 +65,7 @@ async def start_api() -> AsyncIterator[StartApi]:
 
 @pytest.fixture
 async def api(start_api: StartApi) -> Api:
-    """A running server."""
+    """A running server that has nothing to do: what it made at its start is there."""
     found: Api = await start_api()
+    await found.settle()
     return found

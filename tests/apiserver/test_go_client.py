@@ -39,7 +39,7 @@ def test_controllers_written_in_go_work(request: pytest.FixtureRequest) -> None:
     program = build("clients", "go-clients")
     kubeconfig = request.getfixturevalue("kubeconfig")
     outcome = subprocess.run(
-        [str(program), str(kubeconfig)], capture_output=True, text=True, timeout=300, check=False
+        [str(program), str(kubeconfig)], capture_output=True, text=True, timeout=600, check=False
     )
     lines = outcome.stdout.splitlines()
     assert [line for line in lines if not line.startswith("ok ")] == [], outcome.stderr[-2000:]
@@ -61,7 +61,7 @@ def kubectl(tmp_path: Path, request: pytest.FixtureRequest) -> Kubectl:
             text=True,
             env=environment,
             input=stdin,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert outcome.returncode == 0, f"kubectl {' '.join(words)}: {outcome.stderr}"
@@ -87,7 +87,7 @@ def test_the_newest_kubectl_creates_built_in_kinds(kubectl: Kubectl) -> None:
         shown.split()
     )
     assert kubectl("get", "secret", "s", "-n", "made", "-o", "jsonpath={.data.a}") == "Yg=="
-    kubectl("delete", "namespace", "made", "--timeout=60s")
+    kubectl("delete", "namespace", "made", "--timeout=150s")
 
 
 def test_the_newest_kubectl_asks_who_may_do_what(kubectl: Kubectl) -> None:
@@ -123,7 +123,7 @@ def test_the_newest_kubectl_applies_explains_waits_and_shows(kubectl: Kubectl) -
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=MANIFEST.format(value="three")
     )
     assert kubectl("diff", "--server-side", "-f", "-", stdin=MANIFEST.format(value="three")) == ""
-    kubectl("wait", "--for=condition=Ready", "issuer/ca", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "issuer/ca", "--timeout=150s")
     assert "NAME" in kubectl("get", "issuers,configmaps")
     assert "FIELD: dnsNames" in kubectl("explain", "certificate.spec.dnsNames")
     assert "leases" in kubectl("api-resources")

@@ -13,6 +13,7 @@ import trustme
 from aiohttp import web
 
 from apiserver.callers import Api
+from support.waiting import until
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Json | web.Response | Awaitable[Json | web.Response]]
@@ -126,7 +127,12 @@ async def running(*names: str) -> AsyncIterator[WebhookServer]:
     try:
         yield server
     finally:
+        assert runner.server is not None
+        there = [connection.transport for connection in runner.server.connections]
+        sockets = [transport.get_extra_info("socket") for transport in there if transport is not None]
         await runner.cleanup()
+        # A TLS connection takes some turns to end; one that a loop leaves behind fails some other test.
+        await until(lambda: all(one.fileno() < 0 for one in sockets))
 
 
 async def register(api: Api, kind: str, *hooks: Json, name: str = "hooks") -> Json:
