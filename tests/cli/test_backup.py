@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from certwright.resources.names import NEXT_PRIVATE_KEY_LABEL
 from cli.calls import EXAMPLES, PATIENT, Process
 from support.etcd import Etcd, running_etcd
 
@@ -48,8 +49,10 @@ def issued(start: Start) -> None:
     """The certificates of an example, issued by the server in `one`."""
     done = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), *HERE).rest()
     assert done.status == 0, done.err
-    done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT, *HERE).rest()
-    assert done.status == 0, done.err
+    no_longer_needed = ("-A", "-l", NEXT_PRIVATE_KEY_LABEL, "--for=delete")
+    for what in (("certificates", "--all", "--for=condition=Ready"), ("secrets", *no_longer_needed)):
+        done = start("wait", *what, *PATIENT, *HERE).rest()
+        assert done.status == 0, done.err
 
 
 def secrets_of(start: Start, data_dir: str) -> dict[str, dict[str, str]]:
