@@ -22,7 +22,7 @@ from support.programs import free_port, spawn, stop
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError)
 """What a client sees of a server that is dead, or dying."""
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Server:
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request, as JSON. Raises one of `GONE`."""
-        limit = aiohttp.ClientTimeout(total=60)
+        limit = aiohttp.ClientTimeout(total=200)
         async with self.session.request(method, path, json=body, headers=headers, timeout=limit) as answer:
             return Answer(answer.status, await answer.text())
 

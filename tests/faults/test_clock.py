@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from certwright.kit.files import write_atomically
 from faults.server import CONFIG_MAPS, Server, config_map
 
 _A_DAY_S = 86_400
@@ -18,7 +19,7 @@ async def test_a_clock_that_is_set_back_stops_nothing(tmp_path: Path) -> None:
     try:
         await server.start()
         before = await server.ask("POST", CONFIG_MAPS, config_map("before"))
-        offset.write_text(str(-_A_DAY_S))
+        write_atomically(offset, str(-_A_DAY_S).encode())  # it may be read at this moment
         after = await server.ask("POST", CONFIG_MAPS, config_map("after"))
         assert after.status == 201, after.text
         old, new = before.json["metadata"], after.json["metadata"]

@@ -27,8 +27,10 @@ ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authentic
 _JSON, _YAML = "application/json", "application/yaml"
 _JSON_PATCH, _APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
-# Where the project's figures come from each stays below 0.1 s. Other machines are slower, and busy.
+# Where the project's figures come from each stays below 0.1 s, and `fixed_work` takes 9 ms of processor time.
+# Other machines are slower, and what is busy beside them makes them slower still.
 _LONGEST_TURN_S = 0.3
+_FIXED_WORK_S = 0.009
 _MOST_GROWTH_KB = 400_000
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PLACES = {
@@ -59,6 +61,20 @@ async def server() -> AsyncIterator[ApiServer]:
     await made.close()
 
 
+def fixed_work() -> float:
+    """How long something takes that is the same in every run, in seconds of processor time."""
+    begin = time.process_time()
+    for _ in range(10):
+        json.loads(json.dumps([{"a": str(number)} for number in range(2_000)]))
+    return time.process_time() - begin
+
+
+def allowed_s() -> float:
+    """How long the loop may be kept on this machine, as it is at this moment."""
+    slowness = min(fixed_work() for _ in range(5)) / _FIXED_WORK_S
+    return _LONGEST_TURN_S * max(1.0, slowness)
+
+
 async def ask(server: ApiServer, method: str, target: str, body: bytes = b"", media: str = _JSON) -> Response:
     """The answer, if it was given without keeping the loop, or taking much memory."""
     longest, over = 0.0, False
@@ -81,7 +97,8 @@ async def ask(server: ApiServer, method: str, target: str, body: bytes = b"", me
     over = True
     await heart
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert longest < _LONGEST_TURN_S, f"the loop was kept for {longest:.3f} s: {response.status}"
+    if longest >= _LONGEST_TURN_S:
+        assert longest < allowed_s(), f"the loop was kept for {longest:.3f} s: {response.status}"
     assert grown < _MOST_GROWTH_KB, f"{grown} kB"
     if response.status >= 400:
         status = json.loads(response.body)
