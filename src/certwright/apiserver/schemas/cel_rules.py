@@ -24,8 +24,8 @@ from certwright.resources.errors import FieldError, duplicate, forbidden, invali
 RULES = "x-kubernetes-validations"
 
 MAX_SECONDS = 1.0
-"""Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit is
-about the same."""
+"""Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit
+is about the same."""
 _LOOK_EVERY = 256  # evaluations between two looks at the clock
 _MAX_MESSAGE = 5 * 1024
 
