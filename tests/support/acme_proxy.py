@@ -48,8 +48,7 @@ class AcmeProxy:
         self.asked[kind] += 1
         if answer.status < 300 and (kind != NEW_ACCOUNT or answer.status == 201):
             self.agreed[kind] += 1
-        if not self.heard(kind):
-            assert request.transport is not None
+        if not self.heard(kind) and request.transport is not None:  # None: the client has gone already
             request.transport.abort()
         kept = [(k, v) for k, v in answer.headers.items() if k.lower() not in _NOT_PASSED_ON]
         return web.Response(status=answer.status, headers=dict(kept), body=content)

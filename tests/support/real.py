@@ -1,9 +1,11 @@
-"""Programs that are not Python packages: used where they are, demanded where CI says so."""
+"""What not every machine has. Programs that are not Python packages are used where they are, and demanded
+where CI says so."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 
 import pytest
 
@@ -18,3 +20,13 @@ def require(program: str) -> str:
             pytest.fail(f"{reason}, and CERTWRIGHT_REQUIRE_REAL=1 demands it")
         pytest.skip(reason)
     return path
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

@@ -38,7 +38,7 @@ class SideLoop:
             raise
 
     def close(self) -> None:
-        """Let the thread end. What still runs is dropped: end it first, by `run`. Idempotent."""
+        """Let the thread end. What still runs is cancelled, and not waited for here. Idempotent."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
@@ -47,5 +47,10 @@ class SideLoop:
     def _turn(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
         finally:
             loop.close()

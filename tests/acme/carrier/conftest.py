@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from acme.carrier.children import disregard_those_of_others
 from certwright.acme.carrier.child import Child
 from certwright.acme.carrier.choice import Transports
 from certwright.acme.carrier.transport import CarriedTransport
@@ -66,12 +68,12 @@ async def server() -> AsyncIterator[Server]:
 SYSTEM = TlsOptions()
 
 
-def inside(tls: TlsOptions = SYSTEM, timeout_s: float = 30.0) -> HttpTransport:
+def inside(tls: TlsOptions = SYSTEM, timeout_s: float = 200.0) -> HttpTransport:
     """A transport of this process itself."""
     return HttpTransport(tls, user_agent="certwright/test", now=lambda: NOW, timeout_s=timeout_s)
 
 
-def carried(child: Child, tls: TlsOptions = SYSTEM, timeout_s: float = 30.0) -> CarriedTransport:
+def carried(child: Child, tls: TlsOptions = SYSTEM, timeout_s: float = 200.0) -> CarriedTransport:
     """A transport by way of that child."""
     return CarriedTransport(
         child,
@@ -101,12 +103,33 @@ def no_solver_here() -> Solver:
     raise AssertionError("this process writes itself")
 
 
+@pytest.fixture(autouse=True)
+def _of_this_test() -> None:
+    disregard_those_of_others()
+
+
+MakeChild = Callable[..., Child]
+"""What `Child` is told, but for how patient it is: a busy machine takes its time to start one."""
+
+
 @pytest.fixture
-async def child() -> AsyncIterator[Child]:
+async def make_child() -> AsyncIterator[MakeChild]:
+    """Makes some that are ended with the test."""
+    made: list[Child] = []
+
+    def make(*command: Any, **options: Any) -> Child:
+        made.append(Child(*command, **{"start_s": 200.0, **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def child(make_child: MakeChild) -> Child:
     """One that is ended with the test."""
-    made = Child()
-    yield made
-    await made.close()
+    return make_child()
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,16 +25,19 @@ from acme.carrier.children import (
     state,
     that_does,
 )
-from acme.carrier.conftest import NOW, Server, carried
+from acme.carrier.conftest import NOW, MakeChild, Server, carried
+from certwright.acme.carrier import child as module
 from certwright.acme.carrier.child import Child
+from certwright.acme.carrier.link import Link
 from certwright.acme.protocol.errors import Unreachable
 from support.waiting import until
 
-_WITHIN_S = 30.0
+_WITHIN_S = 120.0
 
 
-async def test_it_is_started_by_the_first_request_and_gone_when_it_is_closed(server: Server) -> None:
-    child = Child()
+async def test_it_is_started_by_the_first_request_and_gone_when_it_is_closed(
+    server: Server, child: Child
+) -> None:
     sender = carried(child)
     assert carriers() == []
     before = open_files()
@@ -87,8 +92,11 @@ async def test_large_bodies_wait_for_room_in_the_socket(server: Server, child: C
     assert [one.body for one in answers] == [str(size).encode() for size in sizes]
 
 
-async def test_a_few_requests_are_no_reason_to_start_it_and_a_rush_is(server: Server) -> None:
-    child = Child(rush=10)
+async def test_a_few_requests_are_no_reason_to_start_it_and_a_rush_is(
+    server: Server, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RUSH_S", 1000.0)
+    child = make_child(rush=10)
     sender = carried(child)
     for _ in range(9):
         assert (await sender.send(server.get())).status == 200
@@ -97,21 +105,46 @@ async def test_a_few_requests_are_no_reason_to_start_it_and_a_rush_is(server: Se
     assert {one.status for one in answers} == {200}
     assert len(carriers()) == 1
     await sender.close()
-    await child.close()
 
 
-async def test_without_work_it_ends_and_the_next_request_starts_another(server: Server) -> None:
-    child = Child(idle_s=0.05)
+async def test_a_few_requests_in_a_long_time_are_no_rush(
+    server: Server, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RUSH_S", 0.0)
+    sender = carried(make_child(rush=2))
+    for _ in range(4):
+        assert (await sender.send(server.get())).status == 200
+    assert carriers() == []
+    await sender.close()
+
+
+async def test_without_work_it_ends_and_the_next_request_starts_another(
+    server: Server, make_child: MakeChild
+) -> None:
+    child = make_child(idle_s=0.05)
     sender = carried(child)
     await sender.send(server.get())
     await until(lambda: not carriers(), within_s=_WITHIN_S)
     assert (await sender.send(server.get())).status == 200
-    await child.close()
 
 
-async def test_one_that_stands_still_is_replaced(server: Server) -> None:
-    child = Child(patience_s=0.5)
-    sender = carried(child, timeout_s=10.0)
+async def test_one_that_ends_for_want_of_work_before_it_has_had_any_is_started_again(
+    server: Server, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, busy_s = Link._begin, iter([0.3])
+
+    def begin_on_a_busy_loop(link: Link) -> None:
+        begin(link)
+        time.sleep(next(busy_s, 0.0))
+
+    monkeypatch.setattr(Link, "_begin", begin_on_a_busy_loop)
+    assert (await carried(make_child(idle_s=0.2)).send(server.get())).status == 200
+    assert list(busy_s) == []
+
+
+async def test_one_that_stands_still_is_replaced(server: Server, make_child: MakeChild) -> None:
+    child = make_child(patience_s=0.5)
+    sender = carried(child)
     await sender.send(server.get())
     (pid,) = carriers()
     os.kill(pid, signal.SIGSTOP)
@@ -120,7 +153,6 @@ async def test_one_that_stands_still_is_replaced(server: Server) -> None:
         await hasty.send(server.get())
     assert (await sender.send(server.get())).status == 200
     assert not is_carrier(pid)
-    await child.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -135,6 +167,13 @@ async def test_what_ends_a_group_of_processes_is_for_its_parent_to_decide(
     assert carriers() == [pid]
 
 
+def room() -> int:
+    """How many bytes a socket pair holds on this machine."""
+    one, other = socket.socketpair()
+    with one, other:
+        return one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
 def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the log says of no child being started any more."""
     said = [one.getMessage() for one in caplog.records]
@@ -143,10 +182,10 @@ def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("command", [("/bin/false",), ("/nowhere/python",), ("/bin/sleep", "600")])
 async def test_where_it_cannot_start_its_parent_makes_the_requests_and_none_fails(
-    command: tuple[str, ...], server: Server, caplog: pytest.LogCaptureFixture
+    command: tuple[str, ...], server: Server, make_child: MakeChild, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = open_files()
-    child = Child(command, start_s=0.2)
+    child = make_child(command, start_s=0.2)
     sender = carried(child)
     for _ in range(5):
         answers = await asyncio.gather(*(sender.send(server.get()) for _ in range(3)))
@@ -159,9 +198,9 @@ async def test_where_it_cannot_start_its_parent_makes_the_requests_and_none_fail
 
 
 async def test_where_it_dies_of_each_request_its_parent_makes_them_after_three(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: Server, make_child: MakeChild, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = Child(that_does("end.recv(1)"))
+    child = make_child(that_does("end.recv(1)"))
     sender = carried(child)
     for _ in range(3):
         with pytest.raises(Unreachable, match="the process that carries requests has ended"):
@@ -170,15 +209,14 @@ async def test_where_it_dies_of_each_request_its_parent_makes_them_after_three(
         assert (await sender.send(server.get())).status == 200
     assert len(given_up(caplog)) == 1
     await sender.close()
-    await child.close()
 
 
 @pytest.mark.parametrize("amid", ["before there is a process", "while it starts"])
 async def test_one_that_has_not_started_yet_is_ended_at_once_when_it_is_closed(
-    amid: str, server: Server, tmp_path: Path
+    amid: str, server: Server, make_child: MakeChild, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    child = Child(("/bin/sh", "-c", f"echo > {begun}; exec sleep 600"), start_s=600.0)
+    child = make_child(("/bin/sh", "-c", f"echo > {begun}; exec sleep 600"), start_s=600.0)
     under_way = asyncio.create_task(carried(child).send(server.get()))
     await asyncio.sleep(0)
     if amid == "while it starts":
@@ -188,8 +226,10 @@ async def test_one_that_has_not_started_yet_is_ended_at_once_when_it_is_closed(
         await under_way
 
 
-async def test_who_waits_for_room_in_the_socket_of_one_that_stands_still_is_told(server: Server) -> None:
-    child = Child(patience_s=0.5)
+async def test_who_waits_for_room_in_the_socket_of_one_that_stands_still_is_told(
+    server: Server, make_child: MakeChild
+) -> None:
+    child = make_child(patience_s=0.5)
     # Requests that may take for ever: what is told is told for want of room only.
     sender = carried(child, timeout_s=10_000.0)
     await sender.send(server.get())
@@ -197,13 +237,13 @@ async def test_who_waits_for_room_in_the_socket_of_one_that_stands_still_is_told
     os.kill(pid, signal.SIGSTOP)
     async with asyncio.timeout(_WITHIN_S):
         ended = await asyncio.gather(
-            *(sender.send(server.post(b"x" * 300_000)) for _ in range(10)), return_exceptions=True
+            *(sender.send(server.post(b"x" * 300_000)) for _ in range(2 * room() // 300_000 + 10)),
+            return_exceptions=True,
         )
     assert {str(one).partition(": ")[2] for one in ended} == {
         "the process that carries requests stands still"
     }
     assert (await sender.send(server.get())).status == 200
-    await child.close()
 
 
 async def test_another_is_started_though_all_threads_are_busy(server: Server, child: Child) -> None:
@@ -213,10 +253,10 @@ async def test_another_is_started_though_all_threads_are_busy(server: Server, ch
     loop, release = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
     busy = loop.run_in_executor(None, release.wait)
-    os.kill(carriers()[0], signal.SIGKILL)
-    with pytest.raises(Unreachable):
-        await under_way
     try:
+        os.kill(carriers()[0], signal.SIGKILL)
+        with pytest.raises(Unreachable):
+            await under_way
         answer = await asyncio.wait_for(sender.send(server.get()), _WITHIN_S)
     finally:
         release.set()
@@ -259,10 +299,12 @@ async def test_it_ends_with_its_parent_however_that_ends(server: Server) -> None
         sys.executable, "-c", textwrap.dedent(program), stdout=subprocess.PIPE
     )
     assert parent.stdout is not None
-    pid = int(await asyncio.wait_for(parent.stdout.readline(), _WITHIN_S))
-    assert is_carrier(pid)
-    parent.kill()
-    await parent.communicate()
+    try:
+        pid = int(await asyncio.wait_for(parent.stdout.readline(), _WITHIN_S))
+        assert is_carrier(pid)
+    finally:
+        parent.kill()
+        await parent.communicate()
     # Where nobody waits for orphans it stays as a name.
     await until(lambda: state(pid) in ("", "Z"), within_s=_WITHIN_S)
 

@@ -18,7 +18,7 @@ async def test_certificates_are_issued_though_the_child_is_killed_meanwhile() ->
             names = [f"web-{n}" for n in range(8)]
             for name in names:
                 await world.certificate(name, f"{name}.example.org")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while not (running := carriers()):  # noqa: ASYNC110 - what another process does, tells no event
                     await asyncio.sleep(0.01)
             os.kill(running[0], signal.SIGKILL)

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from acme.carrier.children import READS_FOR_EVER, that_does
-from acme.carrier.conftest import TXT, no_solver_here, updating
+from acme.carrier.conftest import TXT, MakeChild, no_solver_here, updating
 from certwright.acme.carrier.check import CarriedCheck
-from certwright.acme.carrier.child import Child
 from certwright.acme.carrier.choice import Transports
 from certwright.acme.carrier.frames import Look, Seen, Show, encode, orders, results
 from certwright.acme.carrier.solver import CarriedSolver
@@ -84,8 +83,8 @@ async def test_this_process_looks_where_no_child_can(transports: Transports, por
     assert (await check.check(TASK), inside.looks) == (Ready(), 1)
 
 
-async def test_what_a_child_dies_of_this_process_does(port: int, bind: Bind) -> None:
-    child, inside = Child(that_does("end.recv(1)")), Inside()
+async def test_what_a_child_dies_of_this_process_does(port: int, bind: Bind, make_child: MakeChild) -> None:
+    child, inside = make_child(that_does("end.recv(1)")), Inside()
     assert await CarriedCheck(child, Looking(type=HTTP_01, port=port), lambda: inside).check(TASK) == Ready()
     assert inside.looks == 1
     asked, names = updating(bind), NameServers((bind.address,), authority_port=bind.port)
@@ -93,17 +92,15 @@ async def test_what_a_child_dies_of_this_process_does(port: int, bind: Bind) -> 
     await solver.present(TXT)
     assert TXT.key in (await names.txt("_acme-challenge.web.example.org")).values
     await solver.clean_up(TXT)
-    await child.close()
 
 
-async def test_what_a_child_does_not_come_to_an_end_with_is_told() -> None:
-    child = Child(that_does(READS_FOR_EVER), proof_s=0.5)
+async def test_what_a_child_does_not_come_to_an_end_with_is_told(make_child: MakeChild) -> None:
+    child = make_child(that_does(READS_FOR_EVER), proof_s=0.5)
     found = await CarriedCheck(child, Looking(type=HTTP_01), not_here).check(TASK)
     assert found == NotYet("127.0.0.1 could not be looked at within 0.5 s")
     solver = CarriedSolver(child, Updating(server=("192.0.2.1", 53)), no_solver_here)
     with pytest.raises(SolverError, match=r"192\.0\.2\.1:53 could not be asked within 0.5 s"):
         await solver.present(TXT)
-    await child.close()
 
 
 async def test_without_a_child_this_process_looks() -> None:

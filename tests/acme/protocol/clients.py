@@ -33,7 +33,9 @@ def client_of(pebble: Pebble, key: AccountKey | None = None) -> AcmeClient:
     def now() -> datetime:
         return datetime.now(UTC)
 
-    transport = HttpTransport(TlsOptions(pebble.ca_bundle), user_agent="certwright/test", now=now)
+    transport = HttpTransport(
+        TlsOptions(pebble.ca_bundle), user_agent="certwright/test", now=now, timeout_s=200.0
+    )
     return AcmeClient(pebble.directory, key or new_key(), transport, now=now)
 
 

@@ -229,7 +229,7 @@ async def test_an_account_is_bound_to_the_customers() -> None:
 
 async def test_wrong_addresses_are_told_apart(pebble: Pebble) -> None:
     def client(url: str, bundle: bytes = pebble.ca_bundle) -> AcmeClient:
-        transport = HttpTransport(TlsOptions(bundle), user_agent="t", now=_now)
+        transport = HttpTransport(TlsOptions(bundle), user_agent="t", now=_now, timeout_s=200.0)
         return AcmeClient(url, new_key(), transport, now=_now)
 
     cases = (

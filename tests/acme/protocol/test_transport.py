@@ -36,7 +36,9 @@ async def listening(seen: list[web.BaseRequest]) -> AsyncIterator[int]:
 @pytest.fixture(params=[False, True], ids=["by this process", "by a child"])
 async def sender(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     """A transport; a child is started with the first request."""
-    made = Transports(user_agent="certwright/test", now=lambda: datetime.now(UTC), apart=request.param)
+    made = Transports(
+        user_agent="certwright/test", now=lambda: datetime.now(UTC), timeout_s=200.0, apart=request.param
+    )
     transport = made(TlsOptions())
     yield transport
     await transport.close()

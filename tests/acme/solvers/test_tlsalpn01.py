@@ -78,6 +78,7 @@ async def test_the_certificate_is_as_rfc_8737_wants_it(listener: tuple[Listener,
     assert proof.value.value[:2] == b"\x04\x20"
     assert len(proof.value.value) == 34
     writer.close()
+    await writer.wait_closed()
 
 
 async def test_other_connections_reach_the_backend_unread() -> None:
@@ -88,19 +89,19 @@ async def test_other_connections_reach_the_backend_unread() -> None:
         writer.write(b"hello back")
         writer.close()
 
-    backend = await asyncio.start_server(answer, "127.0.0.1", 0)
-    solver = Listener(backend=("127.0.0.1", backend.sockets[0].getsockname()[1]))
-    port = await solver.listen("127.0.0.1", 0)
-    await solver.present(NAMED)
-    for hello in (first_message("localhost", "h2"), first_message("other", ALPN_PROTOCOL)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(hello)
-        assert await reader.read() == b"hello back"
-        writer.close()
-        assert heard.pop() == hello
-    assert await TlsCheck(port=port).check(NAMED) == Ready()
-    await solver.close()
-    backend.close()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as backend:
+        solver = Listener(backend=("127.0.0.1", backend.sockets[0].getsockname()[1]))
+        port = await solver.listen("127.0.0.1", 0)
+        await solver.present(NAMED)
+        for hello in (first_message("localhost", "h2"), first_message("other", ALPN_PROTOCOL)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(hello)
+            assert await reader.read() == b"hello back"
+            writer.close()
+            await writer.wait_closed()
+            assert heard.pop() == hello
+        assert await TlsCheck(port=port).check(NAMED) == Ready()
+        await solver.close()
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,7 @@ async def test_whoever_speaks_no_tls_is_let_go(listener: tuple[Listener, int], s
     writer.write_eof()
     assert await reader.read() == b""
     writer.close()
+    await writer.wait_closed()
 
 
 async def test_what_is_wrong_is_told(listener: tuple[Listener, int]) -> None:

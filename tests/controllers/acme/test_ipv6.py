@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,19 +12,10 @@ from certwright.resources.table import CERTIFICATE_REQUESTS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import running_bind
 from support.pebble import running_pebble
+from support.real import has_ipv6
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _RECORDS = "six AAAA ::1\nother AAAA ::2"
-
-
-def has_ipv6() -> bool:
-    """Whether this machine has ::1."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -87,19 +87,19 @@ class Child:
 
     async def link(self) -> Link:
         """The way to a running child. Raises `CannotCarry`, and `Ended` once this is closed."""
-        if self._link is not None and self._link.is_open:
-            return self._link
-        if self._starting is None or self._starting.done():
-            if not self._is_rush():
+        while self._link is None or not self._link.is_open:
+            if self._starting is None or self._starting.done():
+                if not self._is_rush():
+                    raise CannotCarry
+                self._starting = asyncio.create_task(self._start())
+            # Whoever waits may be cancelled; others wait for the same child.
+            link = await asyncio.shield(self._starting)
+            if self._closed:
+                raise Ended("this process is about to end")
+            if link is None:
                 raise CannotCarry
-            self._starting = asyncio.create_task(self._start())
-        # Whoever waits may be cancelled; others wait for the same child.
-        link = await asyncio.shield(self._starting)
-        if self._closed:
-            raise Ended("this process is about to end")
-        if link is None:
-            raise CannotCarry
-        return link
+            # One that has ended again, for want of work say, before we had our turn, is started once more.
+        return self._link
 
     async def prove(self, work: Callable[[Link], Awaitable[R]]) -> R | None:
         """What comes of work that may be done twice; None where this process should do it itself.
@@ -157,7 +157,13 @@ class Child:
                 ours.close()
                 raise
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(self._make_link, sock=ours)
+        try:
+            _, link = await loop.create_unix_connection(self._make_link, sock=ours)
+        except BaseException:
+            ours.close()
+            process.kill()
+            process.wait()
+            raise
         if self._closed:  # meanwhile
             link.end()
         return process, link

@@ -25,6 +25,7 @@ from certwright.kit.unverified import unverified_tls
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
 _CHUNK = 64 * 1024
+_TURNS_TO_OPEN = 4
 _EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
 # An ASN.1 OCTET STRING of 32 bytes (RFC 8737 §3).
 _OCTETS_32 = b"\x04\x20"
@@ -70,6 +71,10 @@ class Listener:
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
+        # Whoever has just been accepted is not among those that are open yet, or has not begun: cancelled
+        # before that, it would never be closed.
+        for _ in range(_TURNS_TO_OPEN):
+            await asyncio.sleep(0)
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
