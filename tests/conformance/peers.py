@@ -26,6 +26,8 @@ _BUSY_FOR_S, _BUSY_WORDS = 60.0, b"storage is (re)initializing"
 """How long the reference may be putting up the storage of a kind whose definition has just changed, and what
 it answers meanwhile, to anything, with 429. It may have served the kind before."""
 _PAUSE_S = 0.05
+NOTHING = "nothing came"
+"""What is noted of an event that a story has waited for in vain."""
 _WARNING = re.compile(r'299 - "((?:\\.|[^"\\])*)"')
 _COMPARED = ("content-type", "retry-after", "allow", "location", "accept-patch")
 """The header fields that clients act upon; `warning` is compared too, text by text."""
@@ -301,7 +303,7 @@ class Events:
             try:
                 line = await asyncio.wait_for(self._lines.get(), _PATIENCE_S)
             except TimeoutError:
-                self._note("event", "nothing came")
+                self._note("event", NOTHING)
                 break
             if line is None:
                 self._note("event", "the stream ended")

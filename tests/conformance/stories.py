@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
-from conformance.peers import Caller, Exchange, Peer
+from conformance.peers import NOTHING, Caller, Exchange, Peer
 
 Story = Callable[[Caller], Awaitable[None]]
+_BROKEN_OFF = "the story ended with"
 
 STORIES: dict[str, Story] = {}
 """All stories by name."""
@@ -34,5 +35,10 @@ async def tell(name: str, peer: Peer) -> list[Exchange]:
     try:
         await STORIES[name](caller)
     except (AssertionError, LookupError, TypeError, TimeoutError, aiohttp.ClientError) as error:
-        caller.transcript.append(Exchange(f"the story ended with {error!r}", None))
+        caller.transcript.append(Exchange(f"{_BROKEN_OFF} {error!r}", None))
     return caller.transcript
+
+
+def told_in_vain(transcript: list[Exchange]) -> list[Exchange]:
+    """Where a story does not go as it is meant to. Of the reference it is the story's own mistake."""
+    return [one for one in transcript if one.asked.startswith(_BROKEN_OFF) or one.answered == NOTHING]

@@ -57,10 +57,13 @@ async def what_is_accepted_is_negotiated(c: Caller) -> None:
         await c.get(f"{path}/missing", accept=accept)
     for accept in ("application/json, */*", "application/json;stream=watch", "text/html", "text/html, */*"):
         await c.get(path, accept=accept)
+        await c.get("/apis/test.dev/v1/nothings", accept=accept)
+        if accept == "text/html":
+            await c.get(f"{path}?watch=1", accept=accept)
+            continue
         async with c.watch(path, accept=accept) as events:
             await events.opened()
             await events.take(1)
-        await c.get("/apis/test.dev/v1/nothings", accept=accept)
 
 
 @story

@@ -225,7 +225,7 @@ async def events_carry_metadata_of_what_was_there(c: Caller) -> None:
     for query in ("", f"{_INITIAL}&allowWatchBookmarks=true", "resourceVersion=0&allowWatchBookmarks=true"):
         async with c.watch(f"{path}?labelSelector=x=1&{query}", accept=PARTIAL) as events:
             await events.opened()
-            await events.take(1 if not query else 2)
+            await events.take(2 if _INITIAL in query else 1)
             await c.patch(f"{path}/b", {"metadata": {"labels": {"x": "1"}}})
             await c.patch(f"{path}/b", {"metadata": {"labels": {"x": "2"}}})
             await events.take(2)

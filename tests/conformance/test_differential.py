@@ -27,7 +27,7 @@ from conformance import (
 from conformance.compare import compare
 from conformance.differences import compared
 from conformance.servers import forms_of, ours, reference
-from conformance.stories import STORIES, namespaces, tell
+from conformance.stories import STORIES, namespaces, tell, told_in_vain
 from support.oracle import Oracle
 
 TOLD_BY = (
@@ -56,6 +56,7 @@ async def test_both_servers_answer_alike(oracle: Oracle, tmp_path: Path, name: s
     async with reference(oracle) as peer:
         theirs = await tell(name, peer)
     assert theirs
+    assert not told_in_vain(theirs)
     for form in forms_of(STORIES[name]):
         async with ours(form, oracle, tmp_path, namespaces(name)) as peer:
             said = await tell(name, peer)

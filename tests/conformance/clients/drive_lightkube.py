@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-import httpx2
 from lightkube import ApiError, Client, codecs
+from lightkube.core.client import httpx2
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.core_v1 import ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
