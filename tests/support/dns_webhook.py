@@ -30,18 +30,18 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class DnsWebhook:
-    """`asked` holds the requests, oldest first; `refuses` is the reason for which it does nothing. With
-    `slow_s` it says yes, and writes the record so much later."""
+    """`asked` holds the requests, oldest first; `refuses` is the reason for which it does nothing. Where
+    `waits_for` is given it says yes, and writes the record when that is set."""
 
     bind: Bind
     asked: list[Json] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
     refuses: str = ""
-    slow_s: float = 0.0
+    waits_for: asyncio.Event | None = None
     shown: set[tuple[str, str]] = field(default_factory=set)
     port: int = 0
     ca_pem: bytes = b""
-    _late: asyncio.Task[None] | None = None
+    _late: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer one payload."""
@@ -52,14 +52,19 @@ class DnsWebhook:
         response: Json = {"uid": wanted["uid"], "success": not self.refuses}
         if self.refuses:
             response["status"] = {"message": self.refuses, "reason": "InternalError", "code": 500}
+        elif self.waits_for is None:
+            await self._obey(wanted)
         else:
-            self._late = asyncio.create_task(self._obey(wanted))
-            if not self.slow_s:
-                await self._late
+            task = asyncio.create_task(self._obey_later(wanted, self.waits_for))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
         return web.json_response({"apiVersion": _VERSION, "kind": "ChallengePayload", "response": response})
 
+    async def _obey_later(self, wanted: Json, moment: asyncio.Event) -> None:
+        await moment.wait()
+        await self._obey(wanted)
+
     async def _obey(self, wanted: Json) -> None:
-        await asyncio.sleep(self.slow_s)
         record, value = wanted["resolvedFQDN"], wanted["key"]
         key = "hmacsha256"
         ring = dns.tsigkeyring.from_text({key: self.bind.secrets[key]})
@@ -70,7 +75,7 @@ class DnsWebhook:
         else:
             update.delete(record, "TXT", value)
             self.shown.discard((record, value))
-        answer = await dns.asyncquery.tcp(update, "127.0.0.1", port=self.bind.port, timeout=10)
+        answer = await dns.asyncquery.tcp(update, "127.0.0.1", port=self.bind.port, timeout=60)
         assert answer.rcode() == dns.rcode.NOERROR, answer
 
     def manifests(self) -> list[tuple[str, Json]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from certwright.acme.protocol.messages import Action
 from certwright.controllers.manager import Controllers
 from certwright.resources import conditions
 from certwright.resources.errors import Invalid
@@ -25,6 +27,7 @@ from certwright.resources.table import (
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble
+from support.waiting import until
 from support.web_root import serving, shown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -74,11 +77,26 @@ async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
             yield made
 
 
-def calls(world: AcmeWorld, *, but: str = "") -> int:
-    """How many requests were made, but for those that were answered with that status."""
-    controllers = world.controllers
-    assert isinstance(controllers, Controllers)
-    return sum(tally.count for kind, tally in controllers._acme.traffic.take() if kind.status != but)
+def running(world: AcmeWorld) -> Controllers:
+    """The controllers."""
+    assert world.controllers is not None
+    return world.controllers
+
+
+def calls(world: AcmeWorld) -> Counter[str]:
+    """How many requests were made for orders, by what they are for, refused nonces left out. When to renew is
+    asked beside them, and may be asked late."""
+    told = running(world)._acme.traffic.take()
+    made = Counter[str]()
+    for kind, tally in told:
+        if kind.status != "400" and kind.action != Action.RENEWAL_INFO:
+            made[kind.action] += tally.count
+    return made
+
+
+def passes(world: AcmeWorld, controller: str) -> int:
+    """How often that controller has looked at an object."""
+    return sum(one.runs for one in running(world)._controllers if one.name == controller)
 
 
 async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
@@ -122,14 +140,16 @@ async def test_a_proof_that_the_ca_does_not_see_stays_to_be_read(world: AcmeWorl
     failed = await world.until(CERTIFICATES, "hidden", lambda c: bool(c.status.failed_issuance_attempts))
     condition = conditions.find(failed.status.conditions, "Issuing")
     assert condition is not None
-    (challenge,) = (await world.client.list(CHALLENGES)).items
+    (challenge,) = [
+        one for one in (await world.client.list(CHALLENGES)).items if one.metadata.name.startswith("hidden")
+    ]
     assert challenge.status.state == "invalid"
     assert challenge.status.reason.startswith("Error accepting authorization: ")
     assert f"hidden.example.org: {challenge.status.reason}" in condition.message
     assert not challenge.status.presented
-    before = calls(world)
+    before, looked = calls(world), passes(world, "orders")
     await world.client.patch(ORDERS, *_of(challenge), {"metadata": {"labels": {"touched": "yes"}}})
-    await asyncio.sleep(0.2)
+    await until(lambda: passes(world, "orders") > looked and running(world).idle)
     assert calls(world) == before
     await world.client.delete(CERTIFICATES, "hidden", "default")
 
@@ -141,18 +161,23 @@ def _of(challenge: Any) -> tuple[str, str]:
 async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) -> None:
     await world.certificate("cold", "cold.example.org")
     await world.chain_of("cold")
-    # This Pebble refuses a tenth of the nonces, which costs a request each.
-    writes, requests = len(world.object_writes), calls(world, but="400")
+    await until(lambda: running(world).idle)
+    before, begin = calls(world), len(world.object_writes)
     await world.certificate("warm", "warm.example.org")
     await world.chain_of("warm")
     await world.until(CERTIFICATES, "warm", lambda c: c.status.next_private_key_secret_name is None)
-    await asyncio.sleep(0.1)
-    assert len(world.object_writes) - writes <= 14
-    # 9 for one name; a busy machine has the CA asked again for its verdict.
-    assert calls(world, but="400") - requests <= 12
-    controllers = world.controllers
-    assert controllers is not None
-    await controllers.flush()
+    await until(lambda: running(world).idle)
+    # What is made has no name in its path, and nothing else is made now.
+    writes = [one for one in world.object_writes[begin:] if "warm" in one or one.startswith("POST ")]
+    # What takes a busy machine longer than a moment is told: by the Challenge, and by the three above it.
+    slow = [one for one in writes if "/challenges/" in one and one.endswith("/status")]
+    assert len(writes) <= 14 + 4 * len(slow)
+    made = calls(world) - before
+    # The CA is asked again for what takes it long.
+    for asked_again in (Action.ORDER, Action.AUTHORIZATION):
+        del made[asked_again]
+    assert made == {Action.NEW_ORDER: 1, Action.CHALLENGE: 1, Action.FINALIZE: 1, Action.CERTIFICATE: 1}
+    await running(world).flush()
     told = [e for e in (await world.client.list(EVENTS)).items if e.metadata.name.startswith("warm")]
     assert len(told) <= 4
 
@@ -160,10 +185,13 @@ async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) 
 async def test_a_restart_asks_nothing_and_makes_nothing(world: AcmeWorld) -> None:
     await world.certificate("before", "before.example.org")
     await world.chain_of("before")
+    await world.until(CERTIFICATES, "before", lambda c: c.status.acme is not None)
+    await until(lambda: running(world).idle)
     orders = len((await world.client.list(ORDERS)).items)
     await world.start_controllers()
-    await asyncio.sleep(0.2)
-    assert calls(world) == 0
+    # Each object is looked at once.
+    await until(lambda: passes(world, "orders") >= orders and running(world).idle)
+    assert calls(world) == Counter()
     assert len((await world.client.list(ORDERS)).items) == orders
 
 
@@ -206,15 +234,12 @@ async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld
     liar = {"exec": {"command": ["/bin/true"], "type": "DNS-01"}}
     await zone.issuer("liar", solvers=[liar])
     await zone.certificate("lied", "lied.example.org", issuer="liar")
-    request = await zone.until(
-        CERTIFICATE_REQUESTS, "lied-1", lambda r: "propagation" in str(r.status.conditions)
-    )
-    told = conditions.find(request.status.conditions, "Ready")
-    assert told is not None
-    assert (
+    told = (
         "lied.example.org: Waiting for DNS-01 challenge propagation: the name server ns1.example.org has no "
         "TXT record at _acme-challenge.lied.example.org yet"
-    ) in told.message
+    )
+    # A first look may be too short for a busy machine, and says so.
+    await zone.until(CERTIFICATE_REQUESTS, "lied-1", lambda r: told in str(r.status.conditions))
     await zone.client.delete(CERTIFICATES, "lied", "default")
 
 

@@ -266,7 +266,7 @@ async def test_a_certificate_rests_while_no_answer_comes(fake: FakeWorld, action
     await fake.world.advance(day * DAY - timedelta(hours=1))
     fake.silent.add(action)
     # What looks at it over and over, because a moment has passed, would never be done.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         await fake.world.advance(DAY)
     assert await fake.world.is_ready("web")
 
@@ -305,7 +305,8 @@ async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> N
     async with acme_world(pebble, clock=clock) as world:
         await world.issuer()
         await world.certificate("web", "ari.example.org")
-        certificate = await world.ready("web")
+        # A server that takes longer than a second is not waited for with Ready.
+        certificate = await world.until(CERTIFICATES, "web", lambda one: one.status.acme is not None)
         found = ari_of(certificate).suggested_window
         assert found is not None
         assert found.start is not None
