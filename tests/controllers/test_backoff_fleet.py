@@ -103,6 +103,8 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
 FAILING = 10_000
 
 
+# Half a minute of a processor that has nothing else to do.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("failing", "attempts_per_hour"),
     [(FAILING, 0), (FAILING // 5, 12)],
