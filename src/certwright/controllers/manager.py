@@ -89,7 +89,8 @@ USER_AGENT = "certwright"
 # Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
 # them together can put into one commit.
 _WORKERS = 32
-# Those of Orders and Challenges wait for a CA as well, which should soon hear of all: so many times more.
+# Those of Challenges wait for a CA as well: so many times more. Not those of Orders: many that are begun at
+# once are finished late, and all at once.
 _FOR_A_CA = 4
 _A_DAY = timedelta(days=1)
 _LOOK_AGAIN_S = 5.0
@@ -240,12 +241,9 @@ class Controllers:
         reconcile: Reconcile,
         rank: Rank | None = None,
         flow: Flow | None = None,
-        *,
-        times: int = 1,
     ) -> Controller:
         queue = self._queue(name, rank, flow)
-        workers = times * self._workers
-        controller = Controller(name, reconcile, queue, workers=workers, idle=self._idle_turns)
+        controller = Controller(name, reconcile, queue, workers=self._workers, idle=self._idle_turns)
         self._controllers.append(controller)
         return controller
 
@@ -465,7 +463,7 @@ class Controllers:
         """Returns what wakes the Order of a Challenge."""
         caches, orders = self._caches, self._acme.orders()
         first = OrderPrecedence(caches, self._acme.is_proven)
-        add = self._controller("orders", orders.reconcile, first.rank, first.flow, times=_FOR_A_CA).queue.add
+        add = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
         self._acme.ledgers.start(add)
         tell_order = wake_orders(caches, add)
         wake_with_issuer(caches, add, caches.orders_for)
