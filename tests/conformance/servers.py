@@ -132,6 +132,14 @@ async def until_gone(caller: Caller, path: str) -> None:
     await until_answered(lambda: caller.get(path, quiet=True), lambda answer: answer.status == 404)
 
 
+async def until_judged(caller: Caller, path: str, body: Json, status: int) -> None:
+    """Wait until a definition has come into force: creating this object gives that status."""
+    target = f"{path}?dryRun=All"
+    await until_answered(
+        lambda: caller.post(target, body, quiet=True), lambda answer: answer.status == status
+    )
+
+
 async def until_answered(ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]) -> None:
     """Ask again and again until something is true of the answer: servers follow their definitions in their
     own time."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from conformance import cel_objects, cel_rules
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace
 from conformance.peers import Caller
-from conformance.servers import until_answered
+from conformance.servers import until_judged
 from conformance.stories import story
 
 RULES = "x-kubernetes-validations"
@@ -283,12 +283,6 @@ async def _replace(c: Caller, definition: Json) -> None:
     assert answer.status == 200, answer.body
 
 
-async def _until(c: Caller, path: str, body: Json, status: int) -> None:
-    """Wait until a definition has come into force: creating this object gives that status."""
-    target = f"{path}?dryRun=All"
-    await until_answered(lambda: c.post(target, body, quiet=True), lambda answer: answer.status == status)
-
-
 def _ruled(name: str, spec: Json) -> Json:
     spec = {"a": "x", **spec}
     kept = {key: value for key, value in spec.items() if not (key == "a" and value is None)}
@@ -309,11 +303,11 @@ async def _change(c: Caller, path: str, name: str, spec: Json) -> None:
 async def rules_judge_objects(c: Caller) -> None:
     path = in_namespace(c.namespace, "ruleds", group="objects.rules.test.dev")
     await _replace(c, cel_objects.LOOSE)
-    await _until(c, path, _ruled("loose", {"a": "bad"}), 201)
+    await until_judged(c, path, _ruled("loose", {"a": "bad"}), 201)
     for number, (before, _) in enumerate(cel_objects.KEPT):
         await c.call("POST", path, _ruled(f"kept{number}", before), quiet=True)
     await _replace(c, cel_objects.STRICT)
-    await _until(c, path, _ruled("strict", {"a": "bad"}), 422)
+    await until_judged(c, path, _ruled("strict", {"a": "bad"}), 422)
     for number, spec in enumerate(cel_objects.NEW):
         await c.post(f"{path}?dryRun=All", _ruled(f"new{number}", spec))
     await c.post(f"{path}?dryRun=All", _ruled("a-name-that-is-too-long", {}))

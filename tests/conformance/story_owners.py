@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
 from conformance.peers import Caller
-from conformance.servers import until_answered, until_gone, until_served
+from conformance.servers import until_gone, until_judged, until_served
 from conformance.stories import story
 from conformance.story_apply import lay, owneds
 
@@ -345,7 +345,7 @@ async def owners_outlive_a_change_of_the_schema(c: Caller) -> None:
         parts: Json = {"map": {"a": "1"}, "items": [{"name": "b"}], "set": ["b"]}
         await c.patch(f"{path}/{name}?fieldManager=carl", changed(name, parts), "apply")
     await c.patch(f"{CRDS}/{plural}.changing.dev", _schema_change(_SECOND), "json", quiet=True)
-    await _until_changed(c, path, changed)
+    await until_judged(c, path, changed("probe", {"kind": 5}), 201)  # by the new schema
     await c.get(f"{path}/a")
     await c.patch(f"{path}/a", {"metadata": {"labels": {"x": "1"}}}, agent="dan/1")
     await c.patch(f"{path}/a", {"spec": {"map": {"c": "1"}, "block": {"x": "2"}}}, agent="dan/1")
@@ -361,13 +361,6 @@ async def owners_outlive_a_change_of_the_schema(c: Caller) -> None:
 
 def _schema_change(schema: Json) -> list[Json]:
     return [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]
-
-
-async def _until_changed(c: Caller, path: str, changed: Any) -> None:
-    """Wait until both servers judge by the new schema."""
-    body = changed("probe", {"kind": 5})
-    target = f"{path}?dryRun=All"
-    await until_answered(lambda: c.post(target, body, quiet=True), lambda answer: answer.status == 201)
 
 
 @story
