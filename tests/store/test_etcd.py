@@ -29,7 +29,7 @@ from certwright.store.contract import (
     TooLarge,
     Unavailable,
 )
-from certwright.store.etcd import DEFAULT_PREFIX, EtcdStore, open_etcd
+from certwright.store.etcd import EtcdStore, open_etcd
 from certwright.store.etcd_client import Access, EtcdClient
 from certwright.store.etcd_compaction import Compaction
 from certwright.store.etcd_feed import Feed
@@ -39,6 +39,7 @@ from certwright.store.fanout import Fanout
 from certwright.store.log import EventLog
 from conformance.store_words import BUCKET, A, count_up, events_of, holding, saying
 from store.answers import no_answer
+from store.opening import opened
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd
 from support.programs import free_port
 
@@ -50,16 +51,6 @@ _ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 def at(*members: str) -> Access:
     """How these members are spoken to, on a machine that may be slow."""
     return Access(members, patience_s=120.0)
-
-
-@asynccontextmanager
-async def opened(access: Access, *, prefix: str = DEFAULT_PREFIX) -> AsyncIterator[EtcdStore]:
-    """A store, closed in the end."""
-    store = await open_etcd(access, prefix=prefix, compact_every_s=0)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from certwright.store.contract import Changed, Compacted, Event, Exists, Key, Store, Unavailable, Watch
-from certwright.store.etcd import EtcdStore, open_etcd
+from certwright.store.etcd import EtcdStore
 from certwright.store.etcd_client import Access
 from conformance.store_words import saying
+from store.opening import opened
 from support.etcd import Etcd, running_cluster, running_etcd
 
 BUCKET = "things"
@@ -92,15 +93,11 @@ async def hear(watch: Watch, events: list[Event]) -> None:
 
 
 @asynccontextmanager
-async def opened(*orders: Sequence[str]) -> AsyncIterator[list[EtcdStore]]:
-    """The stores of servers that ask these members, in this order. Harmless when they are closed before."""
+async def servers(*orders: Sequence[str]) -> AsyncIterator[list[EtcdStore]]:
+    """The stores of servers that ask these members, in this order."""
     async with AsyncExitStack() as stack:
-        stores = []
-        for members in orders:
-            access = Access(tuple(members), patience_s=60.0)
-            stores.append(await open_etcd(access, compact_every_s=0))
-            stack.push_async_callback(stores[-1].close)
-        yield stores
+        accesses = [Access(tuple(members), patience_s=60.0) for members in orders]
+        yield [await stack.enter_async_context(opened(access)) for access in accesses]
 
 
 async def kill(etcd: Etcd, _stores: list[EtcdStore]) -> None:
@@ -127,7 +124,7 @@ async def compact(_etcd: Etcd, stores: list[EtcdStore]) -> None:
 @pytest.mark.parametrize("fault", [kill, pause, compact])
 async def test_nothing_is_lost_or_doubled(tmp_path: Path, fault: Fault) -> None:
     with running_etcd(tmp_path) as etcd:
-        async with opened([etcd.member], [etcd.member]) as stores:
+        async with servers([etcd.member], [etcd.member]) as stores:
             await bear(stores, partial(fault, etcd, stores))
 
 
@@ -143,7 +140,7 @@ async def test_nothing_is_lost_or_doubled_when_members_fail(tmp_path: Path) -> N
             await asyncio.to_thread(etcd.start)
 
         # Each begins with another member; that of the first is gone for a while, then that of the second.
-        async with opened(members, members[1:] + members[:1]) as stores:
+        async with servers(members, members[1:] + members[:1]) as stores:
             await bear(stores, lose_a_member)
 
 
