@@ -17,7 +17,6 @@ from certwright.kit import ids, logs
 from certwright.kit.backoff import doubled
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline, Threads
 
 
 @pytest.mark.parametrize(
@@ -110,15 +109,6 @@ def test_a_lock_is_refused_while_another_process_holds_it_and_free_once_that_is_
         other.kill()
     with FileLock(path, holder="me"):
         pass
-
-
-async def test_work_in_threads_gives_its_result_and_its_error() -> None:
-    workshop = Threads(2)
-    assert await workshop.run(lambda: 6 * 7) == 42
-    with pytest.raises(ZeroDivisionError):
-        await workshop.run(lambda: 1 // 0)
-    workshop.close()
-    assert await Inline().run(lambda: "here") == "here"
 
 
 async def test_a_task_that_fails_is_told_and_closing_ends_the_others() -> None:

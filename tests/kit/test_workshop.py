@@ -1,0 +1,221 @@
+"""Work in threads: whose answer it is, and what becomes of it when nobody wants it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from certwright.kit.workshop import Inline, Threads
+
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def workshop() -> Iterator[Threads]:
+    threads = Threads(2)
+    yield threads
+    threads.close()
+    threads.join()
+
+
+class Bench:
+    """Work that says when it has begun, and ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.let_go, self.is_done = threading.Event(), threading.Event(), False
+
+    def __call__(self) -> str:
+        self.begun.set()
+        assert self.let_go.wait(_PATIENCE_S)
+        self.is_done = True
+        return "done"
+
+
+async def until_begun(*benches: Bench) -> None:
+    for bench in benches:
+        assert await asyncio.to_thread(bench.begun.wait, _PATIENCE_S)
+
+
+async def test_work_gives_its_result_and_its_error(workshop: Threads) -> None:
+    assert await workshop.run(lambda: 6 * 7) == 42
+    with pytest.raises(ZeroDivisionError):
+        await workshop.run(lambda: 1 // 0)
+    assert await workshop.run(threading.get_ident) != threading.get_ident()
+    assert await Inline().run(lambda: "here") == "here"
+
+
+async def test_an_error_that_ends_programs_reaches_the_caller_and_not_the_thread(workshop: Threads) -> None:
+    def leave() -> None:
+        sys.exit("enough")
+
+    for _ in range(3):
+        waiting = workshop.run(leave)
+        with pytest.raises(SystemExit, match="enough"):
+            await waiting
+    assert await workshop.run(lambda: "still here") == "still here"
+
+
+async def test_many_callers_get_each_their_own_answer(workshop: Threads) -> None:
+    answers = await asyncio.gather(*(workshop.run(partial(pow, n, 2)) for n in range(500)))
+    assert answers == [n * n for n in range(500)]
+
+
+async def test_there_are_no_more_threads_than_were_asked_for_and_no_more_than_needed() -> None:
+    workshop = Threads(3)
+    before = threading.active_count()
+    for _ in range(5):
+        await workshop.run(lambda: None)
+        assert threading.active_count() - before == 1
+    benches = [Bench() for _ in range(5)]
+    waiting = [asyncio.ensure_future(workshop.run(bench)) for bench in benches]
+    await until_begun(*benches[:3])
+    assert not any(bench.begun.is_set() for bench in benches[3:])
+    for bench in benches:
+        bench.let_go.set()
+    assert await asyncio.gather(*waiting) == ["done"] * 5
+    workshop.close()
+    workshop.join()
+
+
+async def test_a_cancelled_caller_leaves_the_thread_to_finish(workshop: Threads) -> None:
+    bench = Bench()
+    caller = asyncio.ensure_future(workshop.run(bench))
+    await until_begun(bench)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    bench.let_go.set()
+    # The answer that nobody wants comes before this one's.
+    assert await workshop.run(lambda: 1) + await workshop.run(lambda: 2) == 3
+    workshop.close()
+    workshop.join()
+    assert bench.is_done
+
+
+async def test_work_of_a_cancelled_caller_that_has_not_begun_is_not_done(workshop: Threads) -> None:
+    first, second, unwanted = Bench(), Bench(), Bench()
+    busy = [asyncio.ensure_future(workshop.run(bench)) for bench in (first, second)]
+    await until_begun(first, second)
+    caller = asyncio.ensure_future(workshop.run(unwanted))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    first.let_go.set()
+    second.let_go.set()
+    await asyncio.gather(*busy)
+    assert await workshop.run(lambda: "next") == "next"
+    assert not unwanted.begun.is_set()
+
+
+async def test_closing_drops_what_has_not_begun_and_does_not_wait_for_what_has() -> None:
+    workshop = Threads(1)
+    bench = Bench()
+    begun = asyncio.ensure_future(workshop.run(bench))
+    await until_begun(bench)
+    late = asyncio.ensure_future(workshop.run(lambda: "late"))
+    await asyncio.sleep(0)
+    workshop.close()
+    workshop.close()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    assert not begun.done()
+    with pytest.raises(RuntimeError, match="closed"):
+        await workshop.run(lambda: "too late")
+    bench.let_go.set()
+    assert await begun == "done"
+    workshop.join()
+
+
+def test_a_loop_that_is_closed_meanwhile_is_no_error(workshop: Threads) -> None:
+    bench = Bench()
+
+    async def ask_and_leave() -> None:
+        asking = asyncio.ensure_future(workshop.run(bench))
+        await until_begun(bench)
+        assert not asking.done()
+
+    asyncio.run(ask_and_leave())
+    bench.let_go.set()
+    assert asyncio.run(workshop.run(lambda: "another loop")) == "another loop"
+    workshop.close()
+    workshop.join()
+    assert bench.is_done
+
+
+def test_each_loop_gets_its_own_answers(workshop: Threads) -> None:
+    async def ask(begin: int) -> list[int]:
+        return await asyncio.gather(*(workshop.run(partial(int, n)) for n in range(begin, begin + 200)))
+
+    found: dict[int, list[int]] = {}
+
+    def be_a_loop(begin: int) -> None:
+        found[begin] = asyncio.run(ask(begin))
+
+    loops = [threading.Thread(target=be_a_loop, args=(begin,)) for begin in (0, 1000, 2000)]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join(_PATIENCE_S)
+    assert found == {n: list(range(n, n + 200)) for n in (0, 1000, 2000)}
+
+
+async def test_what_was_worked_on_is_held_by_nobody_afterwards(workshop: Threads) -> None:
+    class Secret:
+        def look(self) -> int:
+            return 1
+
+        def fail(self) -> None:
+            raise LookupError
+
+    gc.disable()
+    try:
+        for method in ("look", "fail"):
+            secret = Secret()
+            gone, work = weakref.ref(secret), getattr(secret, method)
+            del secret
+            with suppress(LookupError):
+                await workshop.run(work)
+            del work
+            # The threads have had other work since.
+            await asyncio.gather(*(workshop.run(lambda: None) for _ in range(20)))
+            assert gone() is None, method
+    finally:
+        gc.enable()
+
+
+_PROGRAM = """
+import asyncio, threading
+from certwright.kit.workshop import Threads
+
+begun, ending = threading.Event(), threading.Event()
+
+def work():
+    begun.set()
+    ending.wait()
+    print("finished")
+
+async def main():
+    asking = asyncio.ensure_future(Threads(1).run(work))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+threading.Timer(0.1, ending.set).start()
+print("end")
+"""
+
+
+def test_a_process_ends_though_nobody_closed_its_threads_when_they_have_finished_what_they_began() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+    )
+    assert (ended.stderr, set(ended.stdout.split())) == ("", {"end", "finished"})
