@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 
@@ -22,10 +21,8 @@ def clock() -> TestClock:
 
 
 @pytest.fixture
-async def idle(clock: TestClock) -> AsyncIterator[IdleTurns]:
-    idle = IdleTurns(clock)
-    yield idle
-    await idle.close()
+def idle(clock: TestClock) -> IdleTurns:
+    return IdleTurns(clock)
 
 
 async def test_on_an_idle_loop_calls_are_made_at_once_and_in_order(idle: IdleTurns) -> None:
@@ -115,15 +112,25 @@ async def test_a_call_that_fails_keeps_no_other_from_being_made(idle: IdleTurns)
     assert (told, made) == (["broken"], ["other"])
 
 
-async def test_nothing_runs_where_nothing_waits(idle: IdleTurns) -> None:
-    idle.call(lambda: None)
+async def test_a_wait_that_is_given_up_keeps_no_other_from_ending(idle: IdleTurns) -> None:
+    first, second = asyncio.create_task(idle.wait()), asyncio.create_task(idle.wait())
+    await turns(1)
+    first.cancel()
     await turns(10)
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "idle turns"]
+    assert (first.cancelled(), second.done()) == (True, True)
 
 
-async def test_once_closed_nothing_is_called(clock: TestClock) -> None:
-    idle, made = IdleTurns(clock), list[str]()
-    idle.call(partial(made.append, "too late"))
-    await idle.close()
+async def test_nothing_runs_where_nothing_waits() -> None:
+    class Watched(TestClock):
+        looks = 0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return super().monotonic()
+
+    clock = Watched()
+    IdleTurns(clock).call(lambda: None)
     await turns(10)
-    assert made == []
+    looks = clock.looks
+    await turns(10)
+    assert clock.looks == looks

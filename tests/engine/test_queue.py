@@ -179,3 +179,34 @@ async def test_keys_that_are_not_admitted_are_dropped_and_those_not_known_yet_ar
         await asyncio.sleep(0)
     assert await queue.take() == "unknown"
     await queue.close()
+
+
+async def test_who_has_waited_longest_is_given_the_first_key() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await turns(2)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    assert await asyncio.gather(*waiting) == ["a", "b", "c"]
+
+
+async def test_what_one_was_woken_for_and_does_not_take_is_for_the_next() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await turns(2)
+    queue.add("a")
+    first.cancel()
+    await turns(5)
+    assert first.cancelled()
+    assert second.result() == "a"
+
+
+async def test_one_that_gave_up_waiting_is_not_woken_instead_of_another() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await turns(2)
+    first.cancel()
+    await turns(2)
+    queue.add("a")
+    await turns(5)
+    assert second.result() == "a"

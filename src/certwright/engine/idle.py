@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from collections.abc import Callable
+from functools import partial
 
 from certwright.kit.clock import Clock
 
@@ -29,46 +31,47 @@ class IdleTurns:
         # The number keeps the order among equals, and calls from being compared.
         self._waiting: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._watch: asyncio.Task[None] | None = None
+        self._is_watching = False
 
     def call(self, what: Callable[[], None], *, at_most_s: float = AT_MOST_S) -> None:
         """Make the call when there is a moment, or after `at_most_s` seconds."""
         due = self._clock.monotonic() + at_most_s
         heapq.heappush(self._waiting, (due, next(self._numbers), what))
-        if self._watch is None:
-            self._watch = asyncio.get_running_loop().create_task(self._follow(), name="idle turns")
+        if not self._is_watching:
+            # What is left of this turn tells nothing.
+            self._look_at_turn(-math.inf)
 
     async def wait(self, *, at_most_s: float = AT_MOST_S) -> None:
         """Return when there is a moment, or after `at_most_s` seconds."""
-        moment = asyncio.Event()
-        self.call(moment.set, at_most_s=at_most_s)
-        await moment.wait()
+        moment = asyncio.get_running_loop().create_future()
+        self.call(partial(_end, moment), at_most_s=at_most_s)
+        await moment
 
     def hurry(self) -> None:
         """Make all calls that wait as soon as may be."""
         while self._waiting:
             self._let_go()
 
-    async def close(self) -> None:
-        """Forget what waits."""
-        self._waiting.clear()
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+    def _look_at_turn(self, began: float) -> None:
+        self._is_watching = True
+        asyncio.get_running_loop().call_soon(self._end_turn, began)
 
-    async def _follow(self) -> None:
-        try:
-            while self._waiting:
-                began = self._clock.monotonic()
-                await asyncio.sleep(0)
-                now = self._clock.monotonic()
-                if self._waiting and now - began < _IDLE_TURN_S:
-                    self._let_go()
-                while self._waiting and self._waiting[0][0] <= now:
-                    self._let_go()
-        finally:
-            self._watch = None
+    def _end_turn(self, began: float) -> None:
+        now = self._clock.monotonic()
+        if self._waiting and now - began < _IDLE_TURN_S:
+            self._let_go()
+        while self._waiting and self._waiting[0][0] <= now:
+            self._let_go()
+        if self._waiting:
+            self._look_at_turn(now)
+        else:
+            self._is_watching = False
 
     def _let_go(self) -> None:
         # Not called here: what it raises is nobody's else.
         asyncio.get_running_loop().call_soon(heapq.heappop(self._waiting)[2])
+
+
+def _end(wait: asyncio.Future[None]) -> None:
+    if not wait.done():
+        wait.set_result(None)

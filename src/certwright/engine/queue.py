@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 from certwright.engine.turns import Turns
@@ -53,11 +55,12 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self.clock = clock
         # The number keeps the order among equals, and keys from being compared.
-        self._ready: asyncio.PriorityQueue[tuple[_Place, K]] = asyncio.PriorityQueue()
+        self._ready: list[tuple[_Place, K]] = []
         self._numbers = itertools.count()
+        self._takers: deque[asyncio.Future[None]] = deque()
         self._rank = rank
         self._flow = flow
-        self._turns: dict[float, Turns] = {}
+        self._turns: defaultdict[float, Turns] = defaultdict(Turns)
         self._admit = admit
         self._queued: dict[K, _Place] = {}
         self._working: set[K] = set()
@@ -98,12 +101,10 @@ class WorkQueue(Generic[K]):
             return
         rank = self._rank(key) if self._rank is not None else 0.0
         if there is None or rank < there.rank:
-            turn = self._turns_of(rank).next(self._flow(key)) if self._flow is not None else 0
+            turn = self._turns[rank].next(self._flow(key)) if self._flow is not None else 0
             place = self._queued[key] = _Place(rank, turn, next(self._numbers))
-            self._ready.put_nowait((place, key))
-
-    def _turns_of(self, rank: float) -> Turns:
-        return self._turns.setdefault(rank, Turns())
+            heappush(self._ready, (place, key))
+            self._wake_one()
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add the key after `delay`; of several delays the one that ends first counts."""
@@ -121,15 +122,39 @@ class WorkQueue(Generic[K]):
     async def take(self) -> K:
         """The next key, when there is one. Whoever takes it MUST call `done`."""
         while True:
-            place, key = await self._ready.get()
-            # One that has moved up is still where it was as well.
-            if self._queued.get(key) is place:
-                break
+            while self._ready:
+                place, key = heappop(self._ready)
+                # One that has moved up is still where it was as well.
+                if self._queued.get(key) is place:
+                    self._give(key, place)
+                    return key
+            await self._news()
+
+    def _give(self, key: K, place: _Place) -> None:
         del self._queued[key]
         if self._flow is not None:
-            self._turns_of(place.rank).taken(place.turn)
+            self._turns[place.rank].taken(place.turn)
         self._working.add(key)
-        return key
+
+    async def _news(self) -> None:
+        """Return when something has become ready, unless others who have waited for longer can take it."""
+        woken = asyncio.get_running_loop().create_future()
+        self._takers.append(woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if woken.cancelled():
+                self._takers.remove(woken)
+            else:
+                # Woken for something that another one must take now.
+                self._wake_one()
+            raise
+
+    def _wake_one(self) -> None:
+        while self._takers:
+            if not (taker := self._takers.popleft()).done():
+                taker.set_result(None)
+                return
 
     def done(self, key: K) -> None:
         """The work on this key has ended, well or badly."""
