@@ -11,6 +11,7 @@ import dns.exception
 import dns.flags
 import dns.message
 import dns.query
+import dns.rcode
 import dns.rrset
 import pytest
 
@@ -50,8 +51,11 @@ async def serving(answers: Answers) -> AsyncIterator[int]:
         transport.close()
 
 
-def question() -> dns.message.Message:
-    return dns.message.make_query("a.example.org", "TXT")
+KINDS = pytest.mark.parametrize("kind", ["TXT", "A", "AAAA"])
+
+
+def question(kind: str = "TXT") -> dns.message.Message:
+    return dns.message.make_query("a.example.org", kind)
 
 
 def reply_to(asked: dns.message.Message) -> dns.message.Message:
@@ -71,23 +75,41 @@ async def test_a_datagram_with_another_number_is_no_answer() -> None:
     assert found.answer[0][0].to_text() == '"value"'
 
 
-async def test_the_answer_to_another_question_is_told() -> None:
+@KINDS
+async def test_the_answer_to_another_question_is_told(kind: str) -> None:
     def answers(asked: dns.message.Message) -> list[bytes]:
-        other = dns.message.make_response(dns.message.make_query("b.example.org", "TXT", id=asked.id))
+        other = dns.message.make_response(dns.message.make_query("b.example.org", kind, id=asked.id))
         return [other.to_wire()]
 
     async with serving(answers) as port:
         with pytest.raises(dns.query.BadResponse):
-            await exchange(question(), "127.0.0.1", port, _PATIENCE_S)
+            await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
 
 
-async def test_what_is_no_message_is_told() -> None:
+@KINDS
+@pytest.mark.parametrize("code", [dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL])
+async def test_an_empty_answer_says_whether_the_name_is_there(kind: str, code: dns.rcode.Rcode) -> None:
+    def answers(asked: dns.message.Message) -> list[bytes]:
+        reply = dns.message.make_response(asked)
+        reply.set_rcode(code)
+        soa = "ns1.example.org. admin.example.org. 1 3600 600 86400 1"
+        reply.authority.append(dns.rrset.from_text("example.org.", 60, "IN", "SOA", soa))
+        return [reply.to_wire()]
+
+    async with serving(answers) as port:
+        found = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
+    assert (found.rcode(), found.answer) == (code, [])
+
+
+@KINDS
+async def test_what_is_no_message_is_told(kind: str) -> None:
     async with serving(lambda asked: [asked.to_wire()[:5]]) as port:
         with pytest.raises(dns.exception.DNSException):
-            await exchange(question(), "127.0.0.1", port, _PATIENCE_S)
+            await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
 
 
-async def test_an_answer_that_was_cut_is_asked_for_by_tcp() -> None:
+@KINDS
+async def test_an_answer_that_was_cut_is_asked_for_by_tcp(kind: str) -> None:
     async def by_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         size = int.from_bytes(await reader.readexactly(2), "big")
         wire = reply_to(dns.message.from_wire(await reader.readexactly(size))).to_wire()
@@ -103,7 +125,7 @@ async def test_an_answer_that_was_cut_is_asked_for_by_tcp() -> None:
     async with serving(cut) as port:
         server = await asyncio.start_server(by_tcp, "127.0.0.1", port)
         async with server:
-            found = await exchange(question(), "127.0.0.1", port, _PATIENCE_S)
+            found = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
     assert found.answer[0][0].to_text() == '"value"'
 
 
