@@ -94,9 +94,8 @@ class CsrFacts(Identity):
 def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     """A PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
     subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    for extension, critical in _extensions(plan, subject):
-        builder = builder.add_extension(extension, critical)
+    found = [x509.Extension(value.oid, critical, value) for value, critical in _extensions(plan, subject)]
+    builder = x509.CertificateSigningRequestBuilder(subject, found)
     algorithm = request_hash(key, plan.signature_algorithm)
     with border(BadName, "the request cannot be encoded", detail=True):
         pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)

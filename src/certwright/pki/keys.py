@@ -40,6 +40,7 @@ class KeyEncoding(StrEnum):
     PKCS8 = "PKCS8"
 
 
+_ENCODINGS = frozenset(KeyEncoding)
 _DEFAULT_BITS = {KeyAlgorithm.RSA: 2048, KeyAlgorithm.ECDSA: 256, KeyAlgorithm.ED25519: 0}
 
 
@@ -91,7 +92,7 @@ def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> by
 
     Raises `BadKey` for another encoding.
     """
-    if encoding not in tuple(KeyEncoding):
+    if encoding not in _ENCODINGS:
         raise BadKey(f'"{encoding}" is not a key encoding; write PKCS1 or PKCS8')
     traditional = encoding == KeyEncoding.PKCS1 and not isinstance(key, ed25519.Ed25519PrivateKey)
     form = (

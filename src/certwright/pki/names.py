@@ -93,7 +93,8 @@ def subject_name(subject: Subject, common_name: str = "", literal_subject: str =
     """
     if literal_subject:
         return literal_name(literal_subject)
-    rdns = [_rdn([(oid, value) for value in getattr(subject, name)]) for name, oid in _LISTS.items()]
+    fields = () if subject is NO_SUBJECT else _LISTS.items()
+    rdns = [_rdn([(oid, value) for value in getattr(subject, name)]) for name, oid in fields]
     rdns.append(_rdn([(NameOID.COMMON_NAME, common_name)] if common_name else []))
     serial_number = subject.serial_number
     rdns.append(_rdn([(NameOID.SERIAL_NUMBER, serial_number)] if serial_number else []))

@@ -205,7 +205,6 @@ def _issue(
             serial_number=x509.random_serial_number(),
             not_valid_before=dates[0],
             not_valid_after=dates[1],
+            extensions=[x509.Extension(value.oid, critical, value) for value, critical in extensions],
         )
-        for extension, critical in extensions:
-            builder = builder.add_extension(extension, critical)
         return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)

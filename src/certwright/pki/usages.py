@@ -79,7 +79,9 @@ def lookup(name: str) -> Usage:
         raise BadUsage(f'"{name}" is not a key usage') from None
 
 
-def extensions(names: Iterable[str]) -> tuple[x509.KeyUsage | None, x509.ExtendedKeyUsage | None]:
+# Few different ones are asked for.
+@lru_cache(maxsize=256)
+def extensions(names: tuple[str, ...]) -> tuple[x509.KeyUsage | None, x509.ExtendedKeyUsage | None]:
     """The two extensions for these usages; None where one would be empty. Raises `BadUsage`."""
     usages = [lookup(name) for name in names]
     bits = {usage for usage in usages if isinstance(usage, str)}
