@@ -134,3 +134,11 @@ async def test_nothing_runs_where_nothing_waits() -> None:
     looks = clock.looks
     await turns(10)
     assert clock.looks == looks
+
+
+async def test_once_closed_nothing_is_called(clock: TestClock) -> None:
+    idle, made = IdleTurns(clock), list[str]()
+    idle.call(partial(made.append, "too late"))
+    idle.close()
+    await turns(10)
+    assert made == []

@@ -218,7 +218,7 @@ class Controllers:
         await self._tasks.close()
         await self._acme.close()
         await self._recorder.close()
-        await self._idle_turns.close()
+        self._idle_turns.close()
 
     async def _work(self) -> None:
         # Only now: a Certificate whose Secret the copy does not hold YET would be issued again.

@@ -52,6 +52,10 @@ class IdleTurns:
         while self._waiting:
             self._let_go()
 
+    def close(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+
     def _look_at_turn(self, began: float) -> None:
         self._is_watching = True
         asyncio.get_running_loop().call_soon(self._end_turn, began)
