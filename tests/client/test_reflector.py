@@ -22,7 +22,7 @@ from certwright.client.reflector import (
     Step,
     follow,
 )
-from certwright.client.watch import RawEvent
+from certwright.client.watch import LineReader, RawEvent
 from certwright.resources.errors import (
     Details,
     Expired,
@@ -68,7 +68,9 @@ def page(revision: str, token: str = "", *names: str) -> RawPage:
 
 
 def event(kind: str, revision: int) -> RawEvent:
-    return RawEvent(kind, msgspec.Raw(b'{"metadata":{"name":"a","resourceVersion":"%d"}}' % revision))
+    obj = b'{"metadata":{"name":"a","resourceVersion":"%d"}}' % revision
+    [made] = LineReader().feed(b'{"type":"%s","object":%b}\n' % (kind.encode(), obj))
+    return made
 
 
 def seconds(number: float) -> timedelta:

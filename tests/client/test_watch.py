@@ -20,7 +20,7 @@ def test_chunks_may_be_cut_anywhere(cuts: list[int]) -> None:
     events = []
     for start, end in itertools.pairwise(edges):
         events += reader.feed(LINES[start:end])
-    assert [identify(event.object).name for event in events] == ["a", "a", "a"]
+    assert [(event.who.name, identify(event.object).name) for event in events] == [("a", "a")] * 3
 
 
 def test_half_a_line_is_no_event() -> None:
@@ -44,3 +44,17 @@ def test_events_before_an_error_count() -> None:
 def test_an_object_without_readable_metadata_has_no_name() -> None:
     assert identify(b'{"metadata":{"name":5}}').name == ""
     assert identify(b"[]").resource_version == ""
+
+
+@pytest.mark.parametrize(
+    "odd", [b'{"metadata":{"name":5}}', b'{"metadata":null}', b"null", b"[1]", b'"text"']
+)
+def test_an_event_of_an_object_without_readable_metadata_is_an_event_all_the_same(odd: bytes) -> None:
+    [event] = LineReader().feed(b'{"type":"ADDED","object":%b}\n' % odd)
+    assert (event.type, event.who.name, bytes(event.object)) == ("ADDED", "", odd)
+
+
+@pytest.mark.parametrize("line", [b'{"type":"ADDED"}', b'{"object":{}}', b'{"type":5,"object":{}}', b"[]"])
+def test_a_line_that_lacks_type_or_object_is_no_event(line: bytes) -> None:
+    with pytest.raises(Unreachable, match="no event"):
+        LineReader().feed(line + b"\n")

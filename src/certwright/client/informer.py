@@ -31,7 +31,7 @@ from certwright.client.reflector import (
     follow,
 )
 from certwright.client.rest import Client
-from certwright.client.watch import DELETED, RawEvent, identify
+from certwright.client.watch import DELETED, Identified, RawEvent, identify
 from certwright.kit.clock import Clock
 from certwright.resources import codec
 from certwright.resources.errors import ApiError, Unreachable
@@ -255,28 +255,27 @@ class Informer(Generic[T]):
         except (ApiError, Unreachable) as error:
             return error
         self._recovered()
-        self._read_until = parse_revision(identify(events[-1].object).resource_version)
+        self._read_until = parse_revision(events[-1].who.resource_version)
         return events
 
     def _apply(self, events: list[RawEvent]) -> None:
         for event in events:
             if event.type == DELETED:
-                self._deleted(event.object)
-            elif not self._has(event.object):
+                self._deleted(event)
+            elif not self._has(event.who):
                 self._take_news(event.object)
 
     def _take_news(self, raw: msgspec.Raw) -> None:
         if (obj := self._decode(raw)) is not None:
             self.put(obj)
 
-    def _has(self, raw: msgspec.Raw) -> bool:
+    def _has(self, who: Identified) -> bool:
         """Whether this is what is held already, as after every own write: it need not be read once more."""
-        who = identify(raw)
         held = self.cache.revision(ObjectKey(who.namespace, who.name))
         return held is not None and held == parse_revision(who.resource_version) != 0
 
-    def _deleted(self, raw: msgspec.Raw) -> None:
-        who = identify(raw)
+    def _deleted(self, event: RawEvent) -> None:
+        who = event.who
         key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
         self._unreadable.pop(key, None)
         old = self.cache.remove(key, revision)

@@ -22,7 +22,7 @@ from certwright.client.listing import PAGE
 from certwright.client.names import Names, NamesByValue
 from certwright.client.packed import Packing
 from certwright.client.rest import Client
-from certwright.client.watch import identify
+from certwright.client.watch import RawEvent, identify
 from certwright.kit.clock import Clock
 from certwright.resources.kinds import Kind
 from certwright.resources.meta import ObjectKey
@@ -113,10 +113,11 @@ class PartialInformer(Informer[T]):
         self.cache.remove(key, 0)
         self.others.add(key)
 
-    def _deleted(self, raw: msgspec.Raw) -> None:
-        super()._deleted(raw)
+    def _deleted(self, event: RawEvent) -> None:
+        super()._deleted(event)
         if self._found_by is not None:
-            self._by_value.discard(self._found_by(raw), identity(raw))
+            key = ObjectKey(event.who.namespace, event.who.name)
+            self._by_value.discard(self._found_by(event.object), key)
 
     def _tidy(self) -> None:
         if self._elsewhere is not None:

@@ -39,7 +39,7 @@ import msgspec
 
 from certwright.client.cache import parse_revision
 from certwright.client.listing import PAGE, RawPage
-from certwright.client.watch import BOOKMARK, RawEvent, identify
+from certwright.client.watch import BOOKMARK, RawEvent
 from certwright.kit.backoff import doubled
 from certwright.resources.errors import ApiError, Expired, TooManyRequests, Unreachable
 
@@ -238,7 +238,7 @@ class _Reflector:
         # Events come in the order of their revisions: the last one says how far we are. Only AFTER it was
         # applied, so that nothing is lost when the step fails.
         if events:
-            self.seen(identify(events[-1].object).resource_version)
+            self.seen(events[-1].who.resource_version)
 
     def expired_again(self) -> bool:
         """Count a 410; whether it is one of several in a row. The first is everyday business after an outage,

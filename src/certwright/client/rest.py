@@ -25,7 +25,6 @@ from certwright.client.watch import (
     RawEvent,
     WatchEvent,
     before_error,
-    identify,
 )
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Response
@@ -335,8 +334,7 @@ class Client:
 
 
 def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
-    raw = event.object
-    return WatchEvent(event.type, codec.decode(kind, raw), identify(raw).resource_version)
+    return WatchEvent(event.type, codec.decode(kind, event.object), event.who.resource_version)
 
 
 async def _chunks(response: Response) -> AsyncGenerator[bytes, None]:

@@ -30,18 +30,6 @@ class WatchEvent(Generic[T]):
     resource_version: str
 
 
-class RawEvent(msgspec.Struct):
-    """A line whose object has not been decoded: what it is depends on `type` (for BOOKMARK an object with
-    nothing but its resourceVersion, for ERROR a `Status`)."""
-
-    type: str
-    object: msgspec.Raw
-
-
-Batch = list[WatchEvent[T]]
-RawBatch = list[RawEvent]
-
-
 class Identified(msgspec.Struct):
     """As much of an object's metadata as is needed to know which one it is, and at which revision."""
 
@@ -54,11 +42,40 @@ class _Peek(msgspec.Struct):
     metadata: Identified = msgspec.field(default_factory=Identified)
 
 
+class _Whole(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Glance(msgspec.Struct):
+    type: str
+    object: _Peek
+
+
+class RawEvent(msgspec.Struct, frozen=True):
+    """A line whose object has not been decoded: what it is depends on `type` (for BOOKMARK an object with
+    nothing but its resourceVersion, for ERROR a `Status`). `who` is what `identify` says of the object."""
+
+    type: str
+    who: Identified
+    line: bytes
+
+    @property
+    def object(self) -> msgspec.Raw:
+        """The object; looked for in the line each time."""
+        return _WHOLE.decode(self.line).object
+
+
+Batch = list[WatchEvent[T]]
+RawBatch = list[RawEvent]
+
+
 class _StatusCode(msgspec.Struct):
     code: int = 500
 
 
-_EVENTS = msgspec.json.Decoder(RawEvent)
+_GLANCES = msgspec.json.Decoder(_Glance)
+_WHOLE = msgspec.json.Decoder(_Whole)
 _PEEKS = msgspec.json.Decoder(_Peek)
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -93,8 +110,17 @@ class LineReader:
 
 
 def _event(line: bytes) -> RawEvent:
+    # One look at most lines: what they tell of is held already, as after every own write.
     try:
-        return _EVENTS.decode(line)
+        seen = _GLANCES.decode(line)
+        return RawEvent(seen.type, seen.object.metadata, line)
+    except _MALFORMED:
+        return _odd_event(line)
+
+
+def _odd_event(line: bytes) -> RawEvent:
+    try:
+        return RawEvent(_WHOLE.decode(line).type, Identified(), line)
     except _MALFORMED as error:
         raise errors.Unreachable(f"a watch was answered with a line that is no event ({error})") from None
 
