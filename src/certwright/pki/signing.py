@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import AuthorityInformationAccessOID
 
 from certwright.pki import usages as key_usages
@@ -31,6 +33,14 @@ class Addresses:
 
 NO_ADDRESSES = Addresses()
 _Extension = tuple[x509.ExtensionType, bool]
+
+
+class _Signer(NamedTuple):
+    """Whose name stands as the issuer's, and what is signed with."""
+
+    name: x509.Name
+    key: PrivateKey
+    algorithm: Hash | None
 
 
 def sign(
@@ -60,8 +70,11 @@ def sign(
     _check_ca(ca_cert, begin)
     csr = checked(csr_pem, usages, is_ca=is_ca).parsed
     end = min(_end(begin, duration), ca_cert.not_after)
-    extensions = [*_extensions(csr, usages, addresses, is_ca=is_ca), (_authority(ca_cert), False)]
-    return _issue(csr, extensions, (begin, end), ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
+    public_key = csr.public_key()
+    extensions = _extensions(csr, public_key, usages, addresses, is_ca=is_ca)
+    extensions.append((_authority(ca_cert), False))
+    signer = _Signer(ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
+    return _issue(csr, public_key, extensions, (begin, end), signer)
 
 
 def self_sign(
@@ -85,10 +98,11 @@ def self_sign(
     begin = now.replace(microsecond=0)
     # RFC 5280 §4.2.1.1: "where a CA distributes its public key in the form of a "self-signed" certificate,
     # the authority key identifier MAY be omitted." So it is.
-    extensions = _extensions(csr, usages, addresses, is_ca=is_ca)
-    dates = (begin, _end(begin, duration))
+    public_key = csr.public_key()
+    extensions = _extensions(csr, public_key, usages, addresses, is_ca=is_ca)
     # The request's signature already tells which hash was asked for (`spec.signatureAlgorithm`).
-    return _issue(csr, extensions, dates, csr.subject, key, _hash_of(csr, key))
+    signer = _Signer(csr.subject, key, _hash_of(csr, key))
+    return _issue(csr, public_key, extensions, (begin, _end(begin, duration)), signer)
 
 
 def _hash_of(csr: x509.CertificateSigningRequest, key: PrivateKey) -> Hash | None:
@@ -142,7 +156,12 @@ def _end(begin: datetime, duration: timedelta) -> datetime:
 
 
 def _extensions(
-    csr: x509.CertificateSigningRequest, usages: Iterable[str], addresses: Addresses, *, is_ca: bool
+    csr: x509.CertificateSigningRequest,
+    public_key: CertificatePublicKeyTypes,
+    usages: Iterable[str],
+    addresses: Addresses,
+    *,
+    is_ca: bool,
 ) -> list[_Extension]:
     # RFC 5280 §4.2.1.9 demands BasicConstraints, critical, in CA certificates; like cert-manager we write it
     # into all, so that no reader need guess.
@@ -151,7 +170,7 @@ def _extensions(
     found += [(key_usage, True)] if key_usage is not None else []
     found += [(extended, False)] if extended is not None else []
     # §4.2.1.2, method (1): "the 160-bit SHA-1 hash of the value of the BIT STRING subjectPublicKey".
-    found.append((x509.SubjectKeyIdentifier.from_public_key(csr.public_key()), False))
+    found.append((x509.SubjectKeyIdentifier.from_public_key(public_key), False))
     for extension in csr.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
             # §4.1.2.6: critical where there is no other name, and §4.2.1.6: not critical where there is.
@@ -189,17 +208,16 @@ def _authority(ca: CertificateFacts) -> x509.AuthorityKeyIdentifier:
 
 def _issue(
     csr: x509.CertificateSigningRequest,
-    extensions: list[_Extension],
+    public_key: CertificatePublicKeyTypes,
+    extensions: Iterable[_Extension],
     dates: tuple[datetime, datetime],
-    issuer: x509.Name,
-    key: PrivateKey,
-    algorithm: Hash | None,
+    signer: _Signer,
 ) -> bytes:
     with border(CannotSign, "the certificate cannot be encoded", detail=True):
         builder = x509.CertificateBuilder(
-            issuer_name=issuer,
+            issuer_name=signer.name,
             subject_name=csr.subject,
-            public_key=csr.public_key(),
+            public_key=public_key,
             # §4.1.2.2: "CAs MUST force the serialNumber to be a non-negative integer", of at most 20 octets;
             # this is a random one of 159 bits.
             serial_number=x509.random_serial_number(),
@@ -207,4 +225,4 @@ def _issue(
             not_valid_after=dates[1],
             extensions=[x509.Extension(value.oid, critical, value) for value, critical in extensions],
         )
-        return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
+        return builder.sign(signer.key, signer.algorithm).public_bytes(serialization.Encoding.PEM)
