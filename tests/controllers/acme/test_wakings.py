@@ -9,7 +9,7 @@ from certwright.acme.protocol.messages import Action
 from certwright.controllers.own_writes import is_own_write, working_on
 from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, ORDERS
-from controllers.acme.fake_world import FakeWorld
+from controllers.acme.fake_world import FakeWorld, fake_world
 
 KEY = ObjectKey("default", "web")
 NUMBER = 5
@@ -36,6 +36,17 @@ async def test_an_issuance_takes_no_pass_for_nothing(fake: FakeWorld) -> None:
     assert spent["certificaterequests"] <= 3 * NUMBER
     assert spent["orders"] <= 4 * NUMBER
     assert spent["challenges"] <= 5 * NUMBER
+
+
+async def test_an_order_of_many_names_is_woken_by_the_last_that_is_proven() -> None:
+    async with fake_world(max_concurrent_challenges=2) as fake:
+        await fake.issuer()
+        before = runs(fake)
+        await fake.issue("web", *(f"{number}.example.org" for number in range(20)))
+        await fake.world.advance(timedelta(seconds=20))
+        assert await fake.world.is_ready("web")
+        # As many as for one of one name.
+        assert runs(fake)["orders"] - before["orders"] <= 4
 
 
 async def test_a_challenge_that_somebody_deletes_is_made_again(fake: FakeWorld) -> None:

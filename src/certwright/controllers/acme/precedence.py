@@ -31,9 +31,8 @@ class OrderPrecedence:
         if not order.status.url:
             return _BEGINS
         challenges = self._caches.challenges_of(order.metadata)
-        proven = [self._is_proven(one) for one in challenges]
         failed = any(one.status.is_final and one.status.state != "valid" for one in challenges)
-        return _GOES_ON if all(proven) or failed else _WAITS
+        return _GOES_ON if failed or all(map(self._is_proven, challenges)) else _WAITS
 
     def flow(self, key: ObjectKey) -> Hashable:
         """Orders of one flow wait for each other."""

@@ -213,12 +213,30 @@ class Acme:
             client=self._client,
             recorder=self._recorder,
             now=self._clock.now,
-            tell_order=tell_order,
+            tell_order=self._with_the_last(tell_order) if tell_order is not None else None,
             most=self._options.max_concurrent_challenges,
             looks=self._options.looks_at_once,
             check_period=self._options.dns01_check_period,
         )
         return self._challenges
+
+    def _with_the_last(self, tell_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
+        """As `tell_order`, but of the last one only: an Order of a hundred names that hears of each looks
+        through all hundred each time, and cannot go on before."""
+
+        def tell(challenge: Challenge) -> None:
+            owner = controller_of(challenge.metadata)
+            key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
+            order = self._caches.orders.cache.get(key) if key is not None else None
+            if order is None or not any(map(self._is_open, self._caches.challenges_of(order.metadata))):
+                tell_order(challenge)
+
+        return tell
+
+    def _is_open(self, challenge: Challenge) -> bool:
+        """Whether the Order hears of the challenge some time: it has not ended, and is not about to go."""
+        is_over = challenge.status.is_final or challenge.metadata.deletion_timestamp is not None
+        return not is_over and not self.is_proven(challenge)
 
     def is_proven(self, challenge: Challenge) -> bool:
         """Whether the CA has called the challenge valid, though its status may not say so yet."""
