@@ -76,7 +76,10 @@ class Response:
 
     def header(self, name: str) -> str:
         """The first header of that name (small letters), or the empty text."""
-        return next((value for held, value in self.headers if held == name), "")
+        for held, value in self.headers:
+            if held == name:
+                return value
+        return ""
 
     def links(self, relation: str) -> list[str]:
         """The targets of the `Link` headers with that relation (RFC 8288 §3), in their order."""

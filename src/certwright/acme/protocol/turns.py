@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from certwright.acme.protocol.messages import Action
 
@@ -32,12 +32,12 @@ class Turns:
         self._inside = dict.fromkeys(_OTHER, 0)
         self._waiting: dict[Action, deque[asyncio.Future[None]]] = {kind: deque() for kind in _OTHER}
 
-    @asynccontextmanager
-    async def turn(self, kind: Action) -> AsyncIterator[None]:
+    def turn(self, kind: Action) -> AbstractAsyncContextManager[None]:
         """Hold a place while a request of that kind is under way. Other kinds need none."""
-        if kind not in _OTHER:
-            yield
-            return
+        return self._place(kind) if kind in _OTHER else nullcontext()
+
+    @asynccontextmanager
+    async def _place(self, kind: Action) -> AsyncIterator[None]:
         await self._enter(kind)
         try:
             yield
