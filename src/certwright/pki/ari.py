@@ -5,22 +5,15 @@ Source: RFC 9773 §4.1.
 
 from __future__ import annotations
 
-from cryptography import x509
-
 from certwright.kit.texts import base64url
 from certwright.pki.certificates import CertificateFacts
 
 
 def certificate_id(certificate: CertificateFacts) -> str:
     """The key identifier of its issuer and its serial number; empty where it names no key of its issuer."""
-    parsed = certificate.parsed
-    try:
-        authority = parsed.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    except (x509.ExtensionNotFound, ValueError):
+    if not certificate.authority_key_id:
         return ""
-    if authority.key_identifier is None:
-        return ""
-    serial = parsed.serial_number
+    serial = certificate.serial_number
     # As DER writes an INTEGER: one more byte where the first bit is set.
     encoded = serial.to_bytes(serial.bit_length() // 8 + 1, "big")
-    return f"{base64url(authority.key_identifier)}.{base64url(encoded)}"
+    return f"{base64url(certificate.authority_key_id)}.{base64url(encoded)}"

@@ -32,11 +32,13 @@ REMEMBERED = 1024
 class CertificateFacts(Identity):
     """What a certificate says.
 
-    Dates are aware, in UTC, in whole seconds. What is asked of few certificates is read when it is asked.
+    Dates are aware, in UTC, in whole seconds. `authority_key_id` is the identifier of its issuer's key, empty
+    where it has none. What is asked of few certificates is read when it is asked.
     """
 
     not_before: datetime
     not_after: datetime
+    authority_key_id: bytes
     der: bytes = field(repr=False)
 
     @property
@@ -157,11 +159,14 @@ def _facts_above(der: bytes) -> CertificateFacts:
 def _facts(der: bytes) -> CertificateFacts:
     parsed = x509.load_der_x509_certificate(der)
     with border(BadCertificate, "the certificate cannot be read", detail=True):
+        found = extensions_of(parsed)
+        authority = value_of(found, x509.AuthorityKeyIdentifier)
         return CertificateFacts(
-            **identity_of(parsed, extensions_of(parsed)),
+            **identity_of(parsed, found),
             spki=spki.of_certificate(der),
             not_before=parsed.not_valid_before_utc,
             not_after=parsed.not_valid_after_utc,
+            authority_key_id=(authority.key_identifier or b"") if authority is not None else b"",
             der=der,
         )
 
