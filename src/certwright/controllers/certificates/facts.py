@@ -19,7 +19,7 @@ from certwright.pki.certificates import CertificateFacts, known_certificate, rea
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.certificate import CertificateSpec
-from certwright.resources.request import CertificateRequestSpec
+from certwright.resources.issuer_ref import IssuerReference
 
 # About 4 kB each: enough for some hundred certificates that are being issued at the same time.
 _REMEMBERED = 1024
@@ -54,9 +54,13 @@ class KeyFacts:
 
 
 class Compared(NamedTuple):
-    """A request that was held against a spec, and the fields that it does not match."""
+    """What a request asks for besides its signing request, the spec that it was held against, and the fields
+    that it does not match. (Who made it, which the API server fills in, makes no difference.)"""
 
-    request: CertificateRequestSpec
+    issuer: IssuerReference
+    duration: str | None
+    is_ca: bool
+    usages: tuple[str, ...]
     spec: CertificateSpec
     is_ours: bool
     differing: tuple[str, ...]

@@ -140,15 +140,16 @@ class Snapshot:
         """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""
         asked, spec, compared = request.spec, self.certificate.spec, self.facts.compared
         is_ours = names.SPEC_GENERATION in request.metadata.annotations
+        terms = (asked.issuer_ref, asked.duration, asked.is_ca, asked.usages, spec, is_ours)
         known = compared.get(asked.request)
-        if known is not None and known[:3] == (asked, spec, is_ours):
+        if known is not None and known[:-1] == terms:
             return known.differing
         csr = self.facts.csr(asked.request)
         if csr is None:
             return ("spec",)
         compare = wanted.request_differences if is_ours else wanted.others_request_differences
         differing = compare(asked, csr, spec)
-        compared.put(asked.request, Compared(asked, spec, is_ours, differing))
+        compared.put(asked.request, Compared(*terms, differing))
         return differing
 
     def owns_key(self, secret: Secret) -> bool:
