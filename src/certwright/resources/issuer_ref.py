@@ -31,7 +31,7 @@ class IssuerReference(Struct, frozen=True, kw_only=True):
     @property
     def is_ours(self) -> bool:
         """Whether it names an Issuer or ClusterIssuer of our own group."""
-        return self.group_or_default == GROUP and self.kind_or_default in ("Issuer", "ClusterIssuer")
+        return self.group in ("", GROUP) and self.kind in ("", "Issuer", "ClusterIssuer")
 
     def same_issuer(self, other: IssuerReference) -> bool:
         """Whether both name the same issuer once the defaults are applied."""

@@ -164,7 +164,8 @@ class Hands:
             key = await self._workshop.run(lambda: keys.generate(plan))
         else:
             key = keys.generate(plan)
-        return self._facts.encode(KeyFacts.of(key), keys.KeyEncoding.PKCS8)
+        made = KeyFacts(key, keys.public_key_der(key), plan)
+        return self._facts.encode(made, keys.KeyEncoding.PKCS8)
 
     async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
         """A signing request as PEM. Raises `PkiError` where the plan has what X.509 cannot hold."""

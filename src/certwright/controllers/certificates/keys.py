@@ -17,7 +17,6 @@ from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.hands import Did, Hands
-from certwright.controllers.certificates.rules import key_of
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kit.ids import bounded_name
 from certwright.pki.certificates import CertificateFacts
@@ -118,7 +117,7 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
     if snapshot.certificate.spec.key.rotation_policy_or_default != "Never":
         return None
     held = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
-    return key_of(snapshot) if held else None
+    return snapshot.key if held else None
 
 
 def is_next_key(secret: Secret, owner_uid: str) -> bool:

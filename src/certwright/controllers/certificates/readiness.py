@@ -25,7 +25,7 @@ class Readiness:
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set the `Ready` condition and the dates of the certificate in the Secret."""
-        found = rules.certificate_of(snapshot)
+        found = snapshot.leaf
         facts = found if isinstance(found, CertificateFacts) else None
         plan = renewals.plan(snapshot, facts) if facts else None
         if plan is not None and plan.problem and _is_news(plan, snapshot):

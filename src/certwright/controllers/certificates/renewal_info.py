@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from certwright.controllers.acme.renewal_office import RenewalOffice
-from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.hands import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -29,7 +28,7 @@ class RenewalInformation:
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Take what was heard into the status; take it away where nobody asks any longer."""
-        facts = rules.certificate_of(snapshot)
+        facts = snapshot.leaf
         # As the draft has it: an issuance that has just ended takes away what was said of the one before.
         held = draft.certificate.status.acme
         if not isinstance(facts, CertificateFacts) or not _asks(snapshot):
@@ -47,7 +46,7 @@ class RenewalInformation:
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:  # noqa: ARG002 - the protocol's
         """Have the server asked where that is due; nothing is written here."""
-        facts = rules.certificate_of(snapshot)
+        facts = snapshot.leaf
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
             return Did.NOTHING
         if self._is_due(snapshot, facts):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.hands import Did, Hands
@@ -97,7 +97,7 @@ def _replaces(snapshot: Snapshot) -> dict[str, str]:
     """Which certificate this one will replace, where its server wants to know (RFC 9773 §5): such an order
     is not counted against the server's limits."""
     acme = snapshot.certificate.status.acme
-    facts = rules.certificate_of(snapshot)
+    facts = snapshot.leaf
     if acme is None or acme.ari is None or not isinstance(facts, CertificateFacts):
         return {}
     identifier = certificate_id(facts)

@@ -61,7 +61,7 @@ def secret_is_missing_data(snapshot: Snapshot) -> Verdict | None:
 
 def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
     """Key or certificate cannot be read, or they do not belong together."""
-    key, certificate = key_of(snapshot), certificate_of(snapshot)
+    key, certificate = snapshot.key, snapshot.leaf
     if not isinstance(key, KeyFacts):
         text = f"Issuing certificate as Secret contains invalid private key data: {key}"
         return Verdict(reasons.INVALID_KEY_PAIR, text)
@@ -76,7 +76,7 @@ def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
 
 def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
     """The certificate was only to bridge the time until the first real one, which has not come."""
-    certificate = certificate_of(snapshot)
+    certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts) or not temporary.is_temporary(certificate):
         return None
     text = "Issuing certificate as Secret contains a temporary certificate"
@@ -112,7 +112,7 @@ def certificate_is_another(snapshot: Snapshot) -> Verdict | None:
 
 def key_differs_from_spec(snapshot: Snapshot) -> Verdict | None:
     """The key is of another algorithm or size than the spec wants."""
-    key = key_of(snapshot)
+    key = snapshot.key
     differing = wanted.key_differences(key, snapshot.certificate.spec) if isinstance(key, KeyFacts) else ()
     if not differing:
         return None
@@ -122,7 +122,7 @@ def key_differs_from_spec(snapshot: Snapshot) -> Verdict | None:
 
 def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
     """Somebody has changed the key since the current request was made."""
-    request, key = snapshot.current_request, key_of(snapshot)
+    request, key = snapshot.current_request, snapshot.key
     if request is None or not isinstance(key, KeyFacts):
         return None
     csr = snapshot.facts.csr(request.spec.request)
@@ -145,7 +145,7 @@ def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
         differing = snapshot.differences(request)
         text = "Fields on existing CertificateRequest resource not up to date"
         return Verdict(reasons.REQUEST_CHANGED, f"{text}: {_bracketed(differing)}") if differing else None
-    certificate = certificate_of(snapshot)
+    certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts):
         return None
     differing = wanted.certificate_differences(certificate, snapshot.certificate.spec)
@@ -155,7 +155,7 @@ def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
 
 def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
     """The time to renew has come."""
-    certificate = certificate_of(snapshot)
+    certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts):
         return None
     moment = renewals.plan(snapshot, certificate).moment
@@ -166,7 +166,7 @@ def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
 
 def certificate_has_expired(snapshot: Snapshot) -> Verdict | None:
     """The certificate is no longer valid."""
-    certificate = certificate_of(snapshot)
+    certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts) or snapshot.now <= certificate.not_after:
         return None
     moment = certificate.not_after.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S UTC")
@@ -222,16 +222,6 @@ def is_contested(snapshot: Snapshot) -> bool:
     """Whether the wait in the status is one because somebody keeps overwriting or deleting the Secret."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     return held is not None and held.reason in (reasons.SECRET_OVERWRITTEN, reasons.SECRET_DELETED)
-
-
-def key_of(snapshot: Snapshot) -> KeyFacts | str:
-    """The key in the target Secret, or why it cannot be read."""
-    return snapshot.key
-
-
-def certificate_of(snapshot: Snapshot) -> CertificateFacts | str:
-    """The certificate in the target Secret, or why it cannot be read."""
-    return snapshot.leaf
 
 
 def _bracketed(fields: Iterable[str]) -> str:

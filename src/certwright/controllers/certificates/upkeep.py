@@ -182,7 +182,7 @@ class Upkeep:
         if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
             raise NeedsWhole
         pair = Pair(held.key_pem, held.chain_pem, ca_pem)
-        found = rules.certificate_of(snapshot)
+        found = snapshot.leaf
         return target.wanted_content(
             certificate,
             pair,
