@@ -139,12 +139,15 @@ class Cache(Generic[T]):
 
     def by_index(self, index: str, value: str) -> list[T]:
         """The objects that the indexer gave this value for. Raises `KeyError` for an unknown index."""
-        found = map(self._objects.get, self.keys_by_index(index, value))
-        return [obj for obj in found if obj is not None]
+        bucket = self._indexes[index].get(value)
+        if bucket is None:
+            return []
+        return [obj for key in _keys(bucket) if (obj := self._objects.get(key)) is not None]
 
     def keys_by_index(self, index: str, value: str) -> Sequence[ObjectKey]:
         """The keys of what `by_index` returns."""
-        return _keys(self._indexes[index].get(value))
+        bucket = self._indexes[index].get(value)
+        return () if bucket is None else _keys(bucket)
 
     def has(self, index: str, value: str) -> bool:
         """Whether there is any such object. Raises `KeyError` for an unknown index."""
@@ -238,9 +241,7 @@ class Cache(Generic[T]):
         return found
 
 
-def _keys(bucket: _Bucket | None) -> Sequence[ObjectKey]:
-    if bucket is None:
-        return ()
+def _keys(bucket: _Bucket) -> Sequence[ObjectKey]:
     return (bucket,) if isinstance(bucket, ObjectKey) else list(bucket)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Generic, TypedDict, TypeVar
 
 import msgspec
@@ -106,7 +106,7 @@ class Informer(Generic[T]):
         """Have `handler` told of every change, and at once of everything that is there already."""
         self._handlers.append(handler)
         for obj in self.cache.values():
-            self._call(handler, None, obj)
+            self._tell(None, obj, (handler,))
 
     def put(self, obj: T) -> None:
         """Take in the answer to an own write; the watch's event of it will then be no news any more."""
@@ -303,16 +303,13 @@ class Informer(Generic[T]):
             self._unreadable[key] = reason
             _log.warning("%s %s is left out: %s", self.kind.kind, key, reason)
 
-    def _tell(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
-            self._call(handler, old, new)
-
-    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
-        try:
-            handler(old, new)
-        except Exception:
-            obj = new if new is not None else old
-            _log.exception("a handler of %s failed for %s", self.kind.resource, key_of(obj))
+    def _tell(self, old: T | None, new: T | None, handlers: Iterable[Handler[T]] | None = None) -> None:
+        for handler in self._handlers if handlers is None else handlers:
+            try:
+                handler(old, new)
+            except Exception:
+                obj = new if new is not None else old
+                _log.exception("a handler of %s failed for %s", self.kind.resource, key_of(obj))
 
     def _report(self, because: Exception | None, delay_s: float) -> None:
         if because is None:

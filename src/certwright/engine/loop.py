@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+
+import msgspec
 
 from certwright.engine.idle import IdleTurns
 from certwright.engine.queue import WorkQueue
@@ -24,8 +25,7 @@ _WORKERS = 16
 _LONGEST_REST = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`; or
     something that can wait until there is nothing better to do, and is done then by another pass."""
 
@@ -91,7 +91,8 @@ class Controller:
                 self.queue.done(key)
             # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, as
             # after a start, would keep everybody else on this loop from their turn.
-            await asyncio.sleep(0)
+            if self.queue:
+                await asyncio.sleep(0)
 
     async def _attempt(self, key: ObjectKey) -> None:
         self.runs += 1
