@@ -6,10 +6,11 @@ Frozen, so that every rule sees the same world.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
 
 from certwright.controllers.caches import revision_number
 from certwright.controllers.certificates import wanted
@@ -38,8 +39,7 @@ class Plan(NamedTuple):
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """One Certificate and what belongs to it.
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
@@ -61,14 +61,16 @@ class Snapshot:
     rivals: tuple[Certificate, ...] = ()
     authority: tuple[CertificateFacts, ...] = ()
     issuer: Issuer | ClusterIssuer | None = None
-    passwords: Mapping[str, Secret] = field(default_factory=dict)
+    passwords: Mapping[str, Secret] = msgspec.field(default_factory=dict)
     is_fresh: bool = False
-    judged: dict[Rule, Verdict | None] = field(default_factory=dict, init=False, compare=False, repr=False)
-    plans: list[Plan] = field(default_factory=list, init=False, compare=False, repr=False)
+    judged: dict[Rule, Verdict | None] = msgspec.field(default_factory=dict)
+    plans: list[Plan] = msgspec.field(default_factory=list)
 
     def seeing(self, certificate: Certificate) -> Snapshot:
         """The same moment with the Certificate as a step has changed it."""
-        return self if certificate is self.certificate else replace(self, certificate=certificate)
+        if certificate is self.certificate:
+            return self
+        return msgspec.structs.replace(self, certificate=certificate, judged={}, plans=[])
 
     @cached_property
     def is_issuing(self) -> bool:
