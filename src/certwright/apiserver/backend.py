@@ -52,12 +52,15 @@ class Observer(Protocol):
 
 
 class Admission(Protocol):
-    """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE."""
+    """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE;
+    `is_long`: as in `verbs.aside`."""
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
         """Change `new` in place. True: a webhook did; then it must be shaped once more. Raises `ApiError`."""
 
-    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
+    async def validate(
+        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
+    ) -> None:
         """Raise what the object, or who writes it, is refused with."""
 
     async def deleting(self, call: Call, row: Row) -> None:

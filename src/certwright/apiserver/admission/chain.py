@@ -44,10 +44,15 @@ class AdmissionChain:
         admission.mutate(call.definition, call.user, new, old)
         return True
 
-    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
+    async def validate(
+        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
+    ) -> None:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
-        await aside.run_if(aside.is_long(call), admission.validate, definition, new, old)
+        if is_long:
+            await aside.run(admission.validate, definition, new, old)
+        else:
+            admission.validate(definition, new, old)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
         compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)

@@ -44,8 +44,3 @@ def is_long(call: Call, row: Row | None = None) -> bool:
 async def run(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `work`, done in a thread; it may touch neither the loop nor the store."""
     return await asyncio.get_running_loop().run_in_executor(_pool(), partial(work, *args, **kwargs))
-
-
-async def run_if(long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`: done in a thread where it may take long, else on the spot."""
-    return await run(work, *args, **kwargs) if long else work(*args, **kwargs)

@@ -38,9 +38,9 @@ async def create(backend: Backend, call: Call) -> Response:
     bodies.check_media(call)
     options.check(call)
     is_long = aside.is_long(call)
-    obj = await aside.run_if(is_long, _read, call)
+    obj = await aside.run(_read, call) if is_long else _read(call)
     row = await _create(backend, call, obj, is_long=is_long)
-    return forms.one(call, row, now=backend.clock.now(), code=201)
+    return forms.one(call, row, backend.clock, code=201)
 
 
 def _read(call: Call) -> Json:
@@ -52,7 +52,10 @@ def _read(call: Call) -> Json:
 
 async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Bring a new object into shape, through admission, and into the store. `is_long`: as in `aside`."""
-    await aside.run_if(is_long, _take_in, call, obj, [])
+    if is_long:
+        await aside.run(_take_in, call, obj, [])
+    else:
+        _take_in(call, obj, [])
     return await _create(backend, call, obj, is_long=is_long)
 
 
@@ -88,11 +91,14 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
     if definition.custom:
         # What admission adds is nobody's, as in Kubernetes.
-        await aside.run_if(is_long, managed.on_create, backend, call, obj)
+        if is_long:
+            await aside.run(managed.on_create, backend, call, obj)
+        else:
+            managed.on_create(backend, call, obj)
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
-    generated = await aside.run_if(is_long, _shape, backend, call, obj)
+    generated = await aside.run(_shape, backend, call, obj) if is_long else _shape(backend, call, obj)
     try:
         return await _store_new(backend, call, obj, is_long=is_long)
     except Exists as error:
@@ -174,7 +180,7 @@ def _key(call: Call, meta: Json) -> Key:
 
 async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Validate and store. Raises `Exists`, and what admission refuses with."""
-    await backend.admission.validate(call, obj, None, operation="CREATE")
+    await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
     key = _key(call, obj["metadata"])
     if call.dry_run:
         if (there := await backend.store.latest(key)) is not None:
@@ -183,7 +189,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) 
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # What an apply creates may name the revision of an object that is gone.
         raise ApiError("resourceVersion should not be set on objects to be created")
-    columns = await aside.run_if(is_long, objects.columns, obj)
+    columns = await aside.run(objects.columns, obj) if is_long else objects.columns(obj)
     return await backend.put(call.definition, key, columns, previous=None)
 
 

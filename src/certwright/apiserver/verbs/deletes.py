@@ -190,7 +190,7 @@ async def delete(backend: Backend, call: Call) -> Response:
             return forms.success(call, name=name, uid=objects.uid_of(last.meta))
         # Kubernetes says so only to those who ask in the way of old.
         code = 202 if not gone and options.orphan_dependents is False else 200
-        return forms.one(call, last, now=backend.clock.now(), code=code)
+        return forms.one(call, last, backend.clock, code=code)
     raise conflict(definition, name)
 
 

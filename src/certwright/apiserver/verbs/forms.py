@@ -12,6 +12,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import encode_json, splice, whole
 from certwright.apiserver.representations import tables
 from certwright.apiserver.representations.negotiation import JSON, Form, Shape
+from certwright.kit.clock import Clock
 from certwright.kit.exchange import Response
 from certwright.resources.errors import ApiError
 from certwright.store.contract import Row
@@ -82,12 +83,12 @@ def table(
     )
 
 
-def one(call: Call, row: Row, *, now: datetime, code: int = 200) -> Response:
+def one(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
     """The answer that is one object."""
     if call.form.shape is Shape.TABLE:
         # What a dry run shows has no revision.
         metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
-        return Response(code, headers(call), table(call, (row,), now=now, metadata=metadata))
+        return Response(code, headers(call), table(call, (row,), now=clock.now(), metadata=metadata))
     return Response(code, headers(call), item(call.definition, call.form, row))
 
 

@@ -92,7 +92,7 @@ class Wish:
 async def update(backend: Backend, call: Call) -> Response:
     """PUT of an object or of its status: 200 with the object."""
     options.check(call)
-    sent = await aside.run_if(aside.is_long(call), _sent_object, call)
+    sent = await aside.run(_sent_object, call) if aside.is_long(call) else _sent_object(call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
     # Each attempt shapes an object of its own, so the body is read again for every one but the first.
     ready = [sent]
@@ -114,7 +114,8 @@ def _sent_object(call: Call) -> Json:
 
 async def patch(backend: Backend, call: Call) -> Response:
     """PATCH of an object or of its status: 200 with the object."""
-    wish = await aside.run_if(aside.is_long(call), patch_wish, backend, call)
+    is_long = aside.is_long(call)
+    wish = await aside.run(patch_wish, backend, call) if is_long else patch_wish(backend, call)
     return await modify(backend, call, wish)
 
 
@@ -267,10 +268,11 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
             except AlreadyExists:
                 continue
         is_long = aside.is_long(call, row)
-        old, new = await aside.run_if(is_long, _changed, backend, call, wish, row)
+        work = backend, call, wish, row
+        old, new = await aside.run(_changed, *work) if is_long else _changed(*work)
         if await backend.admission.mutate(call, new, old, operation="UPDATE"):
             new = shape_update(call, new, old, wish.refuse, admitted=True)
-        await backend.admission.validate(call, new, old, operation="UPDATE")
+        await backend.admission.validate(call, new, old, operation="UPDATE", is_long=is_long)
         try:
             written = await _store_update(backend, call, new, old, row, is_long=is_long)
         except Changed:
@@ -279,7 +281,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
             continue
         except Missing:
             raise not_found(definition, key.name) from None
-        return forms.one(call, written, now=backend.clock.now())
+        return forms.one(call, written, backend.clock)
     raise conflict(definition, key.name)
 
 
@@ -326,7 +328,8 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
     if route.subresource or (wish.applied is None and not by_put):
         raise not_found(definition, route.name)
     if wish.applied is not None:
-        new = await aside.run_if(is_long, apply.apply, backend, call, wish.applied, None)
+        work = backend, call, wish.applied, None
+        new = await aside.run(apply.apply, *work) if is_long else apply.apply(*work)
         check_new(call, new)
         inner = call
     else:
@@ -338,7 +341,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
     action = Action("create", route.group, route.plural, "", route.namespace, route.name)
     backend.authorizer.require(call.user, action)
     row = await create_object(backend, inner, new, is_long=is_long)
-    return forms.one(call, row, now=backend.clock.now(), code=201)
+    return forms.one(call, row, backend.clock, code=201)
 
 
 async def _store_update(
@@ -349,7 +352,7 @@ async def _store_update(
     keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    columns, is_same = await aside.run_if(is_long, _laid_down, new, old)
+    columns, is_same = await aside.run(_laid_down, new, old) if is_long else _laid_down(new, old)
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # What is not committed yet must not be shown: then it is written once more, and waited for.
