@@ -228,7 +228,9 @@ class Acme:
             owner = controller_of(challenge.metadata)
             key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
             order = self._caches.orders.cache.get(key) if key is not None else None
-            if order is None or not any(map(self._is_open, self._caches.challenges_of(order.metadata))):
+            others = self._caches.challenges_of(order.metadata) if order is not None else []
+            # The youngest are mostly the last to be proven.
+            if not any(map(self._is_open, reversed(others))):
                 tell_order(challenge)
 
         return tell
