@@ -39,12 +39,13 @@ class Scene:
         await turns(5)
 
     async def _ask(self, name: str, kind: Action) -> None:
-        async with self.turns.turn(kind):
-            self.inside.append(name)
-            try:
-                await self._ends[name].wait()
-            finally:
-                self.inside.remove(name)
+        await self.turns.enter(kind)
+        self.inside.append(name)
+        try:
+            await self._ends[name].wait()
+        finally:
+            self.inside.remove(name)
+            self.turns.leave(kind)
 
 
 async def test_the_two_kinds_are_never_under_way_together_and_take_turns() -> None:

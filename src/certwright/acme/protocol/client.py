@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
+import msgspec
+
 from certwright.acme.protocol.directory import Directory, fetch_directory
 from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
@@ -32,8 +34,7 @@ _DIRECTORY_LIVES = timedelta(hours=24)
 _AT_ONCE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """One request that was made, for counters: seconds it took; status 0 where no answer came."""
 
     action: Action
@@ -136,18 +137,19 @@ class AcmeClient:
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
-        async with self._turns.turn(request.action):
-            self.calls[request.action] += 1
-            began = perf_counter()
-            status = 0
-            try:
-                response = await self._transport.send(request)
-                status = response.status
-                return response
-            finally:
-                if self._observe is not None:
-                    took = perf_counter() - began
-                    self._observe(Told(request.action, request.method, request.url, status, took))
+        await self._turns.enter(request.action)
+        self.calls[request.action] += 1
+        began = perf_counter()
+        status = 0
+        try:
+            response = await self._transport.send(request)
+            status = response.status
+            return response
+        finally:
+            self._turns.leave(request.action)
+            if self._observe is not None:
+                took = perf_counter() - began
+                self._observe(Told(request.action, request.method, request.url, status, took))
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import email.utils
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -36,8 +37,7 @@ class Action(StrEnum):
     RENEWAL_INFO = "renewalInfo"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What is to be sent. A body is always `application/jose+json` (RFC 8555 §6.2)."""
 
     action: Action
@@ -47,14 +47,13 @@ class Request:
     accept: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unsigned:
+class Unsigned(msgspec.Struct, frozen=True):
     """A POST whose body is still to be made by `sign`: up to a millisecond of a processor, mostly without the
     GIL where `is_slow`."""
 
     action: Action
     url: str
-    sign: Callable[[], bytes] = field(repr=False)
+    sign: Callable[[], bytes]
     is_slow: bool
     accept: str = ""
 
@@ -63,14 +62,13 @@ class Unsigned:
         return Request(self.action, "POST", self.url, body, self.accept)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """What came back. Names of `headers` are in small letters; `received_at` is the driver's time, which
     seconds in `Retry-After` count from."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
-    body: bytes = field(repr=False)
+    body: bytes
     url: str
     received_at: datetime
 

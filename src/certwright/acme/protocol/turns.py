@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from certwright.acme.protocol.messages import Action
 
@@ -32,20 +30,12 @@ class Turns:
         self._inside = dict.fromkeys(_OTHER, 0)
         self._waiting: dict[Action, deque[asyncio.Future[None]]] = {kind: deque() for kind in _OTHER}
 
-    def turn(self, kind: Action) -> AbstractAsyncContextManager[None]:
-        """Hold a place while a request of that kind is under way. Other kinds need none."""
-        return self._place(kind) if kind in _OTHER else nullcontext()
-
-    @asynccontextmanager
-    async def _place(self, kind: Action) -> AsyncIterator[None]:
-        await self._enter(kind)
-        try:
-            yield
-        finally:
-            self._leave(kind)
-
-    async def _enter(self, kind: Action) -> None:
-        other = _OTHER[kind]
+    async def enter(self, kind: Action) -> None:
+        """Return when a request of that kind may be sent; whoever sends it MUST `leave`. Other kinds wait for
+        nobody."""
+        other = _OTHER.get(kind)
+        if other is None:
+            return
         if not self._inside[other] and not self._waiting[other]:
             self._inside[kind] += 1
             return
@@ -59,12 +49,15 @@ class Turns:
             if place in self._waiting[kind]:
                 self._waiting[kind].remove(place)
             else:
-                self._leave(kind)
+                self.leave(kind)
             raise
         finally:
             overdue.cancel()
 
-    def _leave(self, kind: Action) -> None:
+    def leave(self, kind: Action) -> None:
+        """The request is over, well or badly."""
+        if kind not in _OTHER:
+            return
         self._inside[kind] -= 1
         if self._inside[kind]:
             return
