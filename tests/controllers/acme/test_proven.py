@@ -50,3 +50,16 @@ async def test_where_the_order_takes_longer_the_challenge_says_that_it_is_valid(
     await fake.world.advance(timedelta(seconds=60))
     assert await fake.world.is_ready("web")
     assert fake.ca.counted()[Action.CHALLENGE] == asked[Action.CHALLENGE] == 1
+
+
+async def test_an_order_that_tells_which_names_it_waits_for_names_no_proven_one(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.slow.update(("a.example.org", "b.example.org"))
+    await fake.issue("web", "a.example.org", "b.example.org", "c.example.org")
+    await fake.world.advance(timedelta(seconds=10))
+    (order,) = await fake.orders()
+    assert order.status.reason.count("Waiting for the CA's verdict") == 2
+    fake.ca.decide(next(one for one in fake.ca.authorizations.values() if one.name == "a.example.org"))
+    await fake.world.advance(timedelta(seconds=30))
+    (order,) = await fake.orders()
+    assert order.status.reason == "b.example.org: Waiting for the CA's verdict"

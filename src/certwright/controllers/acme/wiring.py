@@ -221,19 +221,21 @@ class Acme:
         return self._challenges
 
     def _with_the_last(self, tell_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
-        """As `tell_order`, but of the last one only: an Order of a hundred names that hears of each looks
-        through all hundred each time, and cannot go on before."""
+        """As `tell_order`, but not while other names keep the Order waiting: of a hundred names it would look
+        through all hundred at each. One that tells what it waits for hears of each."""
 
         def tell(challenge: Challenge) -> None:
             owner = controller_of(challenge.metadata)
             key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
             order = self._caches.orders.cache.get(key) if key is not None else None
-            others = self._caches.challenges_of(order.metadata) if order is not None else []
-            # The youngest are mostly the last to be proven.
-            if not any(map(self._is_open, reversed(others))):
+            if order is None or order.status.reason or not self._has_open_names(order):
                 tell_order(challenge)
 
         return tell
+
+    def _has_open_names(self, order: Order) -> bool:
+        # The youngest are mostly the last to be proven.
+        return any(map(self._is_open, reversed(self._caches.challenges_of(order.metadata))))
 
     def _is_open(self, challenge: Challenge) -> bool:
         """Whether the Order hears of the challenge some time: it has not ended, and is not about to go."""
