@@ -32,12 +32,14 @@ REMEMBERED = 1024
 class CertificateFacts(Identity):
     """What a certificate says.
 
-    Dates are aware, in UTC, in whole seconds. `authority_key_id` is the identifier of its issuer's key, empty
-    where it has none. What is asked of few certificates is read when it is asked.
+    Dates are aware, in UTC, in whole seconds. `serial_number` is what its issuer has given it,
+    `authority_key_id` the identifier of its issuer's key, empty where it has none. What is asked of few
+    certificates is read when it is asked.
     """
 
     not_before: datetime
     not_after: datetime
+    serial_number: int
     authority_key_id: bytes
     der: bytes = field(repr=False)
 
@@ -61,11 +63,6 @@ class CertificateFacts(Identity):
     def subject_key_id(self) -> bytes:
         """The identifier of its key, empty where it has none."""
         return _powers(self.der).subject_key_id
-
-    @property
-    def serial_number(self) -> int:
-        """The number that its issuer has given it."""
-        return self.parsed.serial_number
 
     @property
     def parsed(self) -> x509.Certificate:
@@ -166,6 +163,7 @@ def _facts(der: bytes) -> CertificateFacts:
             spki=spki.of_certificate(der),
             not_before=parsed.not_valid_before_utc,
             not_after=parsed.not_valid_after_utc,
+            serial_number=parsed.serial_number,
             authority_key_id=(authority.key_identifier or b"") if authority is not None else b"",
             der=der,
         )

@@ -26,13 +26,12 @@ ONE_SECOND = timedelta(seconds=1)
 
 def key_plan(spec: CertificateSpec) -> KeyPlan:
     """The kind of key. Raises `pki.errors.BadKey` for one that does not exist."""
-    key = spec.key
-    return _key_plan(key.algorithm_or_default, key.size_or_default)
+    return _key_plan(spec.key)
 
 
 @lru_cache(maxsize=64)
-def _key_plan(algorithm: str, size: int) -> KeyPlan:
-    return KeyPlan.of(algorithm, size)
+def _key_plan(key: spec_of.PrivateKeySpec) -> KeyPlan:
+    return KeyPlan.of(key.algorithm_or_default, key.size_or_default)
 
 
 def key_differences(key: KeyFacts, spec: CertificateSpec) -> tuple[str, ...]:
