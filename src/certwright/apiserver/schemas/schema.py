@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from certwright.apiserver.schemas.made_once import made_once
 from certwright.apiserver.schemas.schema_check import compile_check
 from certwright.apiserver.schemas.schema_embedded import Malformed
 from certwright.apiserver.schemas.schema_quick import Look, compile_look
 from certwright.apiserver.schemas.schema_ratchet import Ratchet
 from certwright.apiserver.schemas.schema_scalars import Check
 from certwright.apiserver.schemas.schema_walk import Walk, compile_walk
+from certwright.kit.made_once import made_once
 from certwright.resources.errors import BadRequest, FieldError, invalid
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from certwright.controllers.caches import revision_number
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Compared, Facts, KeyFacts
 from certwright.controllers.withheld import asks_for
+from certwright.kit.made_once import made_once
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import conditions, names, reasons
 from certwright.resources.certificate import Certificate
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return self
         return msgspec.structs.replace(self, certificate=certificate, judged={}, plans=[])
 
-    @cached_property
+    @made_once
     def is_issuing(self) -> bool:
         """Whether a new certificate is on its way (`Issuing=True`)."""
         return conditions.is_true(self.certificate.status.conditions, reasons.ISSUING)
@@ -87,20 +87,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         found = [request for request in self.requests if revision_of(request) == revision]
         return sorted(found, key=lambda r: (r.metadata.creation_timestamp or self.now, r.metadata.name))
 
-    @cached_property
+    @made_once
     def current_request(self) -> CertificateRequest | None:
         """The request that gave the certificate in the Secret, if it is still there."""
         revision = self.certificate.status.revision
         found = self.requests_of(revision) if revision else []
         return found[-1] if found else None
 
-    @cached_property
+    @made_once
     def key(self) -> KeyFacts | str:
         """The key in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
         return self.facts.key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
 
-    @cached_property
+    @made_once
     def leaf(self) -> CertificateFacts | str:
         """The certificate in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
@@ -108,7 +108,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             data.get(names.TLS_CERT_KEY, b""), data.get(names.TLS_PRIVATE_KEY_KEY, b"")
         )
 
-    @cached_property
+    @made_once
     def next_key(self) -> KeyFacts | None:
         """The key of the issuance in progress, if it is there and as the spec wants it."""
         if self.named_key is None or not self.owns_key(self.named_key):
@@ -118,7 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return None
         return key
 
-    @cached_property
+    @made_once
     def next_request(self) -> CertificateRequest | None:
         """The request of the issuance in progress: of the next revision, for this key and this spec.
 
