@@ -83,7 +83,6 @@ class EventLog:
         self._buckets.clear()
         self._dropped.clear()
         self._last.clear()
-        self._last.clear()
         self._bytes = 0
         self._start = self._revision = revision
 
