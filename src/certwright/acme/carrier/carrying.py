@@ -51,7 +51,7 @@ class Carrying(Framed[Order]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self._socket.write(encode(Hello()))
+        self._write(encode(Hello()))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -90,7 +90,7 @@ class Carrying(Framed[Order]):
     async def _carry(self, order: Ask | Look | Show) -> None:
         result = await (self._send(order) if isinstance(order, Ask) else self._prove(order))
         await self._can_write.wait()
-        self._socket.write(_encoded(result))
+        self._write(_encoded(result))
 
     async def _prove(self, order: Look | Show) -> Result:
         if self._proofs is None:

@@ -10,14 +10,17 @@ from certwright.acme.carrier.frames import BadFrame, Frames
 
 M = TypeVar("M")
 
+_MUCH = 2**16
+
 
 class Framed(asyncio.Protocol, ABC, Generic[M]):
-    """One end, at which messages of type `M` come in. What goes out is encoded already (`_socket.write`)."""
+    """One end, at which messages of type `M` come in. What goes out is encoded already (`_write`)."""
 
     def __init__(self, frames: Frames[M]) -> None:
         self._frames = frames
         self._can_write = asyncio.Event()
         self._can_write.set()
+        self._to_write = bytearray()
 
     @abstractmethod
     def _take(self, message: M) -> None:
@@ -38,6 +41,20 @@ class Framed(asyncio.Protocol, ABC, Generic[M]):
                 self._take(message)
         except BadFrame as error:
             self._misled(error)
+
+    def _write(self, frame: bytes) -> None:
+        """Have it written with all else of this turn of the loop: each write wakes the other process."""
+        if not self._to_write:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._to_write += frame
+        if len(self._to_write) >= _MUCH:
+            # At once: whoever comes next must hear that there is no room.
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._to_write and not self._socket.is_closing():
+            self._socket.write(bytes(self._to_write))
+        self._to_write.clear()
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""

@@ -69,7 +69,7 @@ class Link(Framed[Hello | Result]):
         if sender not in self._opened:
             self._tell(options)
             self._opened.add(sender)
-        self._socket.write(frame)
+        self._write(frame)
         return await self._result_of(number, options.timeout_s + self._patience_s)
 
     async def look(self, looking: Looking, task: Task) -> Result:
@@ -166,4 +166,4 @@ class Link(Framed[Hello | Result]):
                 self._tell(Drop(number))
 
     def _tell(self, order: Order) -> None:
-        self._socket.write(encode(order))
+        self._write(encode(order))
