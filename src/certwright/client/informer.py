@@ -199,7 +199,7 @@ class Informer(Generic[T]):
         """Whether this is not held as it was at the revision `told` already. Counts what is held of the list,
         which is of the revision `until`."""
         who = identify(raw)
-        key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
+        key, revision = who.key, parse_revision(who.resource_version)
         held = self.cache.revision(key)
         self._found += held is not None and held <= until
         return revision <= told and (held is None or held < revision) and key not in self._unreadable
@@ -271,12 +271,12 @@ class Informer(Generic[T]):
 
     def _has(self, who: Identified) -> bool:
         """Whether this is what is held already, as after every own write: it need not be read once more."""
-        held = self.cache.revision(ObjectKey(who.namespace, who.name))
+        held = self.cache.revision(who.key)
         return held is not None and held == parse_revision(who.resource_version) != 0
 
     def _deleted(self, event: RawEvent) -> None:
         who = event.who
-        key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
+        key, revision = who.key, parse_revision(who.resource_version)
         self._unreadable.pop(key, None)
         old = self.cache.remove(key, revision)
         if old is not None or key not in self.cache:
@@ -329,5 +329,4 @@ class Informer(Generic[T]):
 
 def identity(raw: msgspec.Raw) -> ObjectKey:
     """Which object this is."""
-    who = identify(raw)
-    return ObjectKey(who.namespace, who.name)
+    return identify(raw).key

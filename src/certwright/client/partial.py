@@ -99,7 +99,7 @@ class PartialInformer(Informer[T]):
 
     def _pass_by(self, raw: msgspec.Raw, *, rewound: bool) -> ObjectKey:
         who = identify(raw)
-        key, revision = ObjectKey(who.namespace, who.name), parse_revision(who.resource_version)
+        key, revision = who.key, parse_revision(who.resource_version)
         held = self.cache.revision(key)
         newest = self.cache.buried_at(key) if held is None else held
         if revision and revision <= newest and not rewound:
@@ -116,8 +116,7 @@ class PartialInformer(Informer[T]):
     def _deleted(self, event: RawEvent) -> None:
         super()._deleted(event)
         if self._found_by is not None:
-            key = ObjectKey(event.who.namespace, event.who.name)
-            self._by_value.discard(self._found_by(event.object), key)
+            self._by_value.discard(self._found_by(event.object), event.who.key)
 
     def _tidy(self) -> None:
         if self._elsewhere is not None:

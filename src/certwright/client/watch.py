@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from certwright.resources import errors
+from certwright.resources.meta import ObjectKey
 
 T = TypeVar("T")
 
@@ -36,6 +37,11 @@ class Identified(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+    @property
+    def key(self) -> ObjectKey:
+        """Which object it is."""
+        return ObjectKey(self.namespace, self.name)
 
 
 class _Peek(msgspec.Struct):
