@@ -21,13 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.acme_carrier import cpu_s as carrier_cpu_s
-from bench.acme_carrier import memory_of_carrier_mb
 from bench.acme_floor import Floor, now, open_account
 from bench.certificates import Bench, Counted, cpu_s, ready
 from bench.rig import memory_mb, table
 from certwright import app
-from certwright.acme.carrier.choice import Transports
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Request, Response
@@ -159,14 +156,14 @@ class Scene:
     async def ours(self, kind: str, label: str, names: Sequence[Sequence[str]]) -> Took:
         """From the first apply to the last Ready."""
         await middle_of_a_second()
-        before = cpu_s() + carrier_cpu_s()
+        before = cpu_s()
 
         async def begin() -> None:
             await asyncio.gather(*(self._apply(kind, f"{label}-{n}", held) for n, held in enumerate(names)))
 
         try:
             wall = await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
-            return Took(wall, cpu_s() + carrier_cpu_s() - before)
+            return Took(wall, cpu_s() - before)
         except SystemExit as error:
             raise SystemExit(f"{error}; {await self._hindrance()}") from None
 
@@ -242,15 +239,13 @@ async def certwright(
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
         await api.start(custom_resource_definitions())
         counted, workshop = Counted(api, Counter()), Threads()
-        transports = Transports(user_agent="certwright-bench", now=now)
         options = AcmeOptions(
             http01_check_port=pebble.http_port,
             http01_nameservers=(bind.address,),
             dns01_nameservers=(bind.address,),
             dns01_authority_port=bind.port,
             responder=responder,
-            make_transport=lambda tls: CountedTransport(transports(tls), calls),
-            carrier=transports,
+            make_transport=lambda tls: CountedTransport(over_http(tls), calls),
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
         controllers = Controllers(client, SystemClock(), workshop, acme=options)
@@ -260,7 +255,6 @@ async def certwright(
             yield Bench(Client(LocalTransport(counted.handle, app.ADMIN), user_agent="bench"), counted)
         finally:
             await controllers.close()
-            await transports.close()
             workshop.close()
             await api.close()
             await store.close()
@@ -346,8 +340,7 @@ async def measure_alone(measurement: Measurement, pebble: Pebble, bind: Bind) ->
             scene = Scene(pebble, bind, responder, bench, calls)
             await scene.make_issuers()
             rows = await measure(scene, measurement)
-            carrier = f"; {memory_of_carrier_mb():.0f} MB in the process that carries the requests"
-        memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB{carrier}"
+        memory = f"{memory_mb():.0f} / {memory_mb(peak=True):.0f} MB"
         show([*rows, [f"{measurement.name}: memory now / peak, bare client's among it", memory]])
     finally:
         await responder.close()

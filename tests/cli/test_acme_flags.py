@@ -34,8 +34,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("apart", ["on", "off"])
-def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: Path, apart: str) -> None:
+def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: Path) -> None:
     with running_pebble() as pebble:
         bundle = base64.b64encode(pebble.ca_bundle).decode()
         text = (EXAMPLES / "acme.yaml").read_text()
@@ -50,7 +49,7 @@ def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: P
             str(pebble.http_port),
         )
         servers = ("--acme-http01-solver-nameservers", pebble.names.address)
-        outcome = start(*words, *flags, *servers, "--acme-process", apart).rest()
+        outcome = start(*words, *flags, *servers).rest()
         assert outcome.status == 0, outcome
         chain = read_chain((tmp_path / "certwright-export/default/web/tls.crt").read_bytes())
         assert chain[0].dns_names == ("web.example.org",)
@@ -73,7 +72,6 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
     [
         (("--http01-listen", "80"), "is not HOST:PORT, for instance :80"),
         (("--tlsalpn01-listen", "::1:443"), "write an IPv6 address in brackets"),
-        (("--acme-process", "maybe"), "is not one of 'auto', 'on', 'off'"),
         (("--max-concurrent-challenges", "0"), "0 is not in the range x>=1"),
         (("--dns01-check-retry-period", "soon"), "soon"),
     ],

@@ -3,6 +3,5 @@
 May import:   pki, kit
 Never holds:  our resources (they belong to controllers)
 Modules:      protocol/ (directory, nonce, JWS, account, order, …), solvers/ (make a challenge visible),
-              limits/ (what a CA allows, and what of it has been used), carrier/ (all that is sent, by a
-              process of its own)
+              limits/ (what a CA allows, and what of it has been used)
 """

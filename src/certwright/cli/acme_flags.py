@@ -31,7 +31,6 @@ class AcmeFlags:
     dns01_recursive_only: bool
     dns01_check_period: timedelta
     limits_file: Path | None
-    apart: bool | None
 
 
 def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,6 +38,7 @@ def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def gather(*args: Any, **given: Any) -> Any:
+        given.pop("acme_process")
         acme = AcmeFlags(**{field.name: given.pop(field.name) for field in fields(AcmeFlags)})
         return command(*args, acme=acme, **given)
 
@@ -67,9 +67,10 @@ def parse_servers(
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
-def parse_apart(_context: click.Context, _option: click.Parameter, value: str) -> bool | None:
-    """`on`, `off`, or `auto`, which is neither."""
-    return {"on": True, "off": False}.get(value)
+def warn_of_acme_process(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    """Accept the removed `--acme-process` for one release, with a warning."""
+    if value is not None:
+        click.echo("warning: --acme-process has no effect any more; remove it", err=True)
 
 
 def _nameservers(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -148,13 +149,5 @@ _OPTIONS = (
         type=click.Path(path_type=Path, dir_okay=False),
         help="What ACME servers allow (YAML), where that is not what is known of them.",
     ),
-    click.option(
-        "--acme-process",
-        "apart",
-        type=click.Choice(["auto", "on", "off"]),
-        default="auto",
-        show_default=True,
-        callback=parse_apart,
-        help="Whether a process of its own asks ACME servers; auto: in a rush, on several processors.",
-    ),
+    click.option("--acme-process", callback=warn_of_acme_process, hidden=True),
 )

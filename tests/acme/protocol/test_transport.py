@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from certwright.acme.carrier.choice import Transports
 from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions, Transport
 
@@ -33,16 +33,14 @@ async def listening(seen: list[web.BaseRequest]) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-@pytest.fixture(params=[False, True], ids=["by this process", "by a child"])
-async def sender(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    """A transport; a child is started with the first request."""
-    made = Transports(
-        user_agent="certwright/test", now=lambda: datetime.now(UTC), timeout_s=200.0, apart=request.param
+@pytest.fixture
+async def sender() -> AsyncIterator[Transport]:
+    """A transport over HTTP."""
+    transport = HttpTransport(
+        TlsOptions(), user_agent="certwright/test", now=lambda: datetime.now(UTC), timeout_s=200.0
     )
-    transport = made(TlsOptions())
     yield transport
     await transport.close()
-    await made.close()
 
 
 @pytest.fixture(autouse=True)

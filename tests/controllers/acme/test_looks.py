@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 
 from certwright.acme.solvers.contract import Check, Looking, NotYet, Ready, Task
-from certwright.controllers.acme.solving import Here
 from controllers.acme.fake_world import fake_world
 
 
-class Broken(Here):
+class Broken:
     """Has all looks taken by a check with a mistake in it, and counts them."""
 
     looks = 0
 
-    def check(self, _looking: Looking, _make_inside: Callable[[], Check]) -> Check:
-        """See `Carrier`."""
+    def make_check(self, _looking: Looking) -> Check:
+        """See `MakeCheck`."""
         return _BrokenCheck(self)
 
 
@@ -37,7 +35,7 @@ async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = Broken()
-    async with fake_world(carrier=broken) as fake:
+    async with fake_world(make_check=broken.make_check) as fake:
         await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
         await fake.issue()
         await fake.world.advance(timedelta(minutes=1))

@@ -10,16 +10,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from certwright.acme.carrier.choice import Transports
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
-    from certwright.controllers.acme.solving import Carrier
+    from certwright.acme.protocol.transport import TlsOptions, Transport
     from certwright.kit.workshop import Workshop
 
 
 class AcmeClients:
-    """`observe` hears of every request; `timeout_s` is for one of them; `apart` says whether a process of its
-    own makes them (None: where that pays), `make_transport` replaces HTTP; what takes a processor long is
-    done in the `workshop`."""
+    """`observe` is called for every request; `timeout_s` is the limit of one. `make_transport` replaces HTTP.
+    Signatures that take long are made in the `workshop`."""
 
     def __init__(
         self,
@@ -28,7 +26,6 @@ class AcmeClients:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         timeout_s: float = 30.0,
-        apart: bool | None = None,
         make_transport: MakeTransport | None = None,
         workshop: Workshop | None = None,
     ) -> None:
@@ -36,11 +33,8 @@ class AcmeClients:
         self._now = now
         self._observe = observe
         self._timeout_s = timeout_s
-        self._make_transport = make_transport or (lambda tls: self._open()(tls))
-        self._proves_here = make_transport is not None
-        self._apart = apart
+        self._make_transport = make_transport or self._over_http
         self._workshop = workshop
-        self._transports: Transports | None = None
         self._registry: Registry | None = None
 
     def registry(self) -> Registry:
@@ -53,22 +47,12 @@ class AcmeClients:
             )
         return self._registry
 
-    def carrier(self) -> Carrier | None:
-        """Who does the work with proofs, beside the requests; None where those go another way than HTTP."""
-        return None if self._proves_here else self._open()
-
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._registry is not None:
             await self._registry.close()
-        if self._transports is not None:
-            await self._transports.close()
 
-    def _open(self) -> Transports:
-        if self._transports is None:
-            from certwright.acme.carrier.choice import Transports  # see the module's text
+    def _over_http(self, tls: TlsOptions) -> Transport:
+        from certwright.acme.protocol.https import HttpTransport  # see the module's text
 
-            self._transports = Transports(
-                user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s, apart=self._apart
-            )
-        return self._transports
+        return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)

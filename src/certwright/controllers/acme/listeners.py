@@ -35,7 +35,6 @@ class AcmeSettings:
     dns01_recursive_only: bool = False
     dns01_check_period: timedelta = timedelta(seconds=10)
     limits_file: Path | None = None
-    apart: bool | None = None
 
 
 class CannotListen(Exception):
@@ -82,7 +81,6 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
         responder=responder,
         listener=listener,
         limits=limits,
-        apart=settings.apart,
     )
     return Listeners(options, responder, listener)
 

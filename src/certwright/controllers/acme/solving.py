@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.contract import Check, Looking, Solver, SolverError, Task, Updating
@@ -29,37 +29,20 @@ CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
 
 
-class Carrier(Protocol):
-    """May have the work with proofs done elsewhere; `make_inside` makes what does it in this process."""
-
-    def check(self, looking: Looking, make_inside: Callable[[], Check]) -> Check:
-        """A check that looks so."""
-
-    def solver(self, updating: Updating, make_inside: Callable[[], Solver]) -> Solver:
-        """A solver that writes so. Raises what `make_inside` raises."""
-
-
-class Here:
-    """A `Carrier` by which this process does all of it."""
-
-    def check(self, _looking: Looking, make_inside: Callable[[], Check]) -> Check:
-        """See `Carrier`."""
-        return make_inside()
-
-    def solver(self, _updating: Updating, make_inside: Callable[[], Solver]) -> Solver:
-        """See `Carrier`."""
-        return make_inside()
+MakeCheck = Callable[[Looking], Check]
+"""Makes the self-check of a challenge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
-    `http_names` and `dns_names` are name servers, empty: the system's. `asked` is for `_names`."""
+    `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
+    of this process, in tests. `asked` is for `_names`."""
 
     responder: Responder | None = None
     listener: Listener | None = None
     call_webhook: CallWebhook | None = None
-    carrier: Carrier = field(default_factory=Here)
+    make_check: MakeCheck | None = None
     http_check_port: int = 80
     tls_check_port: int = 443
     http_names: tuple[str, ...] = ()
@@ -150,12 +133,11 @@ def _looking(challenge: Challenge, surroundings: Surroundings) -> Looking:
 
 
 def _check(looking: Looking, surroundings: Surroundings) -> Check:
-    def inside() -> Check:
-        from certwright.acme.solvers.checking import make_check  # see the module's text
+    if surroundings.make_check is not None:
+        return surroundings.make_check(looking)
+    from certwright.acme.solvers.checking import make_check  # see the module's text
 
-        return make_check(looking, lambda one: _names(one.servers, surroundings))
-
-    return surroundings.carrier.check(looking, inside)
+    return make_check(looking, lambda one: _names(one.servers, surroundings))
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
@@ -186,7 +168,7 @@ async def _dns01(
             tcp=spec.rfc2136.protocol.upper() == "TCP",
             follow=follow,
         )
-        return surroundings.carrier.solver(updating, lambda: make_updater(updating, names))
+        return make_updater(updating, names)
     if spec.webhook is not None:
         call, webhook = surroundings.call_webhook, spec.webhook
         if call is None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import AcmeClient, MakeTransport
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
-    from certwright.controllers.acme.solving import Carrier, Means, Surroundings
+    from certwright.controllers.acme.solving import MakeCheck, Means, Surroundings
 
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
@@ -62,10 +62,8 @@ _PATIENCE_S = 1.0
 class AcmeOptions:
     """What ACME can be told; names and meanings as cert-manager's flags where it has them.
 
-    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01;
-    `apart` says whether a process of its own asks ACME servers (None: where that pays), and
-    `make_transport` takes the place of HTTP to ACME servers (in simulations); with it, proofs are looked for,
-    and written, by this process, unless there is a `carrier`.
+    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
     """
 
     max_concurrent_challenges: int = 60
@@ -79,9 +77,8 @@ class AcmeOptions:
     dns01_authority_port: int = 53
     responder: Responder | None = None
     listener: Listener | None = None
-    apart: bool | None = None
     make_transport: MakeTransport | None = None
-    carrier: Carrier | None = None
+    make_check: MakeCheck | None = None
     limits: Chosen = field(default_factory=dict)
 
 
@@ -120,7 +117,6 @@ class Acme:
             user_agent=user_agent,
             now=clock.now,
             observe=self.traffic.observe,
-            apart=options.apart,
             make_transport=options.make_transport,
             workshop=workshop,
         )
@@ -293,7 +289,7 @@ class Acme:
             responder=options.responder,
             listener=options.listener,
             call_webhook=partial(call_webhook, self._client),
-            carrier=options.carrier or self._clients.carrier() or solving.Here(),
+            make_check=options.make_check,
             http_check_port=options.http01_check_port,
             tls_check_port=options.tlsalpn01_check_port,
             http_names=options.http01_nameservers,
