@@ -144,6 +144,9 @@ class FakeCa:
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
         self.lifetime = timedelta(days=90)
+        self.is_away = False
+        """Whether no request is answered, or each with `status_while_away` where that is not 0."""
+        self.status_while_away = 0
         self._plans: list[_Plan] = []
         self._nonces: set[str] = set()
         self._numbers = itertools.count(1)
@@ -192,6 +195,10 @@ class FakeCa:
     def answer(self, request: Request) -> Response:
         """What one request gets. Raises `Unreachable` where that was asked for."""
         self.requests.append((request.action, request.url))
+        if self.is_away and not self.status_while_away:
+            raise Unreachable("connection refused")
+        if self.is_away:
+            return self._refused(request, Refusal("", status=self.status_while_away))
         try:
             self._act(request.action, after=False)
             response = self._respond(request)

@@ -127,12 +127,17 @@ class IssuerGate:
         return found is not None and found.is_doubted
 
     def told(self, request: CertificateRequest, outcome: Outcome) -> None:
-        """What the issuer has said. That it is at work on a request is no news."""
+        """Record the outcome of a signing request; `Pending` changes nothing.
+
+        A failure that is final for the request is an answer of a working issuer: it is about names or about
+        the request. Failures of the issuer itself keep the request pending; see `failed`.
+        """
         match outcome:
             case Signed():
                 self.succeeded(request)
-            case Failed(cause=cause, not_before=until):
-                self.failed(request, cause, until)
+            case Failed():
+                self._marked.discard(subject_of(request))
+                self.answered(request)
             case Pending():
                 pass
 
@@ -149,6 +154,12 @@ class IssuerGate:
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
             self._release(found.taken(subject_of(request), self._now()))
+
+    def answered(self, request: CertificateRequest) -> None:
+        """The issuer has refused the request for good: it works."""
+        found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
+        if found is not None:
+            self._release(found.answered(subject_of(request), self._now()))
 
     def not_asked(self, request: CertificateRequest) -> None:
         """Something else has kept it from the issuer, although it was allowed to ask."""
@@ -182,7 +193,7 @@ class IssuerGate:
             return
         if after.revision != before.revision:
             self._release(found.succeeded(new.metadata.key, self._now()))
-        elif after.last_failure_time is not None:
+        elif after.last_failure_time is not None and not new.spec.issuer_ref.is_ours:
             why = why_failed(new, self._caches)
             self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
 
@@ -191,7 +202,8 @@ class IssuerGate:
         if new is None or self._mine(new.metadata.key) or not self._caches.certificates.synced.is_set():
             return
         found = self._circuit_of(new.spec.issuer_ref, new.metadata.namespace)
-        if found is not None and new.status.last_failure_time is not None:
+        is_failing = new.status.last_failure_time is not None and not new.spec.issuer_ref.is_ours
+        if found is not None and is_failing:
             why = why_failed(new, self._caches)
             self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
 

@@ -129,8 +129,9 @@ def _troubled(caches: Caches) -> Iterable[Certificate]:
 def _add_certificate(history: History, certificate: Certificate, caches: Caches, now: datetime) -> None:
     key, status = certificate.metadata.key, certificate.status
     at = status.last_failure_time
-    # What cannot be is left to the trigger, which puts it right.
-    if at is not None and is_possible(at, now):
+    # Issuers of our own kinds report their failures themselves: a Certificate that failed there is about its
+    # names. An impossible time is left to the trigger, which corrects it.
+    if at is not None and is_possible(at, now) and not certificate.spec.issuer_ref.is_ours:
         history.attempts.append(Attempt(at, key, why_failed(certificate, caches)))
     held = conditions.find(status.conditions, reasons.ISSUING)
     if held is not None and FAILING in held.message:
