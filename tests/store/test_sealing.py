@@ -123,7 +123,8 @@ async def test_a_sealed_store_is_not_opened_without_a_seal(path: Path, keys: Key
 @pytest.mark.parametrize(
     "tampering",
     [
-        "UPDATE rows SET body = CAST(substr(body, 1, length(body) - 1) || x'00' AS BLOB) WHERE name = '000'",
+        "UPDATE rows SET body = CAST(substr(body, 1, length(body) - 1) ||"
+        " iif(substr(body, -1) = x'00', x'01', x'00') AS BLOB) WHERE name = '000'",
         "UPDATE rows SET body = (SELECT body FROM rows WHERE name = '001') WHERE name = '000'",
         "UPDATE rows SET body = meta WHERE name = '000'",
         "UPDATE rows SET body = substr(body, 1, 30) WHERE name = '000'",

@@ -54,14 +54,18 @@ def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
         return cast(T, _decoder(kind.type).decode(raw))
     except msgspec.ValidationError:
         return _decode_slowly(kind, raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(kind) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DecodeError(f"this is not JSON: {error}") from None
 
 
 def _decode_slowly(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
     try:
         content = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(kind) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DecodeError(f"this is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise DecodeError(f"{_a(kind)} is an object in braces, not {type(content).__name__}")
@@ -92,7 +96,12 @@ def _convert_slowly(kind: Kind[T], content: dict[str, Any]) -> T:
     except msgspec.ValidationError as error:
         raise DecodeError(_sentence(kind, error)) from None
     except RecursionError:
-        raise DecodeError(f"{_a(kind)} is not nested as deep as this") from None
+        raise _too_deep(kind) from None
+
+
+def _too_deep(kind: AnyKind) -> DecodeError:
+    # Which of JSON and structs reaches its limit first depends on the version of Python.
+    return DecodeError(f"{_a(kind)} is not nested as deeply as this")
 
 
 def _plain(value: Any) -> Any:

@@ -154,12 +154,16 @@ def _cannot_open(path: Path, error: OSError) -> Unavailable:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection without Python's own transactions, usable from any one thread at a time."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000)
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    # What is deleted or overwritten is so in the file, too: it may be a Secret.
-    connection.execute("PRAGMA secure_delete = ON")
-    # Checkpoints are made between batches, not in the way of one.
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # What is deleted or overwritten is so in the file, too: it may be a Secret.
+        connection.execute("PRAGMA secure_delete = ON")
+        # Checkpoints are made between batches, not in the way of one.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
