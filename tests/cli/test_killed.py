@@ -111,7 +111,9 @@ async def scene(folder: Path, *, listens: bool = False) -> AsyncIterator[tuple[D
         words = ["serve", "--data-dir", "data", "--listen", f"127.0.0.1:{free_port()}"]
         words += ["--http01-check-port", str(pebble.http_port)]
         words += ["--acme-http01-solver-nameservers", pebble.names.address]
-        words += ["--http01-listen", f"127.0.0.1:{pebble.http_port}"] if listens else []
+        words += (
+            ["--http01-listen", f"127.0.0.1:{pebble.http_port}"] if listens else ["--webroot", str(pages)]
+        )
         daemon = Daemon(folder, words)
         stack.callback(daemon.kill)
         await daemon.start()

@@ -65,6 +65,7 @@ from certwright.resources.errors import (
     TooLarge,
     Unavailable,
 )
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.store import contract
 from certwright.store.contract import Store
 
@@ -86,7 +87,8 @@ class ApiServer:
     `event_ttl`: how long an Event lives after it was last written; zero: for ever.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
     generated names. `gates`: behaviour that is switched off, or on. `in_flight`: how many requests are
-    answered at a time, of those that do not come from this process.
+    answered at a time, of those that do not come from this process. `policy`: what issuers and Challenges may
+    ask for; None: whoever runs the controllers decides.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class ApiServer:
         name_suffix: Callable[[], str] = ids.random_suffix,
         gates: FeatureGates | None = None,
         in_flight: InFlight | None = None,
+        policy: OperatorPolicy | None = None,
     ) -> None:
         registry = make_registry(clock)
         self._anonymous = anonymous
@@ -122,7 +125,7 @@ class ApiServer:
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
-        self._backend.admission = AdmissionChain(self._backend, self._webhooks)
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks, policy)
         self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)

@@ -33,6 +33,7 @@ from certwright.kit.tasks import TaskSet
 from certwright.pki.keys import PrivateKey
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.errors import ApiError
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.store.contract import Shared, Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         root_ca=identity.ca_pem.decode(),
         event_ttl=options.event_ttl,
         in_flight=options.in_flight,
+        policy=_admission_policy(options),
     )
     closers.add(api.close)
     try:
@@ -150,6 +152,13 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
     return server
+
+
+def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
+    """What admission goes by. A server without controllers and without one of the flags leaves it to the
+    controllers elsewhere, which have flags of their own."""
+    policy = options.controllers.acme.policy
+    return policy if options.controllers.controllers or policy.allows_anything else None
 
 
 @dataclass(frozen=True, slots=True)

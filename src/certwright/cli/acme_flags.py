@@ -1,4 +1,5 @@
-"""The flags of ACME, for `serve`, `run` and `controllers`: cert-manager's, and those of our listeners."""
+"""The flags of ACME, for `serve`, `run` and `controllers`: cert-manager's, and those of our listeners; and
+what issuers may make these processes do."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from certwright.cli import daemon
+from certwright.cli import daemon, policy_flags
 from certwright.cli.options import TRUTH
+
+if TYPE_CHECKING:
+    from certwright.resources.operator_policy import OperatorPolicy
 
 Address = tuple[str, int]
 
@@ -31,6 +35,11 @@ class AcmeFlags:
     dns01_recursive_only: bool
     dns01_check_period: timedelta
     limits_file: Path | None
+    policy: OperatorPolicy
+
+    def given(self) -> dict[str, Any]:
+        """The members by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,11 +48,12 @@ def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def gather(*args: Any, **given: Any) -> Any:
         given.pop("acme_process")
+        given["policy"] = policy_flags.take_policy(given)
         acme = AcmeFlags(**{field.name: given.pop(field.name) for field in fields(AcmeFlags)})
         return command(*args, acme=acme, **given)
 
     wrapped: Callable[..., Any] = gather
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, *policy_flags.OPTIONS)):
         wrapped = option(wrapped)
     return wrapped
 

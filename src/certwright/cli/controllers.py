@@ -121,7 +121,7 @@ def command(
     found = access.load(choice, server.context)
     options = app.ControllerOptions(
         namespace=namespace,
-        acme=app.AcmeSettings(**asdict(acme)),
+        acme=app.AcmeSettings(**acme.given()),
         feature_gates=feature_gates,
         **asdict(flags),
     )

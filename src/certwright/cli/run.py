@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +88,7 @@ def command(
         data_dir=data_dir,
         listen=listen,
         encryption_key_file=encryption_key_file,
-        acme=app.AcmeSettings(**asdict(acme)),
+        acme=app.AcmeSettings(**acme.given()),
         feature_gates=feature_gates,
     )
     succeeded = app.run(Runner(options).run())

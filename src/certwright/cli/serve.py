@@ -126,7 +126,7 @@ def command(
         encryption_key_file=encryption_key_file,
         encrypt_secrets=encrypt_secrets,
         controllers=app.ControllerOptions(
-            acme=app.AcmeSettings(**asdict(acme)), feature_gates=feature_gates, **asdict(flags)
+            acme=app.AcmeSettings(**acme.given()), feature_gates=feature_gates, **asdict(flags)
         ),
         token_auth_file=token_auth_file,
         client_ca_file=client_ca_file,

@@ -7,6 +7,7 @@ Source: cert-manager `pkg/controller/{issuers,clusterissuers}`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -21,19 +22,24 @@ from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
-from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, kind_of
+from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
 from certwright.kit.workshop import Workshop
-from certwright.resources import conditions, names, reasons
+from certwright.resources import conditions, names, operator_policy, reasons
 from certwright.resources.core import Secret
 from certwright.resources.errors import NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.kinds import Kind
 from certwright.resources.meta import Condition, ObjectKey
+from certwright.resources.operator_policy import OperatorPolicy
 
 T = TypeVar("T", bound=Issuer | ClusterIssuer)
 
 FAILED_EVENT = "ErrInitIssuer"
 BAD_ANNOTATION_EVENT = "BadAnnotation"
+NOT_ALLOWED = "NotAllowed"
+"""The reason of the condition of an issuer that needs a flag of the operator's."""
+
+_log = logging.getLogger(__name__)
 
 
 def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
@@ -96,8 +102,8 @@ class SecretReader:
 
 
 class IssuerReconciler(Generic[T]):
-    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie, and
-    `acme` gives what ACME issuers use for Secrets there."""
+    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie,
+    `acme` gives what ACME issuers use for Secrets there, and `policy` is what the operator allows issuers."""
 
     def __init__(
         self,
@@ -110,10 +116,12 @@ class IssuerReconciler(Generic[T]):
         recorder: Recorder,
         workshop: Workshop,
         acme: Callable[[str], AcmeTools] | None = None,
+        policy: OperatorPolicy | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._acme = acme
+        self._policy = policy or OperatorPolicy()
         self._kind = kind
         self._informer = informer
         self._secrets = secrets
@@ -123,6 +131,7 @@ class IssuerReconciler(Generic[T]):
         self._workshop = workshop
         self._now = now
         self._told: dict[ObjectKey, str] = {}
+        self._logged: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Check the issuer and write the answer, where it is another one than before."""
@@ -130,6 +139,7 @@ class IssuerReconciler(Generic[T]):
         if issuer is None or issuer.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
             self._told.pop(key, None)
+            self._logged.pop(key, None)
             return Result()
         self._say_what_is_not_obeyed(key, issuer)
         checked = await self._check(key, issuer)
@@ -161,6 +171,8 @@ class IssuerReconciler(Generic[T]):
             return Checked(
                 ready=False, reason="IssuerTypeMissing", message="the spec names no kind of issuer"
             )
+        if (refused := self._not_allowed(key, issuer)) is not None and is_supported(kind):
+            return refused
         checked = await ISSUERS[kind].check(view_of(self._kind.kind, issuer), tools)
         named = {ObjectKey(namespace, name) for name in checked.secrets}
         for secret in named:
@@ -168,6 +180,19 @@ class IssuerReconciler(Generic[T]):
         self.dependents.keep_only(key, reader.read | named)
         await reader.restore_labels()
         return checked
+
+    def _not_allowed(self, key: ObjectKey, issuer: T) -> Checked | None:
+        """The verdict on an issuer that asks for what the operator does not allow. The log names each of them
+        once, with the flag: after an update these are the issuers that have stopped working."""
+        violations = operator_policy.issuer_violations(issuer.spec, self._policy)
+        if not violations:
+            self._logged.pop(key, None)
+            return None
+        message = "; ".join(map(str, violations))
+        if self._logged.get(key) != message:
+            self._logged[key] = message
+            _log.warning("%s %s is not Ready: %s", self._kind.kind, key, message)
+        return Checked(ready=False, reason=NOT_ALLOWED, message=message)
 
     async def _write(self, issuer: T, checked: Checked) -> None:
         before = conditions.find(issuer.status.conditions, reasons.READY)

@@ -147,6 +147,7 @@ class Controllers:
             filtered_secrets=filtered_secrets,
             mine=mine,
         )
+        self._options = acme or AcmeOptions()
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
         self._gate = IssuerGate(
@@ -161,7 +162,7 @@ class Controllers:
             caches=self._caches,
             clock=clock,
             recorder=self._recorder,
-            options=acme or AcmeOptions(),
+            options=self._options,
             issuers=self._issuers,
             distrust=self._look_at_issuer,
             gate=self._gate,
@@ -421,6 +422,7 @@ class Controllers:
                 recorder=self._recorder,
                 workshop=self._workshop,
                 acme=self._acme.tools,
+                policy=self._options.policy,
                 now=self._clock.now,
             )
             add = self._controller("issuers", namespaced.reconcile).queue.add
@@ -439,6 +441,7 @@ class Controllers:
             recorder=self._recorder,
             workshop=self._workshop,
             acme=self._acme.tools,
+            policy=self._options.policy,
             now=self._clock.now,
         )
         add = self._controller("clusterissuers", reconciler.reconcile).queue.add

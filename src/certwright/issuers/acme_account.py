@@ -23,6 +23,7 @@ from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.problem import Reaction
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
+from certwright.kit.outgoing import place_of, quote
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
 from certwright.resources.issuer import ACMEIssuer, IssuerACMEStatus
@@ -220,8 +221,8 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
         name = spec.private_key_secret_ref.name
         raise Trouble(
             _NOT_VERIFIED,
-            f'{_VERIFY}the account {made.url} is {made.status}; delete Secret "{name}" (or name another one '
-            "in spec.acme.privateKeySecretRef) to have a new account made",
+            f'{_VERIFY}the account {place_of(made.url)} is {quote(made.status, 40)}; delete Secret "{name}" '
+            "(or name another one in spec.acme.privateKeySecretRef) to have a new account made",
         )
     client.is_lost = False
     return made
@@ -234,10 +235,10 @@ async def _check_profile(client: AcmeClient, profile: str) -> None:
         return
     offered = (await client.directory(fresh=True)).profiles
     if profile not in offered:
+        names = quote(", ".join(sorted(offered))) or "none"
         raise Trouble(
             "InvalidConfig",
-            f'the server offers no profile "{profile}" (it has {", ".join(sorted(offered)) or "none"}); '
-            "change or remove spec.acme.profile",
+            f'the server offers no profile "{profile}" (it has {names}); change or remove spec.acme.profile',
             retry_after=_LATER,
         )
 

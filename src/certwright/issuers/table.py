@@ -62,6 +62,11 @@ WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 """The kinds that leave no traces outside this process: they need nobody's patience."""
 
 
+def is_supported(kind: str) -> bool:
+    """Whether this version can sign with issuers of that kind."""
+    return not isinstance(ISSUERS[kind], NotSupported)
+
+
 def kind_of(spec: IssuerSpec) -> str:
     """The kind of issuer, a key of `ISSUERS`; empty where the spec names none."""
     for kind, field in _FIELDS.items():

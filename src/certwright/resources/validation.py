@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from certwright.resources import certificate_rules, issuer_rules, order_rules, request_rules
+from certwright.resources import (
+    certificate_rules,
+    issuer_rules,
+    operator_policy,
+    order_rules,
+    request_rules,
+)
+from certwright.resources.challenge import Challenge
 from certwright.resources.codec import DecodeError, from_dict
 from certwright.resources.errors import FieldError, required
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.kinds import AnyKind
 from certwright.resources.names import ACME_GROUP, GROUP
+from certwright.resources.operator_policy import OperatorPolicy, Violation
 from certwright.resources.table import OUR_KINDS
 
 _KINDS: Final[dict[tuple[str, str], AnyKind]] = {(kind.kind, kind.group): kind for kind in OUR_KINDS}
@@ -29,6 +37,21 @@ _RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {
     ("Issuer", GROUP): _issuer,
     ("ClusterIssuer", GROUP): _issuer,
 }
+
+
+def _of_issuer(issuer: Issuer | ClusterIssuer, policy: OperatorPolicy | None) -> list[Violation]:
+    return operator_policy.issuer_violations(issuer.spec, policy)
+
+
+def _of_challenge(challenge: Challenge, policy: OperatorPolicy | None) -> list[Violation]:
+    return operator_policy.solver_violations(challenge.spec.solver, "spec.solver", policy)
+
+
+_VIOLATIONS: Final[dict[tuple[str, str], Callable[[Any, OperatorPolicy | None], list[Violation]]]] = {
+    ("Issuer", GROUP): _of_issuer,
+    ("ClusterIssuer", GROUP): _of_issuer,
+    ("Challenge", ACME_GROUP): _of_challenge,
+}
 _UPDATE_RULES: Final[dict[tuple[str, str], Callable[[Any, Any], list[FieldError]]]] = {
     ("CertificateRequest", GROUP): request_rules.validate_update,
     ("Order", ACME_GROUP): order_rules.validate_order_update,
@@ -36,8 +59,17 @@ _UPDATE_RULES: Final[dict[tuple[str, str], Callable[[Any, Any], list[FieldError]
 }
 
 
-def validate(kind_name: str, group: str, new: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+def validate(
+    kind_name: str,
+    group: str,
+    new: dict[str, Any],
+    old: dict[str, Any] | None,
+    policy: OperatorPolicy | None = None,
+) -> list[FieldError]:
     """What is wrong with `new`; on an update (`old` is not None) also what must not have changed.
+
+    `policy` is what the operator of this server allows; None: its controllers run elsewhere, and decide
+    there.
 
     Kinds that are not ours have no rules here. A spec that has not changed is not judged again: it was
     accepted once, and a stricter rule of a newer version must not stop the controllers from writing its
@@ -50,7 +82,12 @@ def validate(kind_name: str, group: str, new: dict[str, Any], old: dict[str, Any
     if "spec" not in new:
         return [required("spec", f"say what the {kind_name} shall be")]
     try:
-        return _judge(at, kind, new, old)
+        errors = _judge(at, kind, new, old)
+        find = _VIOLATIONS.get(at)
+        if find is None or (old is not None and old.get("spec") == new["spec"]):
+            return errors
+        before = find(from_dict(kind, old), policy) if old is not None and "spec" in old else ()
+        return errors + operator_policy.new_violations(find(from_dict(kind, new), policy), before)
     except DecodeError as error:
         return [FieldError("spec", "FieldValueTypeInvalid", f"Invalid value: {error}")]
 

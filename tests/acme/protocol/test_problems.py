@@ -9,6 +9,7 @@ import pytest
 
 from certwright.acme.protocol.problem import ERROR_TYPES, Problem, Reaction, read_problem
 
+PROBLEM = "application/problem+json"
 PREFIX = "urn:ietf:params:acme:error:"
 
 # RFC 8555 §6.7, in its order.
@@ -31,7 +32,7 @@ def test_every_type_of_the_specifications_is_in_the_table() -> None:
 def test_the_type_decides_and_not_the_status(name: str) -> None:
     for status in (400, 403, 429, 500):
         body = json.dumps({"type": PREFIX + name, "detail": "words"}).encode()
-        found = read_problem(body, status)
+        found = read_problem(body, status, media_type=PROBLEM)
         assert found is not None
         assert found.reaction is ERROR_TYPES[name]
         assert found.sentence == f"words [{name}]"
@@ -50,7 +51,7 @@ def test_the_type_decides_and_not_the_status(name: str) -> None:
 )
 def test_an_unknown_type_is_judged_by_its_status(status: int, reaction: Reaction) -> None:
     for kind in ("about:blank", PREFIX + "ofTomorrow", "https://example.org/other#rateLimited"):
-        found = read_problem(json.dumps({"type": kind, "detail": "d"}).encode(), status)
+        found = read_problem(json.dumps({"type": kind, "detail": "d"}).encode(), status, media_type=PROBLEM)
         assert found is not None
         assert found.reaction is reaction
 
@@ -69,7 +70,7 @@ def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
             "nonsense",
         ],
     }
-    found = read_problem(json.dumps(document).encode(), 403)
+    found = read_problem(json.dumps(document).encode(), 403, media_type=PROBLEM)
     assert found is not None
     assert found.sentence == (
         "Some of the identifiers requested were rejected (_a: Bad _; b.org: CAA) [malformed]"
@@ -81,12 +82,12 @@ def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
     "body", [b"", b"<html>", b"[]", b"{}", b"null", b'{"status": 5}', b"\xff", b"[" * 9000]
 )
 def test_what_is_no_problem_document_is_none(body: bytes) -> None:
-    assert read_problem(body, 500) is None
+    assert read_problem(body, 500, media_type=PROBLEM) is None
 
 
 def test_members_of_a_wrong_type_do_not_lose_the_rest() -> None:
     body = b'{"type": 5, "detail": "told", "status": true, "subproblems": 7, "identifier": "x"}'
-    assert read_problem(body, 403) == Problem(detail="told", status=403)
+    assert read_problem(body, 403, media_type=PROBLEM) == Problem(detail="told", status=403)
 
 
 def test_a_sentence_is_one_line_without_control_characters() -> None:
@@ -94,3 +95,12 @@ def test_a_sentence_is_one_line_without_control_characters() -> None:
     assert "\n" not in found.sentence
     assert "\x1b" not in found.sentence
     assert len(found.sentence) <= 2000
+
+
+def test_other_json_is_not_quoted_as_a_problem() -> None:
+    # Many an internal API answers so; an issuer may name any server.
+    body = b'{"detail": "the key of the vault is 1234", "title": "x", "type": "https://internal/error"}'
+    for media_type in ("application/json", "", "text/html; x=application/problem+json"):
+        assert read_problem(body, 403, media_type=media_type) is None
+    acme = json.dumps({"type": f"{PREFIX}malformed", "detail": "no"}).encode()
+    assert read_problem(acme, 403, media_type="application/json") is not None

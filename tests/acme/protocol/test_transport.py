@@ -14,6 +14,7 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.kit.outgoing import ServerRules
 
 
 @asynccontextmanager
@@ -37,7 +38,11 @@ async def listening(seen: list[web.BaseRequest]) -> AsyncIterator[int]:
 async def sender() -> AsyncIterator[Transport]:
     """A transport over HTTP."""
     transport = HttpTransport(
-        TlsOptions(), user_agent="certwright/test", now=lambda: datetime.now(UTC), timeout_s=200.0
+        TlsOptions(),
+        user_agent="certwright/test",
+        now=lambda: datetime.now(UTC),
+        timeout_s=200.0,
+        rules=ServerRules(allow_http=True),
     )
     yield transport
     await transport.close()

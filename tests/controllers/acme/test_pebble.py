@@ -16,6 +16,7 @@ from certwright.acme.protocol.messages import Action
 from certwright.controllers.manager import Controllers
 from certwright.resources import conditions
 from certwright.resources.errors import Invalid
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,
@@ -43,10 +44,21 @@ _RECORDS = {
 }
 
 
+_REFUSES = ("/bin/sh", "-c", "echo no such zone >&2; exit 3")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(pebble: Pebble) -> AsyncIterator[AcmeWorld]:
-    """A world with an issuer that proves by HTTP-01."""
-    async with acme_world(pebble) as made:
+async def world(pebble: Pebble, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AcmeWorld]:
+    """A world with an issuer that proves by HTTP-01. The operator allows web roots in the tests' own folder,
+    and a program."""
+    folder = tmp_path_factory.getbasetemp()
+    program = folder / "program.py"
+    program.write_text(_PROGRAM)
+    policy = OperatorPolicy(
+        webroots=(str(folder),),
+        exec_solvers={"hook": (sys.executable, str(program), pebble.names._management)},
+    )
+    async with acme_world(pebble, policy=policy) as made:
         await made.issuer()
         yield made
 
@@ -62,7 +74,8 @@ def bind() -> Iterator[Bind]:
 async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
     """A world whose names are in BIND, with an issuer that proves by updates of its zones."""
     with running_pebble(names=bind.address) as pebble:
-        async with acme_world(pebble, bind=bind) as made:
+        policy = OperatorPolicy(exec_solvers={"liar": ("/bin/true",), "refuses": _REFUSES})
+        async with acme_world(pebble, bind=bind, policy=policy) as made:
             for algorithm, strategy in (("HMACSHA256", "None"), ("HMACSHA512", "Follow")):
                 name = algorithm.lower()
                 await made.secret(name, {"key": bind.secrets[name].encode()}, "kube-system")
@@ -108,11 +121,8 @@ async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
     assert shown(tmp_path) == []
 
 
-async def test_by_a_program(world: AcmeWorld, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(_PROGRAM)
-    command = [sys.executable, str(program), world.pebble.names._management]
-    await world.issuer("program", solvers=[{"exec": {"command": command}}])
+async def test_by_a_program(world: AcmeWorld) -> None:
+    await world.issuer("program", solvers=[{"exec": {"command": ["hook"]}}])
     await world.certificate("program", "*.program.example.org", issuer="program")
     assert (await world.chain_of("program"))[0].dns_names == ("*.program.example.org",)
 
@@ -232,7 +242,7 @@ async def test_an_alias_is_followed_by_dns(zone: AcmeWorld) -> None:
 
 async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld, tmp_path: Path) -> None:
     # A provider that says yes and does nothing.
-    liar = {"exec": {"command": ["/bin/true"], "type": "DNS-01"}}
+    liar = {"exec": {"command": ["liar"], "type": "DNS-01"}}
     await zone.issuer("liar", solvers=[liar])
     await zone.certificate("lied", "lied.example.org", issuer="liar")
     told = (
@@ -245,7 +255,7 @@ async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld
 
 
 async def test_a_provider_that_refuses_is_told(zone: AcmeWorld) -> None:
-    refuses = {"exec": {"command": ["/bin/sh", "-c", "echo no such zone >&2; exit 3"], "type": "DNS-01"}}
+    refuses = {"exec": {"command": list(_REFUSES), "type": "DNS-01"}}
     await zone.issuer("refuses", solvers=[refuses])
     await zone.certificate("refused", "refused.example.org", issuer="refuses")
     request = await zone.until(

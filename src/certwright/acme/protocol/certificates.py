@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import Session, post
 from certwright.acme.protocol.messages import Action, Flow, Response
+from certwright.kit.outgoing import place_of
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import PkiError
 
@@ -43,5 +44,7 @@ def _read(response: Response) -> Download:
     try:
         chain = read_chain(response.body)
     except PkiError as error:
-        raise NotAcme(f"{response.url} answered with something that is no certificate: {error}") from error
+        raise NotAcme(
+            f"{place_of(response.url)} answered with something that is no certificate: {error}"
+        ) from error
     return Download(response.body, chain, tuple(response.links("alternate")))

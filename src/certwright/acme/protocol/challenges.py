@@ -39,6 +39,12 @@ def dns_value(authorization: str) -> str:
     return base64url(hashlib.sha256(authorization.encode()).digest())
 
 
+def shown_value(kind: str, token: str, key: AccountKey) -> str:
+    """What a solver shows for a challenge of that type: the key authorization, or the TXT value of dns-01."""
+    authorization = key_authorization(token, key)
+    return dns_value(authorization) if kind == DNS_01 else authorization
+
+
 def dns_name(identifier: str) -> str:
     """The name of the TXT record of dns-01, without a final dot; `identifier` is without `*.`."""
     return f"_acme-challenge.{identifier}"

@@ -9,6 +9,7 @@ from certwright.acme.protocol import reading
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import checked
 from certwright.acme.protocol.messages import Action, Flow, Request
+from certwright.kit.outgoing import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,8 @@ def fetch_directory(url: str) -> Flow[Directory]:
     meta = meta if isinstance(meta, dict) else {}
     missing = [name for name in ("newNonce", "newAccount", "newOrder") if not reading.text(found, name)]
     if missing:
-        raise NotAcme(
-            f"{url} is not an ACME directory: it has no {', '.join(missing)}; check the URL with your CA"
-        )
+        lacks = f"it has no {', '.join(missing)}"
+        raise NotAcme(f"{place_of(url)} is not an ACME directory: {lacks}; check the URL with your CA")
     profiles = meta.get("profiles")
     return Directory(
         url=url,

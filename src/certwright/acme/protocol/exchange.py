@@ -16,6 +16,7 @@ from certwright.acme.protocol.errors import NotAcme, refusal
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.problem import Problem, Reaction, read_problem
+from certwright.kit.outgoing import place_of
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.directory import Directory
@@ -90,7 +91,7 @@ def post(
             return response
         if problem.reaction is not Reaction.AT_ONCE:
             raise refusal(problem, status=response.status, retry_after=response.retry_after)
-    raise NotAcme(f"{url} refused {_MOST_NONCES} fresh nonces in a row")
+    raise NotAcme(f"{place_of(url)} refused {_MOST_NONCES} fresh nonces in a row")
 
 
 def _new_nonce(session: Session) -> Flow[str]:
@@ -98,7 +99,7 @@ def _new_nonce(session: Session) -> Flow[str]:
     response = checked((yield Request(Action.NEW_NONCE, "HEAD", url)))
     nonce = response.header("replay-nonce")
     if not nonce:
-        raise NotAcme(f"{url} answered {response.status}, but without a Replay-Nonce")
+        raise NotAcme(f"{place_of(url)} answered {response.status}, but without a Replay-Nonce")
     return nonce
 
 
@@ -115,10 +116,10 @@ def problem_in(response: Response) -> Problem | None:
     (by a proxy, say) becomes one."""
     if 200 <= response.status < 300:
         return None
-    found = read_problem(response.body, response.status)
+    found = read_problem(response.body, response.status, media_type=response.header("content-type"))
     if found is not None:
         return found
     return Problem(
-        detail=f"{response.url} answered HTTP status {response.status} without saying why",
+        detail=f"{place_of(response.url)} answered HTTP status {response.status} without saying why",
         status=response.status,
     )

@@ -13,18 +13,21 @@ import aiohttp
 from certwright.acme.protocol.errors import NotAcme, Unreachable, Untrusted
 from certwright.acme.protocol.messages import Request, Response
 from certwright.acme.protocol.transport import TlsOptions
+from certwright.kit.http_words import connection_words
+from certwright.kit.outgoing import HTTPS_ONLY, MOST_REDIRECTS, NotAllowed, ServerRules, place_of, quote
 from certwright.kit.proxies import proxy_for
 from certwright.kit.texts import in_words
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpTransport:
     """Over HTTPS, connections reused; proxies as the environment names them (`HTTPS_PROXY`, `NO_PROXY`).
 
-    `timeout_s` is for one whole request. Raises `ValueError` for TLS options that make no sense.
-    """
+    Requests and redirects go where the `rules` allow. `timeout_s` is for one whole request. Raises
+    `ValueError` for TLS options that make no sense."""
 
     def __init__(
         self,
@@ -33,7 +36,9 @@ class HttpTransport:
         user_agent: str,
         now: Callable[[], datetime],
         timeout_s: float = 30.0,
+        rules: ServerRules = HTTPS_ONLY,
     ) -> None:
+        self._rules = rules
         self._tls = tls.context()
         self._user_agent = user_agent
         self._now = now
@@ -44,17 +49,35 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
+        url = request.url
+        for _ in range(MOST_REDIRECTS + 1):
+            response = await self._send_once(request, url)
+            location = response.header("location")
+            # A signed request is for one URL only (RFC 8555 §6.4).
+            if request.method == "POST" or response.status not in _REDIRECTS or not location:
+                return response
+            try:
+                url = self._rules.redirect(url, location)
+            except NotAllowed as error:
+                raise NotAcme(str(error)) from error
+        raise NotAcme(f"{place_of(request.url)} redirects more than {MOST_REDIRECTS} times")
+
+    async def _send_once(self, request: Request, url: str) -> Response:
+        try:
+            self._rules.check(url)
+        except NotAllowed as error:
+            raise NotAcme(str(error)) from error
         headers = {"Content-Type": "application/jose+json"} if request.body else {}
         if request.accept:
             headers["Accept"] = request.accept
         try:
             async with self._open().request(
                 request.method,
-                request.url,
+                url,
                 data=request.body or None,
                 headers=headers,
-                allow_redirects=request.method != "POST",
-                proxy=self._proxy(request.url),
+                allow_redirects=False,
+                proxy=self._proxy(url),
             ) as answer:
                 body = await answer.content.read(_LARGEST_BODY + 1)
                 while len(body) <= _LARGEST_BODY and (more := await answer.content.read(_LARGEST_BODY)):
@@ -62,9 +85,9 @@ class HttpTransport:
                 found = tuple((name.lower(), value) for name, value in answer.headers.items())
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _converted(error, request.url, self._timeout_s) from error
+            raise _converted(error, url, self._timeout_s) from error
         if len(body) > _LARGEST_BODY:
-            raise NotAcme(f"{request.url} answered with more than {_LARGEST_BODY // 2**20} MiB")
+            raise NotAcme(f"{place_of(url)} answered with more than {_LARGEST_BODY // 2**20} MiB")
         return Response(status, found, body, request.url, self._now())
 
     async def close(self) -> None:
@@ -102,21 +125,22 @@ _CLOCK_MATTERS = (9, 10)
 
 
 def _converted(error: BaseException, url: str, timeout_s: float) -> Exception:
+    place = place_of(url)
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        return NotAcme(f'"{url}" is not a URL that can be asked; write https://…')
+        return NotAcme(f'"{quote(url)}" is not a URL that can be asked; write https://…')
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _untrusted(error.certificate_error, url)
+        return _untrusted(error.certificate_error, place)
     if isinstance(error, aiohttp.ClientSSLError):
-        return Untrusted(f"no TLS connection to {url}: {error}")
+        return Untrusted(f"no TLS connection to {place}: {quote(str(error))}")
     if isinstance(error, TimeoutError):
-        return Unreachable(f"{url} did not answer within {timeout_s:g} s")
+        return Unreachable(f"{place} did not answer within {timeout_s:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unreachable(f"the name of {url} cannot be resolved: {in_words(error.os_error)}")
+        return Unreachable(f"the name of {place} cannot be resolved: {in_words(error.os_error)}")
     if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return Unreachable(f"the proxy on the way to {url} cannot be reached: {in_words(error.os_error)}")
+        return Unreachable(f"the proxy on the way to {place} cannot be reached: {in_words(error.os_error)}")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return Unreachable(f"{url} cannot be reached: {in_words(error.os_error)}")
-    return Unreachable(f"{url} cannot be reached: {str(error) or type(error).__name__}")
+        return Unreachable(f"{place} cannot be reached: {in_words(error.os_error)}")
+    return Unreachable(f"{place} cannot be reached: {connection_words(error)}")
 
 
 def _untrusted(error: Exception, url: str) -> Untrusted:

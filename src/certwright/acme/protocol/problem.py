@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.kit.texts import one_line
+from certwright.kit.outgoing import quote
 
 _PREFIX: Final = "urn:ietf:params:acme:error:"
+_MEDIA_TYPE: Final = "application/problem+json"
 _MAX_TEXT: Final = 2000
 
 
@@ -108,21 +109,28 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         if parts:
             text = f"{text.rstrip('.')} ({'; '.join(parts)})"
         text = f"{text} [{self.name}]" if self.name != "about:blank" else text
-        return _bounded(text)
+        return quote(text, _MAX_TEXT)
 
     def _of_name(self) -> str:
         text = self.detail or self.title or self.name
         return f"{self.identifier.value}: {text}" if self.identifier else text
 
 
-def read_problem(body: bytes, status: int) -> Problem | None:
+def read_problem(body: bytes, status: int, *, media_type: str) -> Problem | None:
     """The problem document in a body, with the HTTP status where it has none of its own; None where there is
-    none. Members of the wrong type are left out rather than losing the rest."""
+    none. Members of the wrong type are left out rather than losing the rest.
+
+    Its words are shown to tenants, who may have named any server: so it counts only where it is called a
+    problem document (RFC 7807 §6.1), or has one of ACME's own types. Other JSON may have a `detail` as well.
+    """
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(found, dict) or not ({"type", "detail", "title"} & found.keys()):
+        return None
+    is_called_so = media_type.partition(";")[0].strip().lower() == _MEDIA_TYPE
+    if not is_called_so and not _text(found, "type").startswith(_PREFIX):
         return None
     return _problem(found, status, depth=0)
 
@@ -157,8 +165,3 @@ def _identifier(value: Any) -> Identifier | None:
 def _text(found: dict[str, Any], name: str) -> str:
     value = found.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _bounded(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"

@@ -5,6 +5,7 @@ Unknown members survive in the objects' `raw`, and unknown states are passed on 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,11 +13,11 @@ import msgspec
 
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.messages import Response
-from certwright.kit.texts import one_line
+from certwright.kit.outgoing import place_of
 
 Json = dict[str, Any]
 
-_SHOWN = 200
+_MEDIA_TYPE = re.compile(r"[a-zA-Z0-9!#$&^_.+-]{1,40}/[a-zA-Z0-9!#$&^_.+-]{1,40}")
 
 
 def read_object(response: Response, what: str) -> Json:
@@ -26,7 +27,9 @@ def read_object(response: Response, what: str) -> Json:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise NotAcme(f"{response.url} answered {response.status} with {_shown(response)} instead of {what}")
+        # Nothing of the body: what answers may be an internal page, and who reads this a tenant.
+        told = f"{place_of(response.url)} answered HTTP status {response.status} with {_media_type(response)}"
+        raise NotAcme(f"{told} instead of {what}")
     return found
 
 
@@ -40,7 +43,7 @@ def needed_text(found: Json, name: str, *, url: str, what: str) -> str:
     """A member that must be there. Raises `NotAcme`."""
     value = text(found, name)
     if not value:
-        raise NotAcme(f"{url} answered with {what} that has no `{name}`")
+        raise NotAcme(f"{place_of(url)} answered with {what} that has no `{name}`")
     return value
 
 
@@ -70,12 +73,13 @@ def location(response: Response, what: str) -> str:
     """The `Location` header of something new. Raises `NotAcme` without one."""
     url = response.header("location")
     if not url:
-        raise NotAcme(f"{response.url} answered {response.status} for {what}, but names no Location for it")
+        place = place_of(response.url)
+        raise NotAcme(f"{place} answered {response.status} for {what}, but names no Location for it")
     return url
 
 
-def _shown(response: Response) -> str:
-    kind = response.header("content-type").partition(";")[0] or "something"
-    start = response.body[:_SHOWN].decode(errors="replace")
-    line = one_line(start)
-    return f'{kind} ("{line}…")' if line else "an empty body"
+def _media_type(response: Response) -> str:
+    found = response.header("content-type").partition(";")[0].strip()
+    if not response.body:
+        return "an empty body"
+    return found if _MEDIA_TYPE.fullmatch(found) else "something"

@@ -10,6 +10,7 @@ from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import checked
 from certwright.acme.protocol.messages import Action, Flow, Request
+from certwright.kit.outgoing import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +36,5 @@ def fetch_renewal_info(directory: Directory, identifier: str) -> Flow[RenewalInf
     start, end = reading.moment(window, "start"), reading.moment(window, "end")
     if start is None or end is None or end <= start:
         # "Clients … MUST … treat a server response with end ≤ start" as if there were none (§4.3.3).
-        raise NotAcme(f"{url} answered with a window that has no beginning or no end after it")
+        raise NotAcme(f"{place_of(url)} answered with a window that has no beginning or no end after it")
     return RenewalInfo(start, end, reading.text(found, "explanationURL"), response.retry_after)

@@ -31,6 +31,11 @@ class SolverError(Exception):
     and what to do. Trying again later may help."""
 
 
+class SolverNotAllowed(SolverError):
+    """The operator of this process does not allow the solver; the text names the flag. This process has shown
+    nothing by it."""
+
+
 class Solver(Protocol):
     """Shows the proofs of any number of tasks at once.
 

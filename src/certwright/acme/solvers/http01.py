@@ -1,20 +1,15 @@
-"""HTTP-01: the proof is a page (RFC 8555 §8.3), from a listener of our own or from somebody's web root."""
+"""HTTP-01 by a listener of this process: the proof is a page (RFC 8555 §8.3)."""
 
 from __future__ import annotations
-
-import asyncio
-from pathlib import Path
 
 from aiohttp import web
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
-from certwright.acme.solvers.contract import SolverError, Task
-from certwright.kit.files import write_atomically
+from certwright.acme.solvers.contract import Task
 from certwright.kit.side_loop import SideLoop
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _FINISHES_WITHIN_S = 1.0
-_PUBLIC = 0o644
 
 
 class Responder:
@@ -88,37 +83,3 @@ class Responder:
             return web.Response(status=404, text="no such challenge\n")
         # "The client … SHOULD … application/octet-stream", and what browsers show as text is safe as well.
         return web.Response(body=next(iter(held.values())).encode(), content_type="application/octet-stream")
-
-
-class WebRoot:
-    """Writes the page into the directory that somebody's web server serves."""
-
-    def __init__(self, root: Path) -> None:
-        self._folder = root / WELL_KNOWN.strip("/")
-
-    async def present(self, task: Task) -> None:
-        """See `Solver`."""
-        page = self._page(task)
-        try:
-            await asyncio.to_thread(self._write, page, task.key)
-        except OSError as error:
-            raise SolverError(f"cannot write {page}: {error.strerror or error}") from error
-
-    def _write(self, page: Path, key: str) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # The web server runs as another user; what is shown is no secret.
-        write_atomically(page, key.encode(), mode=_PUBLIC)
-
-    async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
-        page = self._page(task)
-        try:
-            await asyncio.to_thread(page.unlink, missing_ok=True)
-        except OSError as error:
-            raise SolverError(f"cannot delete {page}: {error.strerror or error}") from error
-
-    def _page(self, task: Task) -> Path:
-        # RFC 8555 §8.3: a token is base64url. Whatever else it is must not become a path of its own.
-        if not task.token or not all(c.isascii() and (c.isalnum() or c in "-_") for c in task.token):
-            raise SolverError(f"the server's token {task.token!r} is not base64url (RFC 8555 §8.3)")
-        return self._folder / task.token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Container
 from functools import cache
 from urllib.parse import urljoin, urlsplit
 
@@ -12,25 +13,36 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.kit.texts import in_brackets, in_words, one_line
+from certwright.kit.http_words import connection_words
+from certwright.kit.outgoing import place_of
+from certwright.kit.texts import in_brackets, in_words
 from certwright.kit.unverified import unverified_tls
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10
 _LARGEST_BODY = 64 * 1024
-_SHOWN = 60
+REDIRECT_PORTS = frozenset({80, 443})
+"""Let's Encrypt's rule (its documentation, "Challenge Types"), which other CAs have taken over."""
 
 
 class HttpCheck:
     """Asks `http://<identifier>:<port>/.well-known/acme-challenge/<token>` and follows redirects.
 
-    `names` resolves the name; None asks the operating system. TLS certificates after a redirect to https are
-    not judged: "the ACME server … MUST NOT … validate" them either, since the old one may have expired.
-    """
+    `names` resolves the name; None asks the operating system. Redirects are followed to `redirect_ports` and
+    to `port`, to others no CA goes. Nothing of a page is quoted: it may be that of an internal server. TLS
+    certificates after a redirect to https are not judged: "the ACME server … MUST NOT … validate" them
+    either, since the old one may have expired."""
 
-    def __init__(self, *, port: int = 80, names: NameServers | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        port: int = 80,
+        names: NameServers | None = None,
+        redirect_ports: Container[int] = REDIRECT_PORTS,
+    ) -> None:
         self._port = port
         self._names = names
+        self._redirect_ports = redirect_ports
 
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
@@ -48,8 +60,11 @@ class HttpCheck:
                 found = await _ask(session, url, task)
                 if not isinstance(found, str):
                     return found
+                if _port_of(found) not in self._redirect_ports and _port_of(found) != self._port:
+                    place = f"{place_of(url)} redirects to port {_port_of(found)}"
+                    return NotYet(f"{place}; CAs follow redirects to ports 80 and 443 only")
                 url = found
-        return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {url}")
+        return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {place_of(url)}")
 
 
 # It is the same for every look.
@@ -65,26 +80,33 @@ async def _ask(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | 
             body = await answer.content.read(_LARGEST_BODY)
             status = answer.status
     except TimeoutError:
-        return NotYet(f"{url} did not answer within {_TIMEOUT_S:g} s")
+        return NotYet(f"{place_of(url)} did not answer within {_TIMEOUT_S:g} s")
     except (aiohttp.ClientError, LookupFailed, OSError, ValueError) as error:
-        return NotYet(f"{url} cannot be reached: {_words(error)}")
+        return NotYet(f"{place_of(url)} cannot be reached: {_words(error)}")
     if status != 200:
-        return NotYet(f"{url} answered HTTP status {status} instead of 200")
+        return NotYet(f"{place_of(url)} answered HTTP status {status} instead of 200")
     # "The server SHOULD ignore whitespace characters at the end of the body."
     if body.rstrip() != task.key.encode():
-        return NotYet(f"{url} answered with something else than the key authorization: {_start(body)}")
+        shown = "an empty page" if not body else "a page that is not the key authorization"
+        return NotYet(f"{place_of(url)} answered with {shown}")
     return Ready()
 
 
 def _target(url: str, location: str) -> str | NotYet:
     target = urljoin(url, location)
     try:
-        scheme = urlsplit(target).scheme
+        parts = urlsplit(target)
+        _, scheme = parts.port, parts.scheme
     except ValueError:
         scheme = ""
     if not location or scheme not in ("http", "https"):
-        return NotYet(f'{url} redirects to "{location[:200]}", where no CA goes')
+        return NotYet(f"{place_of(url)} redirects to something that is not an http or https URL")
     return target
+
+
+def _port_of(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _url_of(task: Task, port: int) -> str:
@@ -98,12 +120,9 @@ def _words(error: BaseException) -> str:
         return f"the name cannot be resolved: {in_words(error.os_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return in_words(error.os_error)
-    return str(error) or type(error).__name__
-
-
-def _start(body: bytes) -> str:
-    text = one_line(body[:_SHOWN].decode(errors="replace"))
-    return f'"{text}…"' if text else "an empty page"
+    if isinstance(error, LookupFailed):
+        return str(error)
+    return connection_words(error)
 
 
 class _Resolver(AbstractResolver):

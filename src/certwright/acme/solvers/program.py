@@ -1,6 +1,7 @@
-"""A program of the user's, for what nobody foresaw.
+"""A program of the operator's, for providers that this version does not know.
 
-It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with what it needs to know in its environment:
+It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with what it needs to know in its environment,
+and nothing of the environment of this process, which may hold the key of the Secrets:
 
     ACME_TYPE      http-01, dns-01 or tls-alpn-01
     ACME_NAME      the name or address to be proven, without `*.`
@@ -9,14 +10,14 @@ It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with what it needs t
     ACME_VALUE     what is to be shown: the body of the page, or the value of the TXT record
     ACME_RECORD    (dns-01) the name of the TXT record, without a final dot
     ACME_UID       the same for both runs of one challenge
+    PATH           the system's directories, unless the operator names others (`--exec-solver-env-file`)
 
 Exit status 0 is success; for anything else, what it wrote to standard error last becomes the reason.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL, PIPE, Popen
 
 from certwright.acme.protocol.challenges import DNS_01
@@ -27,13 +28,23 @@ from certwright.kit.texts import one_line
 _LONGEST_REASON = 500
 # In UTF-8.
 _HEARD = 4 * _LONGEST_REASON
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Program:
     """Runs the program; it is killed after `timeout_s` seconds, with what it has started. `record` is the
-    name that the TXT record has when it is not `_acme-challenge.<name>` (an alias was followed)."""
+    name that the TXT record has when it is not `_acme-challenge.<name>` (an alias was followed).
+    `environment` is what the operator has the program find beside `ACME_*`."""
 
-    def __init__(self, command: Sequence[str], *, timeout_s: float = 120.0, record: str = "") -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = 120.0,
+        record: str = "",
+    ) -> None:
+        self._operators = dict(environment or {})
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._record = record
@@ -64,7 +75,7 @@ class Program:
     def _start(self, verb: str, task: Task) -> Popen[bytes]:
         return Popen(
             (*self._command, verb),
-            env={**os.environ, **self._environment(task)},
+            env={"PATH": _PATH, **self._operators, **self._environment(task)},
             stdin=DEVNULL,
             stdout=DEVNULL,
             stderr=PIPE,

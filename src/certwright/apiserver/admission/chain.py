@@ -19,13 +19,16 @@ from certwright.apiserver.objects import Json
 from certwright.apiserver.users import approvals, privileges
 from certwright.apiserver.verbs import aside
 from certwright.resources.errors import Details, Forbidden
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.store.contract import Row
 
 
 class AdmissionChain:
-    """The chain of one server (`backend.Admission`)."""
+    """The chain of one server (`backend.Admission`). `policy` is what its operator allows objects to do;
+    None: that is decided where the controllers run."""
 
-    def __init__(self, backend: Backend, webhooks: Webhooks) -> None:
+    def __init__(self, backend: Backend, webhooks: Webhooks, policy: OperatorPolicy | None = None) -> None:
+        self._policy = policy
         self._backend = backend
         self._webhooks = webhooks
 
@@ -50,9 +53,9 @@ class AdmissionChain:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
         if is_long:
-            await aside.run(admission.validate, definition, new, old)
+            await aside.run(admission.validate, definition, new, old, self._policy)
         else:
-            admission.validate(definition, new, old)
+            admission.validate(definition, new, old, self._policy)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
         compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)

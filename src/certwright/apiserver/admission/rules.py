@@ -12,6 +12,7 @@ from certwright.apiserver.objects import Json
 from certwright.apiserver.verbs.metadata import check, check_name, check_update
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError, invalid_object
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.validation import validate as validate_kind
 
 
@@ -82,10 +83,12 @@ def _as_of_status(error: FieldError) -> FieldError:
     )
 
 
-def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
-    """Raise `Invalid` with every field that the kind's deeper rules forbid."""
+def validate(
+    definition: ResourceDefinition, new: Json, old: Json | None, policy: OperatorPolicy | None = None
+) -> None:
+    """Raise `Invalid` with every field that the kind's deeper rules forbid, or the operator's `policy`."""
     errors = definition.strategy.validate(new, old)
-    errors += validate_kind(definition.kind, definition.group, new, old)
+    errors += validate_kind(definition.kind, definition.group, new, old, policy)
     if not errors and old is None and _is_certificate_request(definition):
         errors = certificate_requests.check(new)
     _raise(definition, new, errors)

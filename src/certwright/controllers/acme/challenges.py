@@ -37,6 +37,7 @@ from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.kit.backoff import doubled
 from certwright.kit.durations import parse_duration
+from certwright.kit.outgoing import quote
 from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import NotFound
@@ -44,7 +45,7 @@ from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CHALLENGES
 
 if TYPE_CHECKING:
-    # Loaded with the first Challenge: see `_started`.
+    # Loaded with the first Challenge: see `_make_work`.
     from certwright.acme.protocol.authorizations import Authorization
     from certwright.acme.protocol.errors import AcmeError
     from certwright.acme.solvers.contract import NotYet, Ready
@@ -126,7 +127,7 @@ class ChallengeReconciler:
         work = self._work.get(key)
         if work is None:
             return False
-        from certwright.acme.solvers.contract import Ready  # see `_started`
+        from certwright.acme.solvers.contract import Ready  # see `_make_work`
 
         return work.is_seen or isinstance(self.checks.peek(key), Ready)
 
@@ -158,7 +159,7 @@ class ChallengeReconciler:
         return await self._go(challenge, way)
 
     async def _go(self, challenge: Challenge, way: Way) -> Result:
-        from certwright.acme.protocol.errors import AcmeError  # see `_started`
+        from certwright.acme.protocol.errors import AcmeError  # see `_make_work`
         from certwright.acme.solvers.contract import SolverError
 
         key = challenge.metadata.key
@@ -172,7 +173,9 @@ class ChallengeReconciler:
             self._release(key)
             return await self._wait(challenge, held.why, held.until)
         try:
-            result = await self._advance(challenge, await self._started(challenge), way)
+            work = self._work.get(key) or await self._make_work(challenge, way)
+            self._work[key] = work
+            result = await self._advance(challenge, work, way)
         except SolverError as error:
             self._release(key)
             if (work := self._work.get(key)) is not None and work.presented_at is None:
@@ -187,17 +190,14 @@ class ChallengeReconciler:
         self._failures.pop(key, None)
         return result
 
-    async def _started(self, challenge: Challenge) -> Work:
-        """What is known of the challenge; in the beginning nothing is, also after a restart."""
+    async def _make_work(self, challenge: Challenge, way: Way | None) -> Work:
+        """What is known of the challenge in the beginning, also after a restart: nothing. Without `way` it is
+        only fit to be cleaned up: what is shown comes from the account's key, not from the object."""
         from certwright.controllers.acme import solving
 
-        key = challenge.metadata.key
-        work = self._work.get(key)
-        if work is None:
-            means = await self._find_means(challenge)
-            work = Work(challenge.metadata.uid, solving.task_of(challenge), means)
-            self._work[key] = work
-        return work
+        means = await self._find_means(challenge)
+        key = way.client.key if way is not None else None
+        return Work(challenge.metadata.uid, solving.task_of(challenge, key), means)
 
     async def _advance(self, challenge: Challenge, work: Work, way: Way) -> Result:
         if work.asked_at is None and (challenge.status.processing or challenge.status.presented):
@@ -333,7 +333,7 @@ class ChallengeReconciler:
         elif found.error is not None:
             reason = f"Error accepting authorization: {found.error.sentence}"
         else:
-            reason = f"the authorization is {found.status}"
+            reason = f"the authorization is {quote(found.status, 40)}"
         shown = not await self._clean_up(challenge, work)
         if state == "valid" and not shown and self._tell_order is not None and is_blank(challenge):
             work.proven_at = self._now()
@@ -419,11 +419,16 @@ class ChallengeReconciler:
 
     async def _clean_up(self, challenge: Challenge, work: Work | None) -> bool:
         """Take the proof away; whether that has been done. What goes wrong is told, and tried again."""
-        from certwright.acme.solvers.contract import SolverError
+        from certwright.acme.solvers.contract import SolverError, SolverNotAllowed
 
         try:
-            work = work or await self._started(challenge)
+            work = work or await self._make_work(challenge, None)
             await work.means.solver.clean_up(work.task)
+        except SolverNotAllowed as error:
+            # Only a process with other flags can have shown anything: this one must not keep the object.
+            told = f"Error cleaning up challenge: a proof shown earlier, if any, is left in place: {error}"
+            self._recorder.event(CHALLENGES, challenge, "Warning", "CleanUpError", told)
+            return True
         except SolverError as error:
             self._recorder.event(
                 CHALLENGES, challenge, "Warning", "CleanUpError", f"Error cleaning up challenge: {error}"

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
+
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 class AcmeClients:
     """`observe` is called for every request; `timeout_s` is the limit of one. `make_transport` replaces HTTP.
-    Signatures that take long are made in the `workshop`."""
+    Signatures that take long are made in the `workshop`. Requests go where the `rules` allow."""
 
     def __init__(
         self,
@@ -28,12 +30,14 @@ class AcmeClients:
         timeout_s: float = 30.0,
         make_transport: MakeTransport | None = None,
         workshop: Workshop | None = None,
+        rules: ServerRules = HTTPS_ONLY,
     ) -> None:
         self._user_agent = user_agent
         self._now = now
         self._observe = observe
         self._timeout_s = timeout_s
         self._make_transport = make_transport or self._over_http
+        self._rules = rules
         self._workshop = workshop
         self._registry: Registry | None = None
 
@@ -55,4 +59,6 @@ class AcmeClients:
     def _over_http(self, tls: TlsOptions) -> Transport:
         from certwright.acme.protocol.https import HttpTransport  # see the module's text
 
-        return HttpTransport(tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s)
+        return HttpTransport(
+            tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s, rules=self._rules
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from certwright.acme.limits.known import BadLimits, Chosen, read_limits
 from certwright.controllers.acme.wiring import AcmeOptions
 from certwright.resources import yaml_reader
+from certwright.resources.operator_policy import OperatorPolicy
 
 if TYPE_CHECKING:
     # Loaded only where something listens: see `open_listeners`.
@@ -35,6 +36,7 @@ class AcmeSettings:
     dns01_recursive_only: bool = False
     dns01_check_period: timedelta = timedelta(seconds=10)
     limits_file: Path | None = None
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
 
 
 class CannotListen(Exception):
@@ -81,6 +83,7 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
         responder=responder,
         listener=listener,
         limits=limits,
+        policy=settings.policy,
     )
     return Listeners(options, responder, listener)
 

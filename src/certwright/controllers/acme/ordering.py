@@ -109,8 +109,7 @@ def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
 
 def shown_for(client: AcmeClient, kind: str, token: str) -> str:
     """What a challenge of that type shows."""
-    authorization = challenges.key_authorization(token, client.key)
-    return challenges.dns_value(authorization) if kind == challenges.DNS_01 else authorization
+    return challenges.shown_value(kind, token, client.key)
 
 
 def csr_of(spec: OrderSpec) -> CsrFacts:

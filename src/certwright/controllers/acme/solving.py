@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
-from certwright.acme.solvers.contract import Check, Looking, Solver, SolverError, Task, Updating
+from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.solvers.contract import (
+    Check,
+    Looking,
+    Solver,
+    SolverError,
+    SolverNotAllowed,
+    Task,
+    Updating,
+)
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
+from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.issuers.contract import GetSecret
+from certwright.resources import operator_policy
 from certwright.resources.challenge import Challenge
-from certwright.resources.solver import RFC2136DNS, DNS01Solver, HTTP01Solver
+from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.solver import RFC2136DNS, DNS01Solver, ExecSolver, HTTP01Solver
 
 if TYPE_CHECKING:
     from certwright.acme.solvers.http01 import Responder
@@ -37,8 +48,11 @@ MakeCheck = Callable[[Looking], Check]
 class Surroundings:
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
     `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
-    of this process, in tests. `asked` is for `_names`."""
+    of this process, in tests. `asked` is for `_names`, `webroots` for the solvers below them. `policy` is
+    what the operator allows."""
 
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
+    webroots: WebRoots = field(default_factory=WebRoots)
     responder: Responder | None = None
     listener: Listener | None = None
     call_webhook: CallWebhook | None = None
@@ -61,15 +75,20 @@ class Means:
     check: Check | None = field(repr=False)
 
 
-def task_of(challenge: Challenge) -> Task:
-    """The challenge as solvers see it."""
+def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
+    """The challenge as solvers see it.
+
+    What is shown is computed from the token and the account's `key`, never taken from the object, which a
+    tenant may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
+    """
     spec = challenge.spec
+    type_ = spec.type.lower()
     return Task(
-        type=spec.type.lower(),
+        type=type_,
         identifier=spec.dns_name,
         wildcard=spec.wildcard,
         token=spec.token,
-        key=spec.key,
+        key=challenges.shown_value(type_, spec.token, key) if key is not None else spec.key,
         uid=challenge.metadata.uid,
     )
 
@@ -78,8 +97,11 @@ async def means_of(
     challenge: Challenge, surroundings: Surroundings, get_secret: GetSecret, secrets_in: str
 ) -> Means:
     """The solver and the check of a Challenge. Raises `SolverError` with a sentence where there is none:
-    nothing listens, a Secret is missing, a value makes no sense."""
+    nothing listens, a Secret is missing, a value makes no sense; `SolverNotAllowed` where the operator's
+    flags do not allow it, whoever has written the Challenge."""
     spec = challenge.spec.solver
+    if violations := operator_policy.solver_violations(spec, "spec.solver", surroundings.policy):
+        raise SolverNotAllowed(str(violations[0]))
     if spec.http01 is not None:
         solver = _http01(spec.http01, surroundings)
     elif spec.tls_alpn01 is not None:
@@ -88,17 +110,23 @@ async def means_of(
         names = _names(spec.dns01.nameservers or surroundings.dns_names, surroundings)
         solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in)
     elif spec.exec is not None:
-        solver = Program(spec.exec.command)
+        solver = _program(spec.exec, surroundings.policy)
     else:
         raise SolverError("the challenge names no solver that this version knows")
     return Means(solver, _check(_looking(challenge, surroundings), surroundings))
 
 
+def _program(spec: ExecSolver, policy: OperatorPolicy) -> Solver:
+    command = policy.command_of(spec.command)
+    assert command is not None, "`means_of` has asked the policy"
+    return Program(command, environment=policy.exec_environment)
+
+
 def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
     if spec.webroot is not None:
-        from certwright.acme.solvers.http01 import WebRoot  # see the module's text
-
-        return WebRoot(Path(spec.webroot.path))
+        place = surroundings.policy.webroot_of(spec.webroot.path)
+        assert place is not None, "`means_of` has asked the policy"
+        return WebRoot(*place, shared=surroundings.webroots)
     if surroundings.responder is None:
         raise SolverError(
             "nothing of certwright listens for HTTP-01; start it with --http01-listen :80, or use "

@@ -6,21 +6,34 @@ Source: cert-manager `pkg/issuer/acme/dns/webhook/webhook.go`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
+from certwright.kit.outgoing import quote
 from certwright.resources.errors import ApiError, Forbidden, NotFound, Unreachable
 
 _VERSION = "v1alpha1"
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+_SEGMENT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
 
 
 async def call_webhook(
     client: Client, group: str, solver: str, payload: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """What the solver of that group and name answers to a ChallengePayload. Raises `SolverError`."""
+    """What the solver of that group and name answers to a ChallengePayload. Raises `SolverError`.
+
+    The request has the rights of the controllers, and both names come from an object that a tenant may have
+    written: neither may lead to another path.
+    """
+    if not _GROUP.fullmatch(group) or not _SEGMENT.fullmatch(solver):
+        raise SolverError(
+            f'groupName "{quote(group, 80)}" and solverName "{quote(solver, 80)}" are not names that an API '
+            "is served under; write the API group and the solver as the webhook's documentation names them"
+        )
     path = f"/apis/{group}/{_VERSION}/{solver}"
     headers = {"content-type": "application/json"}
     try:
@@ -28,8 +41,8 @@ async def call_webhook(
         found = json.loads(await whole_body(answer))
     except Forbidden as error:
         raise SolverError(
-            f"the webhook at {path} may not be asked: {error}; install its ClusterRole and the binding to "
-            "certwright"
+            f"the webhook at {path} may not be asked: {quote(str(error))}; install its ClusterRole and the "
+            "binding to certwright"
         ) from error
     except NotFound as error:
         raise SolverError(
@@ -37,5 +50,5 @@ async def call_webhook(
             "groupName and solverName of the solver"
         ) from error
     except (ApiError, Unreachable, ValueError) as error:
-        raise SolverError(f"the webhook at {path} cannot be called: {error}") from error
+        raise SolverError(f"the webhook at {path} cannot be called: {quote(str(error))}") from error
     return found if isinstance(found, dict) else {}

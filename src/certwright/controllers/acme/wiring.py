@@ -43,6 +43,7 @@ from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists, Conflict
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
@@ -64,6 +65,7 @@ class AcmeOptions:
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
     `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
+    `policy` is what objects may make this process do.
     """
 
     max_concurrent_challenges: int = 60
@@ -80,6 +82,7 @@ class AcmeOptions:
     make_transport: MakeTransport | None = None
     make_check: MakeCheck | None = None
     limits: Chosen = field(default_factory=dict)
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
 
 
 class Acme:
@@ -119,6 +122,7 @@ class Acme:
             observe=self.traffic.observe,
             make_transport=options.make_transport,
             workshop=workshop,
+            rules=options.policy.servers,
         )
         self._ways = Ways(
             issuers,
@@ -286,6 +290,7 @@ class Acme:
 
         options = self._options
         return solving.Surroundings(
+            policy=options.policy,
             responder=options.responder,
             listener=options.listener,
             call_webhook=partial(call_webhook, self._client),

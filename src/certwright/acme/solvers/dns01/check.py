@@ -8,6 +8,7 @@ from datetime import timedelta
 from certwright.acme.protocol.challenges import dns_name
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import Answer, LookupFailed, NameServers
+from certwright.kit.outgoing import quote
 
 # Nobody waits longer than this for a cache, whatever a zone says.
 _LONGEST_MEMORY = timedelta(minutes=5)
@@ -67,5 +68,5 @@ def _seen(answer: Answer, name: str) -> str:
         return f"has no {name} yet"
     if not answer.values:
         return f"has no TXT record at {name} yet"
-    others = ", ".join(f'"{value[:60]}"' for value in answer.values[:3])
+    others = ", ".join(f'"{quote(value, 60)}"' for value in answer.values[:3])
     return f"has only other TXT records at {name}: {others}"

@@ -11,6 +11,7 @@ from typing import Any
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.dns01.record import record_name, zone_of
 from certwright.acme.solvers.names import NameServers
+from certwright.kit.outgoing import quote
 
 _VERSION = "webhook.acme.cert-manager.io/v1alpha1"
 
@@ -73,4 +74,4 @@ def _reason(response: object) -> str:
     status = response.get("status") if isinstance(response, Mapping) else None
     if not isinstance(status, Mapping):
         return "it gives no reason"
-    return str(status.get("message") or status.get("reason") or "it gives no reason")
+    return quote(str(status.get("message") or status.get("reason") or "it gives no reason"))

@@ -1,0 +1,190 @@
+"""HTTP-01 by a file in the directory that a web server serves (RFC 8555 §8.3).
+
+The path comes from an object that a tenant may have written, and other users of the machine may write below
+the root. So every directory below the root is opened from the one above it and no symbolic link is followed,
+the name of the file is a token and nothing else, and a file that does not hold the proof of that token is
+neither replaced nor deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+
+from certwright.acme.protocol.challenges import WELL_KNOWN
+from certwright.acme.solvers.contract import SolverError, Task
+
+_PAGE_MODE = 0o644  # The web server runs as another user; a proof is no secret.
+_DIRECTORY_MODE = 0o755
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OURS = tuple(WELL_KNOWN.strip("/").split("/"))
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,256}")
+# "base64url(Thumbprint(accountKey))" is a SHA-256 digest (RFC 8555 §8.1).
+_LONGEST_PAGE = 256 + 1 + 64
+# Another process may delete the empty directory between opening it and writing into it.
+_ATTEMPTS = 3
+
+
+class WebRoots:
+    """The directories that this process has made below web roots: those alone are deleted again, once they
+    are empty. One for all solvers of a process."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.made: set[tuple[str, ...]] = set()
+
+
+class WebRoot:
+    """Writes pages below `root`, a directory that the operator has named. `below` are the components of the
+    path from there to the directory that is served, which must exist."""
+
+    def __init__(self, root: str, below: Sequence[str] = (), *, shared: WebRoots | None = None) -> None:
+        self._root = root
+        self._below = tuple(below)
+        self._shared = shared or WebRoots()
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._do(lambda: self._write(task), task, "write")
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        await self._do(lambda: self._delete(task), task, "delete")
+
+    async def _do(self, work: Callable[[], None], task: Task, verb: str) -> None:
+        # RFC 8555 §8.3: a token is base64url. Anything else must not become a path.
+        if _TOKEN.fullmatch(task.token) is None:
+            raise SolverError(f"the server's token {task.token[:80]!r} is not base64url (RFC 8555 §8.3)")
+        try:
+            await asyncio.to_thread(work)
+        except OSError as error:
+            page = "/".join((self._root.rstrip("/"), *self._below, *_OURS, task.token))
+            raise SolverError(f"cannot {verb} {page}: {_words(error)}") from error
+
+    def _write(self, task: Task) -> None:
+        for attempt in range(_ATTEMPTS):
+            with self._shared.lock, self._served() as served, contextlib.ExitStack() as stack:
+                try:
+                    folder = self._ours(served, stack, make=True)
+                    assert folder is not None
+                    _check_replaceable(folder, task)
+                    _replace(folder, task.token, task.key.encode())
+                    return
+                except FileNotFoundError:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+
+    def _delete(self, task: Task) -> None:
+        with self._shared.lock, self._served() as served, contextlib.ExitStack() as stack:
+            folder = self._ours(served, stack, make=False)
+            if folder is None or _page(folder, task.token) is None:
+                return
+            _check_replaceable(folder, task)
+            os.unlink(task.token, dir_fd=folder)
+            self._delete_made(served, stack)
+
+    @contextmanager
+    def _served(self) -> Iterator[int]:
+        """A descriptor of the directory that is served; closed at the end."""
+        # The root itself is the operator's choice, links on the way to it included.
+        here = os.open(self._root, _OPEN_DIRECTORY)
+        try:
+            for name in self._below:
+                below = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+    def _ours(self, served: int, stack: contextlib.ExitStack, *, make: bool) -> int | None:
+        """A descriptor of `.well-known/acme-challenge`; None where it does not exist and is not to be
+        made."""
+        here = served
+        for depth, name in enumerate(_OURS, 1):
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, _DIRECTORY_MODE, dir_fd=here)
+                    self._shared.made.add(self._place(depth))
+            try:
+                here = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            except FileNotFoundError:
+                if make:
+                    raise
+                return None
+            stack.callback(os.close, here)
+        return here
+
+    def _delete_made(self, served: int, stack: contextlib.ExitStack) -> None:
+        """Delete the directories that this process has made and that are empty now, the innermost first."""
+        for depth in range(len(_OURS), 0, -1):
+            if self._place(depth) not in self._shared.made:
+                return
+            above = served
+            for name in _OURS[: depth - 1]:
+                above = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+                stack.callback(os.close, above)
+            try:
+                os.rmdir(_OURS[depth - 1], dir_fd=above)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+                return
+            self._shared.made.discard(self._place(depth))
+
+    def _place(self, depth: int) -> tuple[str, ...]:
+        return (self._root, *self._below, *_OURS[:depth])
+
+
+def _page(folder: int, name: str) -> bytes | None:
+    """What the file holds, or its beginning; None: it does not exist. A link is not followed, and a FIFO not
+    waited for."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(file, _LONGEST_PAGE + 1)
+    finally:
+        os.close(file)
+
+
+def _check_replaceable(folder: int, task: Task) -> None:
+    """Raises `SolverError` for a file of that name that is not a proof: it is somebody's own."""
+    found = _page(folder, task.token)
+    if found is None or found == task.key.encode():
+        return
+    # A proof begins with its token (RFC 8555 §8.1), also one of an account that is no longer used.
+    if len(found) > _LONGEST_PAGE or not found.startswith(f"{task.token}.".encode()):
+        raise SolverError(
+            f'the file "{task.token}" in {"/".join(_OURS)} exists and is not a proof of that challenge; '
+            "it is neither replaced nor deleted"
+        )
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    temporary = f".{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(temporary, flags, _PAGE_MODE, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as written:
+            os.fchmod(written.fileno(), _PAGE_MODE)  # whatever the umask is
+            written.write(content)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _words(error: OSError) -> str:
+    # What `O_NOFOLLOW | O_DIRECTORY` says of a symbolic link, by system.
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return f"{error.strerror}; below the web root symbolic links are not followed"
+    return error.strerror or str(error)

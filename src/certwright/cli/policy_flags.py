@@ -1,0 +1,125 @@
+"""The flags that say what issuers and Challenges may make a process do: run programs, write files, use http.
+
+An issuer may be written by a tenant; these flags are the operator's word. See `docs/security.md`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from certwright.resources.operator_policy import OperatorPolicy
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED: Final = "ACME_"
+Programs = dict[str, tuple[str, ...]]
+
+
+def parse_programs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Programs:
+    """Each is `NAME=COMMAND ARGUMENTS`, quoted as for a shell."""
+    found: Programs = {}
+    for value in values:
+        name, equals, line = value.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise click.BadParameter(
+                f"`{value}`: write NAME='COMMAND ARGUMENTS', e.g. hook='/usr/bin/hook -q'"
+            )
+        try:
+            command = tuple(shlex.split(line))
+        except ValueError as error:
+            raise click.BadParameter(f"`{value}`: the command cannot be split into words: {error}") from error
+        if not command or not Path(command[0]).is_absolute():
+            raise click.BadParameter(f"`{value}`: name the program by its absolute path")
+        if name in found:
+            raise click.BadParameter(f"`{value}`: there is another program of the name {name}")
+        found[name] = command
+    return found
+
+
+def parse_environment(_context: click.Context, _option: click.Parameter, path: Path | None) -> dict[str, str]:
+    """The variables in a file of lines `KEY=VALUE`; empty lines and those that begin with # are left out."""
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, equals, value = line.partition("=")
+        # Never the line itself: it may hold a credential.
+        if not equals or not _VARIABLE.fullmatch(key):
+            raise click.BadParameter(f"{path}, line {number}: write KEY=VALUE")
+        if key.startswith(_RESERVED):
+            raise click.BadParameter(
+                f"{path}, line {number}: {_RESERVED}… says what to prove; use another name"
+            )
+        found[key] = value
+    return found
+
+
+def parse_directories(
+    _context: click.Context, _option: click.Parameter, values: tuple[Path, ...]
+) -> tuple[str, ...]:
+    """Each must exist; a relative one is below the working directory."""
+    for value in values:
+        if not value.is_dir():
+            raise click.BadParameter(f"`{value}` is not a directory")
+    return tuple(str(value.absolute()) for value in values)
+
+
+def take_policy(given: dict[str, Any]) -> OperatorPolicy:
+    """What the flags come to; they are taken out of `given`."""
+    # Loads the kinds of issuers: not needed for --help.
+    from certwright.kit.outgoing import ServerRules
+    from certwright.resources.operator_policy import OperatorPolicy
+
+    return OperatorPolicy(
+        exec_solvers=given.pop("exec_solvers"),
+        exec_environment=given.pop("exec_environment"),
+        webroots=given.pop("webroots"),
+        servers=ServerRules(allow_http=given.pop("allow_http_servers")),
+    )
+
+
+ALLOW_HTTP_SERVERS = click.option(
+    "--allow-http-servers",
+    is_flag=True,
+    help="Let issuers name servers by http://; without it they must use https.",
+)
+OPTIONS = (
+    click.option(
+        "--exec-solver",
+        "exec_solvers",
+        metavar="NAME='COMMAND ARGS'",
+        multiple=True,
+        callback=parse_programs,
+        help="Allow ACME solvers of type `exec` to run this command line; may be repeated.",
+    ),
+    click.option(
+        "--exec-solver-env-file",
+        "exec_environment",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=parse_environment,
+        help="KEY=VALUE lines: the environment of those programs, beside ACME_* and PATH.",
+    ),
+    click.option(
+        "--webroot",
+        "webroots",
+        metavar="DIR",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        callback=parse_directories,
+        help="Allow ACME solvers of type `http01.webroot` to write below DIR; may be repeated.",
+    ),
+    ALLOW_HTTP_SERVERS,
+)

@@ -1,0 +1,106 @@
+"""Rules for requests to servers that objects name: which URLs, which redirects, and what an error may quote.
+
+Every client of such a server (an ACME directory, a webhook, a DNS provider's API) goes by these rules, and so
+does the check of its URL when an object is admitted. An object may be written by a tenant, and the server it
+names may be an internal one: no error may show what that server answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from certwright.kit.texts import one_line
+
+ALLOW_HTTP_FLAG: Final = "--allow-http-servers"
+MOST_REDIRECTS: Final = 5
+_LONGEST_QUOTE: Final = 500
+_LONGEST_URL: Final = 200
+_SCHEMES: Final = ("https", "http")
+
+
+class BadUrl(ValueError):
+    """The text is not a URL of a server; the message is a half sentence that says why."""
+
+
+class NotAllowed(Exception):
+    """The rules forbid this request; the message is one sentence with the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRules:
+    """What the operator allows. `allow_http`: `http` beside `https` (`--allow-http-servers`)."""
+
+    allow_http: bool = False
+
+    def check(self, url: str) -> None:
+        """Raises `NotAllowed` for a URL that no request may be sent to."""
+        try:
+            parts = parse_server_url(url)
+        except BadUrl as error:
+            raise NotAllowed(f'"{quote(url, _LONGEST_URL)}" {error}') from error
+        if parts.scheme != "https" and not self.allow_http:
+            shown = quote(url, _LONGEST_URL)
+            raise NotAllowed(
+                f'"{shown}" is not an https URL; write https://…, or start certwright with {ALLOW_HTTP_FLAG}'
+            )
+
+    def redirect(self, url: str, location: str) -> str:
+        """The URL that a redirect leads to: the same host, and never from https to http.
+
+        Raises `NotAllowed`; the message does not quote `location`, which is the server's own text.
+        """
+        refused = f"{quote(url, _LONGEST_URL)} redirects to another host, which is not followed"
+        try:
+            target = urljoin(url, location)
+            before, after = parse_server_url(url), parse_server_url(target)
+        except ValueError as error:
+            raise NotAllowed(f"{refused}; name the server itself") from error
+        if after.hostname != before.hostname:
+            raise NotAllowed(f"{refused}; name the server itself")
+        if after.scheme != "https" and (before.scheme == "https" or not self.allow_http):
+            raise NotAllowed(f"{quote(url, _LONGEST_URL)} redirects to http, which is not followed")
+        return target
+
+
+HTTPS_ONLY: Final = ServerRules()
+
+
+def parse_server_url(url: str) -> SplitResult:
+    """The parts of an http or https URL that a server can be asked at.
+
+    Raises `BadUrl`: another scheme (`file:` among them), no host, control characters or spaces (a CR LF would
+    begin a header of its own), a user name or password, a fragment.
+    """
+    if not url.isprintable() or " " in url:
+        raise BadUrl("contains a control character or a space")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadUrl("is not a URL; write https://HOST/…") from error
+    if parts.scheme.lower() not in _SCHEMES or not parts.hostname:
+        raise BadUrl("is not a URL of a server; write https://HOST/…")
+    if "@" in parts.netloc:
+        raise BadUrl("contains a user name or a password; a URL in an object is no place for them")
+    if parts.fragment or url.endswith("#"):
+        raise BadUrl("contains a fragment (#…), which no server sees; leave it out")
+    return parts
+
+
+def quote(text: str, most: int = _LONGEST_QUOTE) -> str:
+    """A server's text fit for a message: one line, no control or direction characters, at most `most`
+    characters."""
+    # Cut first: a text may be megabytes long, and cleaning never makes it longer.
+    line = one_line(text[: 4 * most])
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def place_of(url: str) -> str:
+    """A URL as a message shows it: without query and fragment, which may hold what a server has put there."""
+    try:
+        parts = urlsplit(url)
+        return quote(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", _LONGEST_URL)
+    except ValueError:
+        return "a URL that cannot be read"

@@ -1,0 +1,173 @@
+"""What objects may make a process of certwright do, as its operator's flags say.
+
+An Issuer or a Challenge may be written by a tenant, who must not run programs, write files or reach servers
+by plain http on the machine of the operator. Admission, the condition of an Issuer and the solvers themselves
+ask the same policy; the flags are in `docs/acme.md`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerRules, parse_server_url, quote
+from certwright.resources.errors import FieldError, forbidden, invalid
+from certwright.resources.issuer import IssuerSpec
+from certwright.resources.solver import Solver
+
+EXEC_FLAG: Final = "--exec-solver"
+WEBROOT_FLAG: Final = "--webroot"
+_LONGEST_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A field whose value the policy forbids. `flag` is what allows it; empty: nothing does."""
+
+    field: str
+    value: str
+    why: str
+    flag: str = ""
+
+    @property
+    def error(self) -> FieldError:
+        """As admission refuses it."""
+        if not self.flag:
+            return invalid(self.field, self.value, self.why)
+        return forbidden(self.field, self.why)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPolicy:
+    """What the operator allows; by default none of it.
+
+    `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is what the
+    programs find in their environment beside `ACME_*`. `webroots` are absolute directories.
+    """
+
+    exec_solvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exec_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    webroots: tuple[str, ...] = ()
+    servers: ServerRules = HTTPS_ONLY
+
+    @property
+    def allows_anything(self) -> bool:
+        """Whether the operator has given one of the flags."""
+        return bool(self.exec_solvers or self.webroots or self.servers.allow_http)
+
+    def command_of(self, command: Sequence[str]) -> tuple[str, ...] | None:
+        """The command line to run for `exec.command`: one that the operator has named, by the whole of it or
+        by its name; None: not allowed."""
+        if len(command) == 1 and command[0] in self.exec_solvers:
+            return self.exec_solvers[command[0]]
+        return tuple(command) if tuple(command) in self.exec_solvers.values() else None
+
+    def webroot_of(self, path: str) -> tuple[str, tuple[str, ...]] | None:
+        """The directory of `webroots` that `http01.webroot.path` lies in, the longest one, and the components
+        of the path below it; None: not allowed. Purely lexical: links are for the solver to refuse."""
+        parts = _components(path)
+        if parts is None:
+            return None
+        for root in sorted(self.webroots, key=len, reverse=True):
+            above = _components(root)
+            if above is not None and parts[: len(above)] == above:
+                return root, parts[len(above) :]
+        return None
+
+
+def _components(path: str) -> tuple[str, ...] | None:
+    """None for a path that is not absolute, or that leads upwards."""
+    if not path.startswith("/") or "\0" in path:
+        return None
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    return None if ".." in parts else parts
+
+
+def issuer_violations(spec: IssuerSpec, policy: OperatorPolicy | None) -> list[Violation]:
+    """What an issuer asks for and may not have. Without a policy only what nobody allows: URLs of no
+    server."""
+    return list(_of_issuer(spec, policy))
+
+
+def solver_violations(solver: Solver, path: str, policy: OperatorPolicy | None) -> list[Violation]:
+    """The same of one solver at `path`."""
+    return list(_of_solver(solver, path, policy))
+
+
+def new_violations(new: Sequence[Violation], old: Sequence[Violation]) -> list[FieldError]:
+    """Those of `new` that an update brings. What was there before stays: an update of another field must not
+    be refused because a flag is missing. Their places do not count, since a list may have been reordered."""
+    known = {(one.flag, one.value) for one in old}
+    return [one.error for one in new if (one.flag, one.value) not in known]
+
+
+def _of_issuer(spec: IssuerSpec, policy: OperatorPolicy | None) -> Iterator[Violation]:
+    for path, url in _server_urls(spec):
+        yield from _of_url(path, url, policy)
+    if spec.acme is not None:
+        for number, solver in enumerate(spec.acme.solvers):
+            yield from _of_solver(solver, f"spec.acme.solvers[{number}]", policy)
+
+
+def _server_urls(spec: IssuerSpec) -> Iterator[tuple[str, str]]:
+    if spec.acme is not None:
+        yield "spec.acme.server", spec.acme.server
+    if spec.vault is not None:
+        yield "spec.vault.server", spec.vault.server
+    if spec.venafi is not None:
+        venafi = spec.venafi
+        if venafi.tpp is not None:
+            yield "spec.venafi.tpp.url", venafi.tpp.url
+        if venafi.cloud is not None:
+            yield "spec.venafi.cloud.url", venafi.cloud.url
+        if venafi.ngts is not None:
+            yield "spec.venafi.ngts.url", venafi.ngts.url
+            yield "spec.venafi.ngts.tokenEndpoint", venafi.ngts.token_endpoint
+
+
+def _of_url(path: str, url: str, policy: OperatorPolicy | None) -> Iterator[Violation]:
+    if not url:
+        return  # Whether it may be left out is for the kind's own rules to say.
+    try:
+        parts = parse_server_url(url)
+    except BadUrl as error:
+        yield Violation(path, url, str(error))
+        return
+    if policy is not None and parts.scheme != "https" and not policy.servers.allow_http:
+        why = (
+            f'"{quote(url, _LONGEST_SHOWN)}" is not an https URL; write https://…, or have certwright '
+            f"started with {ALLOW_HTTP_FLAG}"
+        )
+        yield Violation(path, url, why, ALLOW_HTTP_FLAG)
+
+
+def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iterator[Violation]:
+    if solver.dns01 is not None and solver.dns01.acme_dns is not None:
+        yield from _of_url(f"{path}.dns01.acmeDNS.host", solver.dns01.acme_dns.host, policy)
+    if policy is None:
+        return
+    if solver.exec is not None and policy.command_of(solver.exec.command) is None:
+        yield _of_program(solver.exec.command, f"{path}.exec.command", policy)
+    webroot = solver.http01.webroot if solver.http01 is not None else None
+    if webroot is not None and policy.webroot_of(webroot.path) is None:
+        shown = quote(webroot.path, _LONGEST_SHOWN)
+        why = (
+            f'"{shown}" is not below a directory that the operator allows; have certwright started with '
+            f"{WEBROOT_FLAG} {shlex.quote(shown)}, or with a directory above it"
+        )
+        yield Violation(f"{path}.http01.webroot.path", webroot.path, why, WEBROOT_FLAG)
+
+
+def _of_program(command: Sequence[str], path: str, policy: OperatorPolicy) -> Violation:
+    line = shlex.join(command)
+    shown = quote(line, _LONGEST_SHOWN)
+    known = f" (there are: {', '.join(sorted(policy.exec_solvers))})" if policy.exec_solvers else ""
+    why = (
+        f"`{shown}` is not a program that the operator allows{known}; have certwright started with "
+        f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
+    )
+    return Violation(path, line, why, EXEC_FLAG)
