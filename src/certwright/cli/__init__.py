@@ -13,7 +13,7 @@ Modules:      main (the program, its commands loaded when they are asked for), e
               mirror (a live copy of what belongs to certificates), export (Secrets as files),
               overview and progress (how certificates come on), running (the life of run),
               daemon (the signals that end a long-running command, and the end itself),
-              acme_flags, cluster_flags, etcd_flags, fairness_flags (what some commands can be told),
+              acme_flags, cluster_flags, etcd_flags, fairness_flags, policy_flags (flags of some commands),
               backing (what backup and restore share),
               tables, words, sections, insides (how things are printed),
               and one module per command: apply, approve, backup, controllers, crds, delete, deny, describe,

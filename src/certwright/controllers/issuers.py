@@ -184,7 +184,9 @@ class IssuerReconciler(Generic[T]):
     def _not_allowed(self, key: ObjectKey, issuer: T) -> Checked | None:
         """The verdict on an issuer that asks for what the operator does not allow. The log names each of them
         once, with the flag: after an update these are the issuers that have stopped working."""
-        violations = operator_policy.issuer_violations(issuer.spec, self._policy)
+        found = operator_policy.issuer_violations(issuer.spec, self._policy)
+        # A URL of no server, which no flag allows, is for the kind itself to report.
+        violations = [one for one in found if one.flag]
         if not violations:
             self._logged.pop(key, None)
             return None

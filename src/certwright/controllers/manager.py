@@ -125,7 +125,7 @@ class Controllers:
         suffix: Callable[[int], str] = random_suffix,
         mine: Mine | None = None,
     ) -> None:
-        self._mine = mine
+        self._mine, self._options = mine, acme or AcmeOptions()
         self._copied = copied_annotation_prefixes
         self._looked_at: set[ObjectKey] = set()
         self._enabled = table.parse_enabled(enabled)
@@ -147,7 +147,6 @@ class Controllers:
             filtered_secrets=filtered_secrets,
             mine=mine,
         )
-        self._options = acme or AcmeOptions()
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
         self._gate = IssuerGate(

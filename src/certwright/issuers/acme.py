@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from certwright.issuers.contract import (
     Checked,
@@ -22,6 +21,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
+from certwright.kit.outgoing import BadUrl, parse_server_url, quote
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
@@ -93,14 +93,10 @@ class ACME:
 
 def _wrong_url(spec: ACMEIssuer) -> Checked | None:
     try:
-        parts = urlsplit(spec.server)
-        host, scheme = parts.hostname or "", parts.scheme
-    except ValueError:
-        host = scheme = ""
-    if scheme not in ("https", "http") or not host:
-        text = (
-            f'Failed to parse existing ACME server URI "{spec.server}": write https://… in spec.acme.server'
-        )
+        host = parse_server_url(spec.server).hostname
+    except BadUrl as error:
+        uri = quote(spec.server)
+        text = f'Failed to parse existing ACME server URI "{uri}": it {error} in spec.acme.server'
         return Checked(ready=False, reason="InvalidURL", message=text)
     if host in _OLD_SERVERS:
         text = (
