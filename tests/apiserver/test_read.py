@@ -482,6 +482,19 @@ async def test_long_lists_are_streamed_whole(api: Api) -> None:
     assert none["items"] == []
 
 
+async def test_a_list_with_a_limit_ends_early_where_objects_are_large_and_continues(api: Api) -> None:
+    for number in range(25):
+        made = {"metadata": {"name": f"c{number:02}"}, "data": {"x": "y" * 100_000}}
+        await api.ok("POST", CONFIG_MAPS, made)
+    found, token, pages = list[str](), "", 0
+    while pages == 0 or token:
+        page = await api.ok("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")
+        found, pages, token = found + names(page), pages + 1, page["metadata"].get("continue", "")
+        assert len(msgspec.json.encode(page)) < 1_300_000
+        assert page["metadata"].get("remainingItemCount", 0) == 25 - len(found)
+    assert (found, pages) == ([f"c{number:02}" for number in range(25)], 3)
+
+
 async def test_a_table_has_the_printer_columns(api: Api) -> None:
     await api.certificate("web")
     for target in (CERTIFICATES, f"{CERTIFICATES}/web"):

@@ -197,6 +197,27 @@ class ListingContract:
         assert page.more
         await store.close()
 
+    async def test_a_page_of_chosen_rows_ends_when_it_holds_enough_bytes(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        for number in range(10):
+            await store.put(Key(BUCKET, "", str(number)), lambda revision: (b"", b"x" * 1000))
+        first = await store.list(BUCKET, max_bytes=2500, keep=lambda row: row.key.name != "1")
+        assert ([row.key.name for row in first.rows], first.more) == (["0", "2", "3"], True)
+        await store.delete(Key(BUCKET, "", "5"))
+        names, page = [row.key.name for row in first.rows], first
+        while page.more:
+            page = await store.list(
+                BUCKET,
+                max_bytes=1,
+                keep=lambda row: row.key.name != "1",
+                after=page.last,
+                revision=first.revision,
+            )
+            assert len(page.rows) == 1
+            names += [row.key.name for row in page.rows]
+        assert names == ["0", *"23456789"]
+        await store.close()
+
     async def test_a_list_goes_on_as_it_was(self, open_store: OpenStore) -> None:
         store = await open_store()
         start = store.revision

@@ -76,6 +76,60 @@ async def test_one_large_commit_does_not_cut_a_watcher_off() -> None:
     assert len(await watch.next() or ()) == 10
 
 
+async def test_a_watcher_that_fell_behind_is_handed_a_bounded_number_of_bytes_at_a_time() -> None:
+    fanout = Fanout(EventLog())
+    watch = fanout.subscribe("b", after=0)
+    for first in range(1, 41, 10):
+        fanout.publish(events(first, first + 9, size=50_000))
+        await asyncio.sleep(0.001)
+    seen = list[int]()
+    while len(seen) < 40:
+        batch = await watch.next()
+        assert batch is not None
+        assert sum(len(event.row.body) for event in batch) < 350_000
+        assert watch.position == batch[-1].revision
+        seen += [event.revision for event in batch]
+    assert seen == list(range(1, 41))
+
+
+def other(revision: int, *, size: int) -> list[Event]:
+    """A commit in a bucket of its own."""
+    return [Event(revision, Row(Key(f"b{revision}", "", "n"), revision, b"", b"x" * size), None)]
+
+
+async def test_slow_watchers_of_different_buckets_keep_a_bounded_number_of_bytes_together() -> None:
+    fanout = Fanout(EventLog(max_bytes=1), max_retained_bytes=100_000)
+    watches = [fanout.subscribe(f"b{revision}", after=0) for revision in range(1, 41)]
+    for revision in range(1, 41):
+        fanout.publish(other(revision, size=10_000))
+        await asyncio.sleep(0.001)
+    kept = [watch for watch in watches if watch.waiting_since is not None]
+    assert 8 <= len(kept) <= 12
+    assert kept == watches[-len(kept) :]
+    with pytest.raises(SlowWatcher):
+        await watches[0].next()
+    assert await watches[-1].next() == other(40, size=10_000)
+
+
+async def test_a_watcher_that_takes_some_of_its_events_is_judged_by_the_oldest_that_it_has_not_taken() -> (
+    None
+):
+    fanout = Fanout(EventLog(max_bytes=1), max_retained_bytes=2_000_000)
+    watch = fanout.subscribe("b", after=0)
+    fanout.publish(events(1, 1, size=300_000))
+    await asyncio.sleep(0.001)
+    fanout.publish(events(2, 2, size=300_000))
+    await asyncio.sleep(0.001)
+    first = watch.waiting_since
+    assert first is not None
+    await watch.next()
+    second = watch.waiting_since
+    assert second is not None
+    assert second > first
+    await watch.next()
+    assert watch.waiting_since is None
+
+
 async def test_a_watcher_that_takes_its_events_may_get_any_number() -> None:
     fanout = Fanout(EventLog(), max_pending_events=4)
     watch = fanout.subscribe("b", after=0)

@@ -19,6 +19,7 @@ from certwright.apiserver.routes import Route
 from certwright.apiserver.users.authorizer import Authorizer
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Identity, Request
+from certwright.kit.loop_turns import LoopTurns
 from certwright.kit.tasks import TaskSet
 from certwright.resources.errors import (
     AlreadyExists,
@@ -82,7 +83,7 @@ class Backend:
 
     Observers (`observe`) are told of writes: of one through this server by `put` and `delete`, and where
     other servers write to the store as well (`fed`), of all of them by the store, in the order of their
-    commits.
+    commits. `turns`: for the pages of long lists and of initial states, one per turn of the event loop.
     """
 
     store: Store
@@ -93,6 +94,7 @@ class Backend:
     tasks: TaskSet
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
+    turns: LoopTurns = field(default_factory=LoopTurns)
     authorizer: Authorizer = field(init=False)
     in_version: InVersion = _as_it_is
     fed: bool = False

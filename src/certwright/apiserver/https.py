@@ -12,6 +12,7 @@ from pathlib import Path
 
 from certwright.apiserver.protocol import HttpProtocol, Traffic
 from certwright.apiserver.sending import WRITE_S
+from certwright.apiserver.unread import MAX_UNREAD, Unread
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Handler
 
@@ -35,6 +36,11 @@ class HttpsFace:
     def connections(self) -> list[HttpProtocol]:
         """Those that are open."""
         return list(self._traffic.connections)
+
+    @property
+    def unread(self) -> Unread:
+        """What clients have not read."""
+        return self._traffic.unread
 
     def reload(self, certfile: Path, keyfile: Path) -> None:
         """Serve another certificate to whoever connects from now on. Raises `OSError` and `ssl.SSLError`."""
@@ -90,16 +96,18 @@ async def serve_https(
     keyfile: Path,
     client_ca_file: Path | None,
     is_fair: bool = True,
+    max_unread: int = MAX_UNREAD,
     clock: Clock | None = None,
 ) -> HttpsFace:
     """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: tell clients that they need not limit
-    themselves. `clock`: for the field `Date`; the system's, if none is given.
+    themselves. `max_unread`: bytes that all connections may hold for clients that do not read. `clock`: for
+    the field `Date`; the system's, if none is given.
 
     Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
     `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
     """
     context = _context(certfile, keyfile, client_ca_file)
-    traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair)
+    traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair, max_unread=max_unread)
     bound = _bind(host, port)
     server = await asyncio.get_running_loop().create_server(
         lambda: HttpProtocol(traffic),

@@ -22,6 +22,7 @@ import httptools
 from certwright.apiserver import wire
 from certwright.apiserver.fairness import too_many
 from certwright.apiserver.sending import Sender
+from certwright.apiserver.unread import MAX_UNREAD, Unread
 from certwright.apiserver.verbs.forms import failure
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Handler, Request, Response
@@ -76,11 +77,14 @@ _BROKEN = b"Internal Server Error"
 class Traffic:
     """What the connections of one face share: who answers, and how much is on its way."""
 
-    def __init__(self, handler: Handler, clock: Clock, *, is_fair: bool) -> None:
+    def __init__(
+        self, handler: Handler, clock: Clock, *, is_fair: bool, max_unread: int = MAX_UNREAD
+    ) -> None:
         self.handler = handler
         self.extra = wire.ExtraFields(clock, is_fair=is_fair)
         self.connections: set[HttpProtocol] = set()
         self.arriving = 0  # bytes of bodies that are not whole yet
+        self.unread = Unread(max_unread)
         self.is_closing = False
         self._one_less = asyncio.Event()
 
@@ -114,7 +118,7 @@ class HttpProtocol(Sender):
     """
 
     def __init__(self, traffic: Traffic) -> None:
-        super().__init__(traffic.extra)
+        super().__init__(traffic.extra, traffic.unread)
         self._traffic = traffic
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request that asks for an end is not looked at, but it is no mistake either.
@@ -145,6 +149,7 @@ class HttpProtocol(Sender):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the certificate, once for the connection."""
         self.transport = cast(asyncio.Transport, transport)
+        self.limit_buffer()
         tls = transport.get_extra_info("ssl_object")
         self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self._traffic.connections.add(self)
@@ -394,7 +399,7 @@ class HttpProtocol(Sender):
         if self._resumed is not None:
             await self._resumed
         if response.stream is None:
-            self._write(await wire.whole(request, response))
+            await self._send(await wire.whole(request, response))
         else:
             await self._send_stream(request, response, response.stream)
         return is_last

@@ -12,12 +12,17 @@ from contextlib import AsyncExitStack
 
 from certwright.apiserver import wire
 from certwright.apiserver.routes import is_watch
+from certwright.apiserver.unread import Unread
 from certwright.kit.exchange import PushStream, Request, Response
 
 _log = logging.getLogger(__name__)
 
 WRITE_S = 60.0
 """Seconds in which a client that has let its answer pile up must read some of it, and the last of it."""
+PIECE = 256 * 1024
+"""Bytes of an answer that are encrypted at a time; the next ones when the client has taken most of these."""
+_HIGH_WATER = 128 * 1024
+"""Encrypted bytes that may wait in a connection before writing is paused."""
 
 
 class Sender(asyncio.Protocol):
@@ -25,8 +30,10 @@ class Sender(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, extra: wire.ExtraFields) -> None:
+    def __init__(self, extra: wire.ExtraFields, unread: Unread) -> None:
         self._extra = extra
+        self._unread = unread
+        self._sending = 0  # bytes of the whole answer, or of the chunk, that is being written
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # it answers the present request
         self._is_last = False  # no request is answered after the present one
@@ -35,16 +42,31 @@ class Sender(asyncio.Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._resumed: asyncio.Future[None] | None = None
 
+    def limit_buffer(self) -> None:
+        """Pause writing early: what the client has not read waits in the store rather than here."""
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER)
+
     def pause_writing(self) -> None:
         """The client does not keep up with its answer."""
         self._resumed = self._loop.create_future()
         self._write_timer = self._loop.call_later(WRITE_S, self._give_up, "did not read its answer")
+        self._unread.add(self, _HIGH_WATER + self._sending, self._drop)
+
+    def _drop(self) -> None:
+        _log.info(
+            "closed the connection from %s: clients that do not read their answers hold more than %d bytes"
+            " together, and this one has not read for the longest time",
+            self.transport.get_extra_info("peername"),
+            self._unread.limit,
+        )
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         """It has read some."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+        self._unread.remove(self)
         resumed, self._resumed = self._resumed, None
         if resumed is not None and not resumed.done():  # who waited for it may have been cancelled
             resumed.set_result(None)
@@ -60,9 +82,24 @@ class Sender(asyncio.Protocol):
             self._is_pumping = False
             self._task.cancel()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         if not self.transport.is_closing():
             self.transport.write(data)
+
+    async def _send(self, data: bytes) -> None:
+        """Write an answer, or a chunk of one, at the client's pace."""
+        self._sending = len(data)
+        try:
+            if len(data) <= PIECE:
+                self._write(data)
+                return
+            view = memoryview(data)
+            for start in range(0, len(data), PIECE):
+                if self._resumed is not None:
+                    await self._resumed
+                self._write(view[start : start + PIECE])
+        finally:
+            self._sending = 0
 
     def _write_plain(self, code: int, text: bytes) -> None:
         """Some words, as the last answer; nothing where one has begun."""
@@ -101,7 +138,7 @@ class Sender(asyncio.Protocol):
         try:
             async for data in chunks:
                 if data:
-                    self._write(wire.chunk(data))
+                    await self._send(wire.chunk(data))
                 if self._resumed is not None:
                     await self._resumed
         except asyncio.CancelledError:
@@ -112,7 +149,7 @@ class Sender(asyncio.Protocol):
 
     def _push(self, data: bytes) -> bool:
         """Write a chunk of a stream that writes for itself (`kit.exchange.Write`)."""
-        if self._resumed is not None or self.transport.is_closing():
+        if self._resumed is not None or self.transport.is_closing() or len(data) > PIECE:
             return False
         self.transport.write(wire.shared_chunk(data))
         return True

@@ -211,7 +211,7 @@ class Store(Protocol):
         `namespace` None means all. `after` is the (namespace, name) where the page before has ended, and
         `revision` that page's: the list goes on as it was then, whatever was written since. With `meta_only`
         the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows hold
-        `max_bytes`; it has at least one row even so. With `keep` (not together with `max_bytes`) there are
+        `max_bytes`; its last row may exceed them. With `keep` there are
         only rows that it accepts; of others the bodies need not be read. Such a page may end anywhere, even
         empty, and goes on after its `last`. `counted` (not together with `keep`) asks for `remaining`. Raises
         `Compacted` when `revision` is too old, and `FutureRevision`.

@@ -93,16 +93,22 @@ class Reader:
         page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
         if wanted.meta_only:
             return page
-        return replace(page, rows=await self._with_bodies(wanted, page.rows, page.revision))
+        rows = await self._with_bodies(wanted, page.rows, page.revision)
+        return page.only(rows, len(rows)) if len(rows) < len(page.rows) else replace(page, rows=rows)
 
     async def _with_bodies(self, wanted: Wanted, bare: list[Row], revision: int) -> list[Row]:
+        """The rows with their bodies: all of them, or the first ones that fill `wanted.max_bytes`."""
         rows: list[Row] = []
-        while len(rows) < len(bare):
-            some = bare[len(rows) :][: min(self._how_many(wanted, len(rows), None), _MOST_OPERATIONS)]
+        room = wanted.max_bytes
+        while len(rows) < len(bare) and (room is None or room > 0):
+            some = bare[len(rows) :][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
             reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in some]
             answer = await self._client.call(TXN, TxnRequest(success=reads))
             whole = await self._opened(partial(self._completed, some, answer))
             self._learn(wanted, whole)
+            if room is not None:
+                kept, room = _fitting(whole, room)
+                whole = whole[:kept]
             rows += whole
         return rows
 

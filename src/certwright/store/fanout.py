@@ -22,6 +22,10 @@ from certwright.store.log import EventLog, size_of
 
 MAX_PENDING_BYTES = 32 << 20
 MAX_PENDING_EVENTS = 20_000
+MAX_RETAINED_BYTES = 64 << 20
+"""Bytes of events, over all buckets, that slow watchers together keep in memory."""
+BATCH_BYTES = 256 << 10
+"""Bytes of events that a watcher which has fallen behind is handed at a time: it makes a buffer of them."""
 _PAUSE_PER_WATCHER_S = 40e-6
 """From one telling to the next, after one event was told: it takes some 15 µs to tell a watcher over TLS."""
 _LOADED_PAUSE_PER_WATCHER_S = 80e-6
@@ -39,8 +43,10 @@ _Topic = tuple[str, str | None]
 class Fanout:
     """The watchers of one store.
 
-    One that has more than `max_pending_events` or `max_pending_bytes` waiting is cut off (`SlowWatcher`).
-    Watchers share events, so what all of them hold together is not much more than what one may hold.
+    One that has more than `max_pending_events` or `max_pending_bytes` waiting is cut off (`SlowWatcher`), and
+    so is one whose oldest waiting event was published before the last `max_retained_bytes` of events (checked
+    eight times in as many bytes). Watchers share events, so all slow watchers together keep little more than
+    those last bytes in memory.
     """
 
     def __init__(
@@ -49,8 +55,13 @@ class Fanout:
         *,
         max_pending_bytes: int = MAX_PENDING_BYTES,
         max_pending_events: int = MAX_PENDING_EVENTS,
+        max_retained_bytes: int = MAX_RETAINED_BYTES,
     ) -> None:
         self.log = log
+        self._max_retained_bytes = max_retained_bytes
+        self.published_bytes = 0
+        """Bytes of all events so far: the age of an event that waits is what was published since."""
+        self._next_check = 0
         self.max_pending_bytes = max_pending_bytes
         self.max_pending_events = max_pending_events
         self.told = log.revision  # every watcher knows everything up to here
@@ -66,8 +77,19 @@ class Fanout:
         """Take the events of one commit, in order of revision. Must be called on the event loop."""
         self.log.append(events)
         self._queue += events
+        self.published_bytes += sum(map(size_of, events))
+        if self.published_bytes >= self._next_check:
+            self._next_check = self.published_bytes + self._max_retained_bytes // 8
+            self._cut_off_slowest(self.published_bytes - self._max_retained_bytes)
         if self._next is None:
             self._tell_in_time()
+
+    def _cut_off_slowest(self, before: int) -> None:
+        """Cut off the watches for which something waits that was published before that many bytes."""
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            since = watch.waiting_since
+            if since is not None and since < before:
+                watch.cut_off()
 
     def advance(self, revision: int) -> None:
         """Note that nothing that concerns a watcher has happened up to `revision`."""
@@ -176,12 +198,21 @@ class Subscription:
         self._frozen: int | None = None  # the position, once it does not move any more
         self._pending = past
         self._pending_bytes = 0  # without `past`, which the window bounds
+        # The last revision of each group that waits, and the bytes published when it came.
+        self._groups: deque[tuple[int, int]] = deque()
+        if past:
+            self._groups.append((past[-1].revision, fanout.published_bytes))
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Callable[[list[Event]], bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # loop time; the timer may come earlier, and is then set anew
         self._slow = False
         self._ended = False
+
+    @property
+    def waiting_since(self) -> int | None:
+        """What `Fanout.published_bytes` was when the oldest waiting event came; None where none waits."""
+        return self._groups[0][1] if self._groups else None
 
     @property
     def position(self) -> int:
@@ -198,11 +229,11 @@ class Subscription:
             yield batch
 
     async def next(self, timeout_s: float | None = None) -> list[Event] | None:
-        """The next batch: all that is waiting. For one caller at a time."""
+        """The next batch: what is waiting, up to `BATCH_BYTES`. For one caller at a time."""
         if not (self._pending or self._ended or self._slow):
             await self._wait(timeout_s)
         if self._pending:
-            batch, self._pending, self._pending_bytes = self._pending, [], 0
+            batch = self._take_batch()
             self._seen = max(self._seen, batch[-1].revision)
             return batch
         if self._ended:
@@ -210,6 +241,20 @@ class Subscription:
         if self._slow:
             raise SlowWatcher("the watcher did not take its events in time")
         return []
+
+    def _take_batch(self) -> list[Event]:
+        size = 0
+        for index, event in enumerate(self._pending, 1):
+            size += size_of(event)
+            if size >= BATCH_BYTES and index < len(self._pending):
+                batch, self._pending = self._pending[:index], self._pending[index:]
+                self._pending_bytes = max(0, self._pending_bytes - size)
+                while self._groups[0][0] <= event.revision:
+                    self._groups.popleft()
+                return batch
+        batch, self._pending, self._pending_bytes = self._pending, [], 0
+        self._groups.clear()
+        return batch
 
     def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
         """See `contract.Watch`: to wake a task for each event costs more than to tell it."""
@@ -269,8 +314,9 @@ class Subscription:
             or len(self._pending) + len(events) > limits.max_pending_events
         ):
             self.cut_off()
-        else:
+        elif events:
             self._pending += events
+            self._groups.append((events[-1].revision, limits.published_bytes))
         if self._pending:
             self._wake()
 
@@ -286,11 +332,15 @@ class Subscription:
             self._seen = events[-1].revision
         return taken
 
+    def _drop_pending(self) -> None:
+        self._pending = []
+        self._groups.clear()
+
     def cut_off(self) -> None:
         """Hand out nothing more, and say so: events would be missing."""
         self._frozen = self.position
         self._slow = True
-        self._pending = []
+        self._drop_pending()
         self._fanout.forget(self)
         self._wake()
 
@@ -306,6 +356,6 @@ class Subscription:
         self._frozen = self.position
         self._ended = True
         self._drop_timer()
-        self._pending = []
+        self._drop_pending()
         self._fanout.forget(self)
         self._wake()

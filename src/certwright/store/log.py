@@ -24,6 +24,11 @@ MAX_EVENTS = 20_000
 _OVERHEAD = 500
 
 
+def size_of_row(row: Row) -> int:
+    """The bytes of a row's metadata and body."""
+    return len(row.meta) + len(row.body)
+
+
 def size_of(event: Event) -> int:
     """About how much memory an event holds, in bytes."""
     row, previous = event.row, event.previous

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
@@ -9,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from certwright.store.contract import Choice, Row
-from certwright.store.log import Place
+from certwright.store.log import Place, size_of_row
 
 Undo = Mapping[Place, Row | None]
 """What lay at places that have changed since, at the revision of a list."""
@@ -86,7 +87,7 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     rows, size = [], 0
     for row in current:
         rows.append(row)
-        size += len(row.meta) + len(row.body)
+        size += size_of_row(row)
         if size >= max_bytes:
             break
     return rows
@@ -94,13 +95,15 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
 
 def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row]) -> Cut:
     limit, rows = wanted.limit, list[Row]()
+    room = math.inf if wanted.max_bytes is None else wanted.max_bytes
     last: Row | None = None
     for looked_at, row in enumerate(current):
-        if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT):
+        if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT or room <= 0):
             return Cut(rows, True, last.key[1:])
         last = row
         if keep(row):
             rows.append(whole(row))
+            room -= size_of_row(rows[-1])
     return Cut(rows, False, last.key[1:] if last is not None else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +18,15 @@ from certwright.kit.exchange import Response
 from certwright.resources import errors
 from certwright.resources.errors import BadRequest
 from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
+from certwright.store.log import size_of_row
 
 CHUNK = 500
 """Rows that are read, joined and sent at a time."""
-_BATCH_BYTES = 1 << 20
-"""Of large rows fewer are joined at a time: others wait meanwhile."""
+PAGE_BYTES = 256 * 1024
+"""The bytes after which a page of large rows ends earlier: each stream holds as many, and other requests wait
+while they are read."""
+_LIMITED_BYTES = 1 << 20
+"""Bytes after which a list with `limit` ends, and continues in the next request: it lies in memory."""
 
 
 def check_table(call: Call) -> None:
@@ -81,7 +86,8 @@ async def list_objects(backend: Backend, call: Call) -> Response:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
             return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
         if options.limit:
-            return _answer(backend, call, await _collect(backend, call, options, matcher))
+            found = await _collect(backend, call, options, matcher, enough_bytes=_LIMITED_BYTES)
+            return _answer(backend, call, found)
         return await _everything(backend, call, options, matcher)
     except Compacted:
         raise paging.expired(options) from None
@@ -107,6 +113,7 @@ async def _page(
         after=after,
         revision=revision or None,
         meta_only=call.form.shape is Shape.PARTIAL and not matcher.of_body,
+        max_bytes=PAGE_BYTES,
         keep=matcher.of_meta,
         counted=counted,
     )
@@ -131,9 +138,12 @@ async def _at_most_one(
     return _Found(rows, max([revision, *(row.revision for row in rows)]))
 
 
-async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> _Found:
-    """Up to `limit` rows that match (0: all), page after page of one revision."""
-    found = _Found([], options.exact, options.after)
+async def _collect(
+    backend: Backend, call: Call, options: ListOptions, matcher: Matcher, *, enough_bytes: float = math.inf
+) -> _Found:
+    """Up to `limit` rows that match (0: all), page after page of one revision; fewer than `limit` once they
+    hold `enough_bytes`, as the API allows."""
+    found, size = _Found([], options.exact, options.after), 0
     # What is left is counted once; the token tells the pages that follow.
     counted = bool(options.limit) and options.left is None and matcher.trivial
     while True:
@@ -149,21 +159,22 @@ async def _collect(backend: Backend, call: Call, options: ListOptions, matcher: 
         # A token without revision goes on at the newest: each page of it then is of one revision again.
         found.revision = page.revision
         found.rows += page.rows
+        size += sum(map(size_of_row, page.rows))
         found.after = page.last if page.more else None
         if found.after is None:
             return found
-        if options.limit and len(found.rows) >= options.limit:
-            found.remaining = _left(page, options) if matcher.trivial else None
+        if options.limit and (len(found.rows) >= options.limit or size >= enough_bytes):
+            found.remaining = _left(page, options, len(found.rows)) if matcher.trivial else None
             return found
         await asyncio.sleep(0)  # few match: others go on meanwhile
 
 
-def _left(page: Page, options: ListOptions) -> int:
+def _left(page: Page, options: ListOptions, returned: int) -> int:
     if page.remaining is not None:
         return page.remaining
     if options.left is None or options.left == paging.UNCOUNTED:
         return paging.UNCOUNTED
-    return max(options.left - len(page.rows), 0)
+    return max(options.left - returned, 0)
 
 
 async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
@@ -183,7 +194,7 @@ async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
 
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     """The list whose rows are in memory: at once, or batch by batch where it is long."""
-    if len(found.rows) > CHUNK or sum(map(_size, found.rows)) > _BATCH_BYTES:
+    if len(found.rows) > CHUNK or sum(map(size_of_row, found.rows)) > PAGE_BYTES:
         parts = _Parts(call, found.metadata(call), backend.clock.now())
         return Response(200, forms.headers(call), stream=_in_batches(parts, found.rows))
     if call.form.shape is Shape.TABLE:
@@ -201,16 +212,12 @@ def _answer(backend: Backend, call: Call, found: _Found) -> Response:
     return Response(200, forms.headers(call), body)
 
 
-def _size(row: Row) -> int:
-    return len(row.meta) + len(row.body)
-
-
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     batch, size = list[Row](), 0
     for row in rows:
         batch.append(row)
-        size += _size(row)
-        if size > _BATCH_BYTES or len(batch) == CHUNK:
+        size += size_of_row(row)
+        if size > PAGE_BYTES or len(batch) == CHUNK:
             yield batch
             batch, size = [], 0
     if batch:
@@ -266,18 +273,20 @@ async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes
     yield parts.rest
 
 
-async def _stream(backend: Backend, call: Call, page: Page, matcher: Matcher) -> AsyncIterator[bytes]:
-    """The chunks of a list, all of the first page's revision."""
+async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matcher) -> AsyncIterator[bytes]:
+    """The chunks of a list, all of the first page's revision; each page is read when the client has taken the
+    one before."""
+    assert page is not None
     found = _Found([], page.revision)
     parts = _Parts(call, found.metadata(call), backend.clock.now())
-    while True:
-        for chunk in parts.of(page.rows):
-            yield chunk
-            await asyncio.sleep(0)
-        if not page.more:
-            break
-        try:
-            page = await _page(backend, call, matcher, limit=CHUNK, after=page.last, revision=found.revision)
-        except Compacted:
-            raise paging.expired(ListOptions()) from None
+    while page is not None:
+        chunk, after = b"".join(parts.of(page.rows)), page.last if page.more else None
+        page = None  # the rows are not kept while the client reads
+        yield chunk
+        if after is not None:
+            await backend.turns.take()
+            try:
+                page = await _page(backend, call, matcher, limit=CHUNK, after=after, revision=found.revision)
+            except Compacted:
+                raise paging.expired(ListOptions()) from None
     yield parts.rest

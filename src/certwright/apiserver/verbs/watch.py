@@ -21,7 +21,7 @@ from certwright.apiserver.representations.negotiation import Form, Shape
 from certwright.apiserver.routes import is_true
 from certwright.apiserver.verbs import forms, paging
 from certwright.apiserver.verbs.matching import Matcher
-from certwright.apiserver.verbs.reads import CHUNK, check_table
+from certwright.apiserver.verbs.reads import CHUNK, PAGE_BYTES, check_table
 from certwright.kit.exchange import Response, Write
 from certwright.resources.errors import ApiError, Expired
 from certwright.store.contract import Compacted, Event, Page, Row, SlowWatcher, Watch
@@ -274,7 +274,10 @@ class Watches:
             return _failed(call, paging.too_large(options.after, current))
         page = None
         if options.initial:
-            page = await backend.store.list(bucket, namespace, limit=CHUNK, keep=matcher.of_meta)
+            await backend.turns.take()
+            page = await backend.store.list(
+                bucket, namespace, limit=CHUNK, max_bytes=PAGE_BYTES, keep=matcher.of_meta
+            )
         after = page.revision if page is not None else min(options.after or current, current)
         try:
             watch = backend.store.watch(bucket, after=after, namespace=namespace)
@@ -339,32 +342,43 @@ class _Run:
         """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""
         try:
             if page is not None:
-                async for chunk in self._initial(page):
+                initial, page = self._initial(page), None
+                async for chunk in initial:
                     yield chunk
             async for chunk in self._events():
                 yield chunk
         except (SlowWatcher, Compacted):
             yield error_line(too_old(self.watch.position, self.backend.store.revision))
 
-    async def _initial(self, page: Page) -> AsyncIterator[bytes]:
+    async def _initial(self, page: Page | None) -> AsyncIterator[bytes]:
+        """ADDED events of one revision; each page is read when the client has taken the one before."""
+        assert page is not None
         revision = page.revision
-        while True:
-            lines = [self.encoder.first_line(row) for row in page.rows if self.matcher.matches_body(row)]
-            if lines:
-                yield b"".join(lines)
-            if not page.more:
-                break
-            page = await self.backend.store.list(
-                self.call.definition.bucket,
-                self.call.route.namespace or None,
-                limit=CHUNK,
-                after=page.last,
-                revision=revision,
-                keep=self.matcher.of_meta,
+        while page is not None:
+            chunk = b"".join(
+                [self.encoder.first_line(row) for row in page.rows if self.matcher.matches_body(row)]
             )
+            after = page.last if page.more else None
+            page = None  # the rows are not kept while the client reads
+            if chunk:
+                yield chunk
+            if after is not None:
+                await self.backend.turns.take()
+                page = await self._page(after, revision)
         if self.options.mark_end_of_initial:
             self.marked = revision
             yield self.encoder.bookmark(revision, end_of_initial=True)
+
+    async def _page(self, after: tuple[str, str], revision: int) -> Page:
+        return await self.backend.store.list(
+            self.call.definition.bucket,
+            self.call.route.namespace or None,
+            limit=CHUNK,
+            after=after,
+            revision=revision,
+            max_bytes=PAGE_BYTES,
+            keep=self.matcher.of_meta,
+        )
 
     async def _events(self) -> AsyncIterator[bytes]:
         time = asyncio.get_running_loop().time

@@ -1,0 +1,47 @@
+"""Bound on the memory of answers that clients do not read, over all connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes that all connections together may hold for clients that have stopped reading."""
+
+
+class Unread:
+    """The connections whose clients have stopped reading, and the bytes that each one holds.
+
+    Above `limit` bytes the connection that has been waiting longest is closed, then the next one. A slow
+    client that reads moves to the end of the order with each part that it takes, so clients that read nothing
+    are closed first. A connection that is alone is never closed: one answer may exceed the limit.
+    """
+
+    def __init__(self, limit: int = MAX_UNREAD) -> None:
+        self.limit = limit
+        self.size = 0
+        """Bytes that wait to be read."""
+        self.dropped = 0
+        """Connections closed because of the limit."""
+        self._waiting: dict[Hashable, tuple[int, Callable[[], None]]] = {}
+
+    @property
+    def waiting(self) -> list[Hashable]:
+        """The connections whose clients have stopped reading, the first one first."""
+        return list(self._waiting)
+
+    def add(self, connection: Hashable, size: int, close: Callable[[], None]) -> None:
+        """The client of `connection` has stopped reading; `size` bytes wait for it."""
+        self.remove(connection)
+        self._waiting[connection] = size, close
+        self.size += size
+        while self.size > self.limit and len(self._waiting) > 1:
+            oldest = next(iter(self._waiting))
+            _, close_oldest = self._waiting[oldest]
+            self.remove(oldest)
+            self.dropped += 1
+            close_oldest()
+
+    def remove(self, connection: Hashable) -> None:
+        """The client of `connection` reads again, or is gone; harmless when repeated."""
+        size, _ = self._waiting.pop(connection, (0, None))
+        self.size -= size
