@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections import Counter
 
+import pytest
+
 from apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
 from certwright.apiserver.fairness import QUEUE_LENGTH, InFlight, Level
 from certwright.apiserver.objects import decode_json
@@ -57,10 +59,17 @@ async def with_rights(start_api: StartApi, store: MemoryStore, in_flight: InFlig
     return api
 
 
-def ask(api: Api, user: str, target: str, method: str = "GET", body: bytes = b"") -> asyncio.Task[Response]:
+def ask(
+    api: Api, user: str, target: str, method: str = "GET", body: bytes = b"", **headers: str
+) -> asyncio.Task[Response]:
     """A request as it comes from the network: with a token, and nobody's name on it."""
-    headers = {"authorization": f"Bearer {user}", "content-type": "application/json"}
+    headers = {"authorization": f"Bearer {user}", "content-type": "application/json"} | headers
     return asyncio.create_task(api.server.handle(Request(method, target, headers, body)))
+
+
+def seats_taken(api: Api) -> list[int]:
+    """The seats that are occupied, by class of verbs."""
+    return [level.queues.in_use for level in levels(api)]
 
 
 def levels(api: Api) -> list[Level]:
@@ -205,3 +214,14 @@ async def test_a_turn_of_the_loop_belongs_to_no_user_alone(start_api: StartApi) 
     assert {(await task).status for task in (polite, admin)} == {200}
     assert max(before) <= 3 * 32
     assert {(await task).status for task in greedy} <= {200, 429}
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/vnd.kubernetes.protobuf"])
+async def test_an_open_watch_occupies_no_seat_in_any_form(start_api: StartApi, accept: str) -> None:
+    api = await with_rights(start_api, MemoryStore(), InFlight(max_requests=40))  # 2 of 10 for a user
+    before = seats_taken(api)
+    opened = [await ask(api, "greedy", f"{CONFIG_MAPS}?watch=true", accept=accept) for _ in range(2)]
+    assert seats_taken(api) == before
+    for response in opened:
+        assert response.status == 200
+        await close_stream(response)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -17,10 +16,13 @@ from apiserver.callers import (
     Api,
     StartApi,
 )
+from certwright.apiserver.refusals import close_stream
 from certwright.apiserver.verbs.reads import CHUNK
-from certwright.apiserver.verbs.watch import WatchStream
+from certwright.kit.exchange import PushStream, Response
 from certwright.store.memory import MemoryStore
 
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+PARTIAL_PROTOBUF = f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 
@@ -296,20 +298,49 @@ async def test_watchers_of_one_form_share_the_bytes(api: Api) -> None:
         await response.stream.aclose()  # type: ignore[union-attr] # a watch is a stream that can be closed
 
 
-async def test_who_has_the_answer_of_a_write_is_not_ahead_of_its_watchers(api: Api) -> None:
-    response = await api.raw("GET", f"{SECRETS}?watch=true&resourceVersion={api.store.revision}")
+async def push(response: Response) -> tuple[list[bytes], asyncio.Future[bytes]]:
+    """What the stream of a watch writes from now on, and its reader, which waits for the next chunk."""
     stream, sent = response.stream, list[bytes]()
+    assert stream is not None
+    assert isinstance(stream, PushStream)
 
     def write(chunk: bytes) -> bool:
         sent.append(chunk)
         return True
 
-    assert isinstance(stream, WatchStream)
     stream.push_into(write)
     reading = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
-    made = await api.secret("a")
-    assert [json.loads(chunk)["object"] for chunk in sent] == [made]
-    await stream.aclose()
-    with pytest.raises(StopAsyncIteration):
-        await reading
+    return sent, reading
+
+
+@pytest.mark.parametrize("accept", [JSON, PARTIAL, TABLE, PROTOBUF, PARTIAL_PROTOBUF])
+@pytest.mark.parametrize("selector", ["", "&labelSelector=a%3Db"])
+async def test_watchers_receive_an_event_before_its_writer_is_answered(
+    api: Api, accept: str, selector: str
+) -> None:
+    target = f"{SECRETS}?watch=true&resourceVersion={api.store.revision}{selector}"
+    response = await api.raw("GET", target, accept=accept)
+    sent, reading = await push(response)
+    await api.secret("first", labels={"a": "b"})
+    assert len(sent) == 1
+    assert b"first" in sent[0]
+    reading.cancel()
+    await asyncio.wait([reading])
+    await close_stream(response)
+
+
+async def test_a_protobuf_watch_has_the_same_frames_whether_they_are_written_or_read(api: Api) -> None:
+    target = f"{SECRETS}?watch=true&resourceVersion={api.store.revision}"
+    pushed, read = [await api.raw("GET", target, accept=PROTOBUF) for _ in range(2)]
+    assert read.stream is not None
+    sent, reading = await push(pushed)
+    await asyncio.gather(api.secret("a"), api.secret("b"))
+    received = b""
+    while len(received) < sum(map(len, sent)):
+        received += await anext(read.stream)
+    assert received == b"".join(sent)
+    reading.cancel()
+    await asyncio.wait([reading])
+    for response in (pushed, read):
+        await close_stream(response)

@@ -24,7 +24,7 @@ from certwright.apiserver.fair_queues import Bounds, FairQueues, Flow, Refused
 from certwright.apiserver.registry import Registry
 from certwright.apiserver.routes import Route
 from certwright.apiserver.users.auth import MASTERS
-from certwright.kit.exchange import Identity, PushStream, Response
+from certwright.kit.exchange import Identity, Response
 from certwright.resources.errors import Details, TooManyRequests
 from certwright.store.contract import Row, Store
 
@@ -240,9 +240,9 @@ class Seat:
         if flow is not None and self._level is not None:
             self._level.give_back(flow, self._seats)
 
-    def leave_with(self, response: Response) -> None:
-        """Give the seats back when a list has been sent; other answers are done, and a watch is open."""
-        if response.stream is None or isinstance(response.stream, PushStream):
+    def leave_with(self, response: Response, *, watch: bool) -> None:
+        """Return the seats: of a streamed list after its last chunk, of everything else now."""
+        if response.stream is None or watch:
             self.leave()
         else:
             response.stream = _Seated(response.stream, self)

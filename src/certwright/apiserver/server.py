@@ -278,7 +278,7 @@ class ApiServer:
         except BaseException:
             seat.leave()
             raise
-        seat.leave_with(response)
+        seat.leave_with(response, watch=line.verb == "watch")
         return response
 
     async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:

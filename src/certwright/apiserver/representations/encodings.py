@@ -21,12 +21,12 @@ from certwright.apiserver.objects import decode_json
 from certwright.apiserver.representations import protobuf, protobuf_encode, protobuf_fields
 from certwright.apiserver.representations.negotiation import JSON, YAML, failure_wire, negotiate, plain_wire
 from certwright.apiserver.representations.protobuf_wire import put_piece
-from certwright.kit.exchange import Request, Response
+from certwright.kit.exchange import PushStream, Request, Response, Write
 from certwright.resources.errors import InternalError
 from certwright.resources.yaml_writer import write_yaml
 
 _log = logging.getLogger(__name__)
-_KEPT_BYTES = 32 * 1024  # of an event whose frame is kept for the next watcher
+_KEPT_BYTES = 32 * 1024  # Upper bound of a chunk whose frames are cached for the next watcher.
 _TOGETHER = 200  # items encoded before others get their turn
 
 
@@ -148,14 +148,29 @@ class Frames:
         return self
 
     async def __anext__(self) -> bytes:
-        chunk = await anext(self._lines)
-        if len(chunk) < _KEPT_BYTES and chunk.find(b"\n") == len(chunk) - 1:
-            return _kept_frame(chunk)
-        return b"".join([_frame(line) for line in chunk.splitlines()])
+        return _frames(await anext(self._lines))
+
+    def push_into(self, write: Write) -> None:
+        """Write frames immediately where the stream of lines can write (`kit.exchange.PushStream`)."""
+        if isinstance(self._lines, PushStream):
+            self._lines.push_into(lambda lines: write(_frames(lines)))
 
     async def aclose(self) -> None:
         """Stop; harmless when repeated."""
         await _close(self._lines)
+
+
+def _frames(chunk: bytes) -> bytes:
+    """The frames of a chunk of lines."""
+    return _kept_frames(chunk) if len(chunk) < _KEPT_BYTES else _make_frames(chunk)
+
+
+def _make_frames(chunk: bytes) -> bytes:
+    return b"".join([_frame(line) for line in chunk.splitlines()])
+
+
+_kept_frames = lru_cache(maxsize=128)(_make_frames)
+"""Cache of frames: many watchers receive the same chunk, one after the other."""
 
 
 def _frame(line: bytes) -> bytes:
@@ -170,7 +185,3 @@ def _frame(line: bytes) -> bytes:
         encoded = protobuf.encode(InternalError("Internal error occurred: no protobuf form").status())
     message = put_piece(b"\x0a", kind.encode()) + put_piece(b"\x12", put_piece(b"\x0a", encoded))
     return len(message).to_bytes(4, "big") + message
-
-
-_kept_frame = lru_cache(maxsize=128)(_frame)
-"""Many watchers are told of the same event, one after the other."""
