@@ -13,14 +13,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from certwright.acme.limits import known, recovery
 from certwright.acme.limits.asking import Asking, WaitUntil
 from certwright.acme.limits.known import CaLimits, Limit
-from certwright.acme.limits.ledger import Ledger, state
+from certwright.acme.limits.ledger import Ledger
+from certwright.acme.limits.state import LedgerState, restore, state
 from certwright.kit.buckets import Rate
 
 _MICRO = timedelta(microseconds=1)
@@ -153,6 +153,11 @@ class Timeline:
             self.now, _, action = heapq.heappop(self._queue)
             self.steps += 1
             action()
+
+
+class _Saved(msgspec.Struct):
+    ledger: LedgerState = msgspec.field(default_factory=LedgerState)
+    revision: int = 0
 
 
 @dataclass
@@ -325,7 +330,7 @@ class Cluster:
         if self.ledger.is_changed:
             self.saves += 1
             self.ledger.is_changed = False
-            held = {"revision": self._revision, "ledger": state(self.ledger, self._timeline.now)}
+            held = _Saved(state(self.ledger, self._timeline.now), self._revision)
             self._saved = msgspec.json.encode(held)
 
     def crash(self) -> None:
@@ -336,12 +341,13 @@ class Cluster:
         self._save_first = []
         now = self._timeline.now
         self.ledger = Ledger(self._limits, self._wake)
-        held: dict[str, Any] = msgspec.json.decode(self._saved) if self._saved else {}
+        saved = msgspec.json.decode(self._saved, type=_Saved) if self._saved else _Saved()
+        restore(self.ledger, saved.ledger, now)
         seen = [
-            recovery.Seen(one.asking, one.revision, bool(one.url), one.end, now, now)
+            recovery.Seen(one.asking, one.revision > saved.revision, bool(one.url), one.end, now, now)
             for one in self.orders.values()
         ]
-        recovery.recover(self.ledger, held.get("ledger", {}), held.get("revision", 0), seen, now)
+        recovery.catch_up(self.ledger, seen, now)
         order_of_asking = list(self.orders)
         self._random.shuffle(order_of_asking)
         for uid in order_of_asking:

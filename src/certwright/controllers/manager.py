@@ -44,7 +44,7 @@ from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.known_issuers import KnownIssuers
 from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.ours import Ours, ours, share_of
+from certwright.controllers.ours import Ours, ours, share_of, sharing_of
 from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.signing import Signing
 from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
@@ -168,6 +168,7 @@ class Controllers:
             user_agent=USER_AGENT,
             namespace=namespace or cluster_resource_namespace,
             workshop=workshop,
+            sharing=sharing_of(mine, self._caches),
         )
         limits = Limits(minimum=backoff_minimum, maximum=backoff_maximum)
         self._build_certificates(limits, suffix, owner_references=certificate_owner_references)

@@ -74,6 +74,29 @@ def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
     return of_kind.get(controller, mine)
 
 
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """All shards (`everyone`, as `K/N`), and which Orders belong to each of this replica's `own`."""
+
+    own: Mapping[str, Ours]
+    everyone: tuple[str, ...]
+
+    def share_of(self, order: ObjectKey) -> str | None:
+        """The shard of this replica that the Order belongs to; None: it is another replica's."""
+        return next((name for name, is_in in self.own.items() if is_in(order)), None)
+
+
+def sharing_of(mine: Mine | None, caches: Caches) -> Sharing:
+    """How the Orders are divided among the replicas."""
+    if not isinstance(mine, Shards):
+        return Sharing({"0/1": ours("orders", mine, caches) if mine else lambda _key: True}, ("0/1",))
+    own = {
+        f"{number}/{mine.count}": ours("orders", Shards(frozenset({number}), mine.count), caches)
+        for number in sorted(mine.held)
+    }
+    return Sharing(own, tuple(f"{number}/{mine.count}" for number in range(mine.count)))
+
+
 def _owner(obj: Object | None) -> ObjectKey | None:
     owner = controller_of(obj.metadata) if obj is not None else None
     return ObjectKey(obj.metadata.namespace, owner.name) if obj is not None and owner is not None else None

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
+# In the year 9000: `moment_of` has no moment for what is much later.
+_LAST = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
 
 
 def micros(moment: datetime) -> int:
@@ -121,8 +123,9 @@ class Bucket:
         return [self.full_at, self.held, self.closed_until, *self.spent]
 
     @classmethod
-    def of_numbers(cls, numbers: Sequence[int]) -> Bucket:
+    def of_numbers(cls, numbers: Sequence[object]) -> Bucket:
         """The bucket. Raises `ValueError` for what `numbers` never gives."""
-        if len(numbers) < 3 or not all(isinstance(one, int) for one in numbers):
+        read = [one for one in numbers if isinstance(one, int) and 0 <= one <= _LAST]
+        if len(read) < 3 or len(read) != len(numbers):
             raise ValueError("not the numbers of a bucket")
-        return cls(numbers[0], numbers[1], numbers[2], sorted(numbers[3:]))
+        return cls(read[0], read[1], read[2], sorted(read[3:]))

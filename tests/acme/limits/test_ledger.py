@@ -11,8 +11,9 @@ import pytest
 from certwright.acme.limits import known
 from certwright.acme.limits.asking import ADMIT, Asking, WaitUntil
 from certwright.acme.limits.known import PRESETS, CaLimits, Limit
-from certwright.acme.limits.ledger import Ledger, state
-from certwright.acme.limits.recovery import ISSUED, Seen, recover
+from certwright.acme.limits.ledger import Ledger
+from certwright.acme.limits.recovery import ISSUED, Seen, catch_up
+from certwright.acme.limits.state import LedgerState, restore, state
 from certwright.kit.buckets import Rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -113,7 +114,7 @@ def test_an_order_that_fails_gives_back_its_certificate_but_not_its_order(ledger
     assert isinstance(ledger.admit(asking("late"), NOW), WaitUntil)
     ledger.failed("o7", NOW)
     assert ledger.admit(asking("late"), NOW) == ADMIT
-    kept = state(ledger, NOW)["buckets"]
+    kept = state(ledger, NOW).buckets
     assert kept[f"newOrders/{ACCOUNT}"][1] == 1
 
 
@@ -133,7 +134,7 @@ def test_names_that_nobody_proves_do_not_keep_others_for_ever(ledger: Ledger, wo
 
 def test_asking_twice_counts_once(ledger: Ledger) -> None:
     assert ledger.admit(asking("o"), NOW) == ledger.admit(asking("o"), NOW) == ADMIT
-    assert state(ledger, NOW)["buckets"][f"newOrders/{ACCOUNT}"][1] == 1
+    assert state(ledger, NOW).buckets[f"newOrders/{ACCOUNT}"][1] == 1
 
 
 def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
@@ -149,36 +150,73 @@ def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledg
 
 
 def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
-    for _ in range(10):
-        assert ledger.admit_account(NOW) == ADMIT
-    answer = ledger.admit_account(NOW)
+    for number in range(10):
+        assert ledger.admit_account(f"account-{number}", NOW) == ADMIT
+    answer = ledger.admit_account("late", NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=18)
-    ledger.account_ended(NOW, is_made=False)
-    assert ledger.admit_account(NOW) == ADMIT
-    for _ in range(10):
-        ledger.account_ended(NOW, is_made=True)
-    assert isinstance(ledger.admit_account(NOW), WaitUntil)
-    assert ledger.admit_account(NOW + timedelta(minutes=18)) == ADMIT
+    ledger.account_ended("account-0", NOW, is_made=False)
+    assert ledger.admit_account("late", NOW) == ADMIT
+    for uid in (*(f"account-{number}" for number in range(1, 10)), "late"):
+        ledger.account_ended(uid, NOW, is_made=True)
+    assert isinstance(ledger.admit_account("later", NOW), WaitUntil)
+    assert ledger.admit_account("later", NOW + timedelta(minutes=18)) == ADMIT
+
+
+def test_a_ca_that_limits_failures_only_has_its_orders_followed() -> None:
+    ledger = Ledger(CaLimits(limits={known.FAILURES: Limit(Rate(1, HOUR))}), lambda _uid: None)
+    ledger.admit(asking("o"), NOW)
+    assert ledger.is_changed
+    ledger.failed_validation(ACCOUNT, "o.example.com", NOW)
+    assert isinstance(ledger.admit(asking("p", "o.example.com"), NOW), WaitUntil)
+
+
+def saved_and_read(ledger: Ledger) -> LedgerState:
+    """What a later process reads."""
+    return msgspec.json.decode(msgspec.json.encode(state(ledger, NOW)), type=LedgerState)
 
 
 def test_orders_that_went_while_nobody_looked_count(ledger: Ledger) -> None:
     for i in range(50):
         ledger.admit(asking(f"o{i}"), NOW)
         ledger.placed(f"o{i}", NOW)
-    saved = msgspec.json.decode(msgspec.json.encode(state(ledger, NOW)))
     restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    restore(restored, saved_and_read(ledger), NOW)
     # Half of them have been issued, the others are gone.
     seen = [
-        Seen(asking(f"o{i}"), 5, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW) for i in range(25)
+        Seen(asking(f"o{i}"), is_newer=False, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW)
+        for i in range(25)
     ]
-    recover(restored, saved, 7, seen, NOW)
+    catch_up(restored, seen, NOW)
+    for i in range(25, 50):
+        restored.abandon(f"o{i}", NOW)
     answer = restored.admit(asking("new"), NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=201.6)
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
-    ledger = Ledger(LETS_ENCRYPT, lambda _uid: None)
-    recover(ledger, {"buckets": {"newOrders/x": ["a"], "newOrders/y": [1]}}, 0, [], NOW)
+def test_what_is_restored_is_what_was_saved(ledger: Ledger) -> None:
+    for i in range(7):
+        ledger.admit(asking(f"o{i}", f"{i}.example.com", f"{i}.example.org"), NOW)
+    ledger.placed("o3", NOW)
+    ledger.issued("o4", NOW)
+    ledger.told(asking("o5"), "no", NOW + HOUR, NOW)
+    ledger.admit(asking("replaces", replaces=True), NOW)
+    restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    restore(restored, saved_and_read(ledger), NOW)
+    assert restored.buckets == ledger.buckets
+    assert restored.flights == ledger.flights
+    assert restored.paces == ledger.paces
+
+
+def test_what_an_earlier_version_reserved_counts_as_used(ledger: Ledger) -> None:
+    """It wrote down which orders were under way, but not which buckets they were reserved in."""
+    text = b'{"buckets": {"certificatesPerDomain/example.com": [0, 50, 0]}, "flights": {"o1": [0, true]}}'
+    restore(ledger, msgspec.json.decode(text, type=LedgerState), NOW)
+    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+    assert ledger.flights == {}
+
+
+def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
+    restore(ledger, LedgerState(buckets={"newOrders/x": ["a"], "newOrders/y": [1]}), NOW)
     assert ledger.admit(asking("o"), NOW) == ADMIT

@@ -9,10 +9,10 @@ Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from certwright.acme.limits import known, scopes, words
 from certwright.acme.limits.asking import ADMIT, Admit, Asking, Key, WaitUntil
@@ -23,7 +23,8 @@ from certwright.kit.buckets import Bucket, Rate, micros, moment_of
 _MICRO: Final = timedelta(microseconds=1)
 # What an order holds although nobody proves its names is let go after a while: dead names must not keep live
 # ones from the CA. It is counted all the same, should it be issued after all.
-HELD_FOR: Final = timedelta(hours=1) // _MICRO
+RESERVED_FOR: Final = timedelta(hours=1)
+HELD_FOR: Final = RESERVED_FOR // _MICRO
 _LAPSE_EVERY: Final = timedelta(minutes=1) // _MICRO
 _TIDY_EVERY: Final = timedelta(minutes=10) // _MICRO
 _FIRST_PACE: Final = timedelta(seconds=1)
@@ -37,13 +38,13 @@ _AT_ORDER: Final = (known.ORDERS, LEARNED)
 
 @dataclass(slots=True)
 class Flight:
-    """An order that was admitted at `at` and has not ended. `held` are the buckets that hold it, `silent`
-    those that count its certificate without having been asked. `has_lapsed`: the buckets have let it go."""
+    """An order, or a new account, that was admitted at `at` and has not ended: a reservation. `held` are the
+    buckets that it is reserved in, `silent` those that count its certificate without limiting it.
+    `has_lapsed`: the reservation no longer keeps others waiting, but is counted if it is used."""
 
-    asking: Asking
     at: int
     held: list[Key]
-    silent: tuple[Key, ...]
+    silent: tuple[Key, ...] = ()
     is_placed: bool = False
     has_lapsed: bool = False
 
@@ -54,10 +55,12 @@ class Ledger:
     def __init__(self, limits: CaLimits, wake: Callable[[str], None]) -> None:
         self.limits = limits
         self.is_changed = False
-        """Whether there is something to be saved; whoever saves sets it back."""
+        """Set by every change that is worth saving; the caller resets it."""
         self.buckets: dict[Key, Bucket] = {}
         self.paces: dict[Key, Rate] = {}
         self.flights: dict[str, Flight] = {}
+        self.waiting_elsewhere: Mapping[str, int] = {}
+        """How many orders wait in other processes, by key."""
         self.lines = Lines(wake)
         self._lapsed_at = 0
         self._tidied_at = 0
@@ -80,8 +83,8 @@ class Ledger:
         for one in asked:
             self.bucket(one).held += 1
         # Nothing is counted where nothing is limited.
-        if asked or silent:
-            self.flights[asking.uid] = Flight(asking, at, asked, silent)
+        if asked or silent or self._failure_keys(asking):
+            self.flights[asking.uid] = Flight(at, asked, silent)
             self.is_changed = True
         return ADMIT
 
@@ -92,25 +95,25 @@ class Ledger:
         if key is not None and asking.uid not in self.flights:
             self._wait(asking, key, free - at)
 
-    def admit_account(self, now: datetime) -> Admit | WaitUntil:
-        """Whether a new account may be asked for from here; then `account_ended` must be told."""
+    def admit_account(self, uid: str, now: datetime) -> Admit | WaitUntil:
+        """Whether a new account may be requested from here; then `account_ended` must be called. `uid` names
+        the attempt."""
         at, key = micros(now), _ACCOUNTS
         rate = self.rate(key)
-        if rate is None:
+        if rate is None or uid in self.flights:
             return ADMIT
+        self.sweep(at)
         free = self.bucket(key).free_at(rate, at)
         if free > at:
             return WaitUntil(moment_of(free), self._sentence(key, free))
         self.bucket(key).held += 1
+        self.flights[uid] = Flight(at, [key])
+        self.is_changed = True
         return ADMIT
 
-    def account_ended(self, now: datetime, *, is_made: bool) -> None:
-        """What became of the account that was admitted: the CA counts those that it has made."""
-        bucket, rate = self.bucket(_ACCOUNTS), self.rate(_ACCOUNTS)
-        bucket.held = max(0, bucket.held - 1)
-        if is_made and rate is not None:
-            bucket.spend(rate, micros(now))
-            self.is_changed = True
+    def account_ended(self, uid: str, now: datetime, *, is_made: bool) -> None:
+        """The attempt has ended: the CA counts the accounts that it has made."""
+        self._end(uid, micros(now), is_issued=is_made)
 
     def keys_of(self, asking: Asking) -> tuple[list[Key], tuple[Key, ...]]:
         """What is asked, and what only counts. In Boulder an order that replaces counts for its set."""
@@ -141,7 +144,7 @@ class Ledger:
             rate, bucket = self.rate(key), self.buckets.get(key)
             if rate is None or bucket is None:
                 continue
-            ahead = self.lines.ahead(key, asking)
+            ahead = self._ahead(key, asking)
             one = bucket.free_at(rate, at, ahead)
             if bucket.held and one > at + HELD_FOR:
                 # What others hold without using it is let go by then.
@@ -149,6 +152,12 @@ class Ledger:
             if one > free:
                 free, by = one, key
         return free, by
+
+    def _ahead(self, key: Key, asking: Asking) -> int:
+        """How many go before that order. Lines elsewhere are about as old as ours, so each order here has its
+        part of them before it. The first in line has none: it takes what is free."""
+        ahead, elsewhere = self.lines.ahead(key, asking), self.waiting_elsewhere.get(str(key), 0)
+        return ahead + ahead * elsewhere // (self.lines.length(key) + 1)
 
     def _failure_keys(self, asking: Asking) -> list[Key]:
         if known.FAILURES not in self.limits.limits or (asking.replaces and self.limits.exempts_ari):
@@ -160,7 +169,10 @@ class Ledger:
             rate = self.rate(other)
             return rate is not None and wait < rate.every
 
+        is_new = not self.lines.has(asking.uid)
         self.lines.wait(asking, key, keeps_place, stands=key.limit != known.FAILURES)
+        # How many wait is of interest to others.
+        self.is_changed = self.is_changed or is_new
 
     def rate(self, key: Key) -> Rate | None:
         """The rate of a bucket; None where there is no such limit."""
@@ -201,6 +213,11 @@ class Ledger:
         """The order is gone. What the CA has counted stays counted."""
         self.lines.leave(uid)
         self._end(uid, micros(now), is_issued=False)
+
+    def abandon(self, uid: str, now: datetime) -> None:
+        """The order is gone, and how it ended is unknown: it counts as issued, because it may have been."""
+        self.lines.leave(uid)
+        self._end(uid, micros(now), is_issued=True)
 
     def _end(self, uid: str, at: int, *, is_issued: bool) -> None:
         flight = self.flights.pop(uid, None)
@@ -322,17 +339,6 @@ class Ledger:
             known.ACCOUNTS: ("new accounts", "from this address"),
         }.get(key.limit, ("certificates", f"for {key.whose}"))
         return f"{until} allows {rate.count} {what} {whom} in {_span(rate.window)}"
-
-
-def state(ledger: Ledger, now: datetime) -> dict[str, Any]:
-    """All that a restart needs, for JSON; `recovery.recover` reads it."""
-    ledger.sweep(micros(now))
-    return {
-        "buckets": {str(key): bucket.numbers() for key, bucket in ledger.buckets.items()},
-        "paces": {str(key): rate.window // timedelta(seconds=1) for key, rate in ledger.paces.items()},
-        "flights": {uid: [flight.at, flight.is_placed] for uid, flight in ledger.flights.items()},
-        "waiting": ledger.lines.lengths(),
-    }
 
 
 def _failure_key(account: str, name: str) -> Key:

@@ -28,12 +28,23 @@ class Lines:
         self._waiters: dict[str, _Waiter] = {}
         self._lines: dict[Key, list[tuple[int, str]]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
     def __contains__(self, key: Key) -> bool:
         return key in self._lines
+
+    def has(self, uid: str) -> bool:
+        """Whether that order waits."""
+        return uid in self._waiters
 
     def lengths(self) -> dict[str, int]:
         """How many stand in each line."""
         return {str(key): len(line) for key, line in self._lines.items()}
+
+    def length(self, key: Key) -> int:
+        """How many stand in that line."""
+        return len(self._lines.get(key, ()))
 
     def ahead(self, key: Key, asking: Asking) -> int:
         """How many stand before that order, or would if it stood there."""

@@ -1,6 +1,7 @@
 """The ledgers of this process, one per CA: fed by what becomes of Orders and Challenges, kept in ConfigMaps.
 
-A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts.
+A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts; and
+one for all shards, because they use the same limits (`shared_ledger.py`).
 
 What a crash can lose: nothing that the CA may have counted. An order is written down before the CA hears of
 it (all that are admitted at the same time in one write). What follows is written within half a minute; after
@@ -10,47 +11,56 @@ a crash it is read off the Orders and Challenges that have changed since (their 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from certwright.acme.limits import known, recovery
 from certwright.acme.limits.asking import Asking, WaitUntil
 from certwright.acme.limits.known import Chosen
-from certwright.acme.limits.ledger import Ledger, state
+from certwright.acme.limits.ledger import RESERVED_FOR, Ledger
 from certwright.client.cache import revision_of
 from certwright.client.rest import Client
+from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.caches import Caches, owner_value
+from certwright.controllers.ours import Sharing
 from certwright.controllers.signing import IssuerState
+from certwright.kit.buckets import micros
 from certwright.kit.clock import Clock
+from certwright.kit.ids import new_uid
 from certwright.kit.tasks import TaskSet
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.challenge import Challenge
-from certwright.resources.core import ConfigMap
-from certwright.resources.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unreachable
+from certwright.resources.errors import Unreachable
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectKey, ObjectMeta, controller_of
+from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.order import Order, OrderSpec
-from certwright.resources.table import CONFIG_MAPS
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.errors import Refused
 
+_MICRO: Final = timedelta(microseconds=1)
 _SAVE_WITHIN: Final = timedelta(seconds=30)
 # How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
 _RENEWAL_WITHIN: Final = timedelta(days=120)
 # CAs date their certificates back: Let's Encrypt by an hour.
 _BACKDATED: Final = timedelta(hours=1)
-_NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
+# How old what other shards have written may be when an order asks. What is limited is checked by the write
+# itself; this is for what another shard has just learned from a refusal.
+_FRESH_S: Final = 1.0
+# How often orders that wait look whether another shard has given something back.
+_LOOK_EVERY_S: Final = 15.0
+# A reservation whose Order is missing: another shard's Order may not have arrived here yet.
+_MAY_ARRIVE: Final = timedelta(minutes=1)
+_TIDY_EVERY: Final = timedelta(minutes=10)
 
 _log = logging.getLogger(__name__)
 
@@ -59,17 +69,16 @@ FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
 
 @dataclass(slots=True)
 class _Book:
-    """The ledger of one CA, and how much of it is written down. `revision` is the latest of an Order or
-    Challenge that it has heard of; `keys` are the Orders that it may have to wake."""
+    """The ledger of one CA, and the Orders (by uid) that it may have to wake, with their accounts."""
 
-    server: str
-    ledger: Ledger
-    revision: int = 0
-    keys: dict[str, ObjectKey] = field(default_factory=dict)
+    shared: SharedLedger
+    keys: dict[str, ObjectKey]
+    accounts: dict[str, str] = field(default_factory=dict)
     is_loaded: bool = False
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    saving: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_planned: bool = False
+    is_looking: bool = False
+    tidied_at: datetime | None = None
 
 
 class AccountLimits:
@@ -84,24 +93,35 @@ class AccountLimits:
         self._book_of = book_of
         self._save_later = save_later
         self._now = now
-        self._books: dict[str, _Book] = {}
+        self._attempts: dict[str, list[tuple[_Book, str]]] = {}
 
     async def admit(self, server: str) -> tuple[str, datetime] | None:
         """See `AccountLimit`."""
-        book = self._books[server] = await self._book_of(server)
-        answer = book.ledger.admit_account(self._now())
-        return (answer.sentence, answer.moment) if isinstance(answer, WaitUntil) else None
+        book = await self._book_of(server)
+        uid, now = f"account-{new_uid()}", self._now()
+        self._attempts.setdefault(server, []).append((book, uid))
+        try:
+            answer = await book.shared.reserve(lambda ledger: ledger.admit_account(uid, now))
+        except BaseException:
+            self.ended(server, is_made=False)
+            raise
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._attempts[server].remove((book, uid))
+        return answer.sentence, answer.moment
 
     def ended(self, server: str, *, is_made: bool) -> None:
         """See `AccountLimit`."""
-        book = self._books[server]
-        book.ledger.account_ended(self._now(), is_made=is_made)
+        # Which of several attempts at one server it was makes no difference.
+        book, uid = self._attempts[server].pop()
+        now = self._now()
+        book.shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
         self._save_later(book)
 
 
 class Ledgers:
     """Asked before an order is made, and told what becomes of it. The ConfigMaps lie in `namespace`;
-    `chosen` is what the user says of CAs."""
+    `chosen` is what the user says of CAs, `sharing` which Orders are this replica's."""
 
     def __init__(
         self,
@@ -112,6 +132,7 @@ class Ledgers:
         find_issuer: FindIssuer,
         namespace: str,
         chosen: Chosen,
+        sharing: Sharing,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -119,6 +140,7 @@ class Ledgers:
         self._find_issuer = find_issuer
         self._namespace = namespace
         self._chosen = chosen
+        self._sharing = sharing
         self._books: dict[str, _Book] = {}
         self._book_of: dict[str, _Book] = {}
         self._tasks = TaskSet()
@@ -135,8 +157,7 @@ class Ledgers:
     async def flush(self) -> None:
         """Write down what is not yet written. Raises what writes to the API raise."""
         for book in self._books.values():
-            if book.is_loaded and book.ledger.is_changed:
-                await self._save(book)
+            await book.shared.commit()
 
     async def close(self) -> None:
         """Stop; `flush` first."""
@@ -148,15 +169,17 @@ class Ledgers:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
         book = await self._book(way.spec.server)
         asking = self._asking(order, way.client.kid, replaces=replaces)
-        self._know(book, order)
-        answer = book.ledger.admit(asking, self._clock.now())
-        if isinstance(answer, WaitUntil):
-            self._save_later(book)
-            return Wait(answer.sentence, answer.moment)
-        if book.ledger.is_changed:
-            # Before the CA hears of it, or a crash would have it forgotten.
-            await self._save(book)
-        return None
+        self._know(book, order, asking.account)
+        now = self._clock.now()
+        if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
+            self._abandon_gone(book, RESERVED_FOR)
+        # A reservation is written before the CA hears of it, or a crash would have it forgotten.
+        answer = await book.shared.reserve(lambda ledger: ledger.admit(asking, now))
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._save_later(book)
+        self._look_later(book)
+        return Wait(answer.sentence, answer.moment)
 
     def limited(self, order: Order, way: Way, error: Refused) -> None:
         """The CA has refused a new order because of a limit."""
@@ -164,9 +187,10 @@ class Ledgers:
         if book is None or not book.is_loaded:
             return
         asking = self._asking(order, way.client.kid, replaces=bool(order.spec.replaces))
-        book.ledger.told(asking, str(error), error.retry_after, self._clock.now())
-        _log.warning("%s has refused an order because of a limit: %s", book.server, error)
-        self._save_later(book)
+        text, until, now = str(error), error.retry_after, self._clock.now()
+        book.shared.change(lambda ledger: ledger.told(asking, text, until, now))
+        _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
+        self._save_now(book)
 
     def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
         meta = order.metadata
@@ -199,8 +223,9 @@ class Ledgers:
 
     # --- what is heard ------------------------------------------------------------------------------------
 
-    def _know(self, book: _Book, order: Order) -> None:
+    def _know(self, book: _Book, order: Order, account: str) -> None:
         book.keys[order.metadata.uid] = order.metadata.key
+        book.accounts[order.metadata.uid] = account
         self._book_of[order.metadata.uid] = book
 
     def _order_changed(self, old: Order | None, new: Order | None) -> None:
@@ -210,37 +235,30 @@ class Ledgers:
         book = self._book_of.get(order.metadata.uid)
         if book is None:
             return
-        uid, now = order.metadata.uid, self._clock.now()
-        if new is None:
-            book.ledger.forget(uid, now)
-        elif new.status.url:
-            book.ledger.placed(uid, now)
-        if new is not None and new.status.is_final:
-            end = book.ledger.issued if new.status.state == "valid" else book.ledger.failed
-            end(uid, now)
-            book.ledger.forget(uid, now)
+        now = self._clock.now()
+        book.shared.change(lambda ledger: _count(ledger, order, now, is_gone=new is None))
         if new is None or new.status.is_final:
-            book.keys.pop(uid, None)
-            self._book_of.pop(uid, None)
+            for known_orders in (book.keys, book.accounts, self._book_of):
+                known_orders.pop(order.metadata.uid, None)
         self._save_later(book)
 
     def _challenge_changed(self, old: Challenge | None, new: Challenge | None) -> None:
         if new is None or new.status.state != "invalid" or old is None or old.status.state == "invalid":
             return
         self._note_revision(revision_of(new))
-        self._count_failure(new)
-
-    def _count_failure(self, challenge: Challenge) -> None:
-        owner = controller_of(challenge.metadata)
+        owner = controller_of(new.metadata)
         book = self._book_of.get(owner.uid) if owner is not None else None
-        flight = book.ledger.flights.get(owner.uid) if book is not None and owner is not None else None
-        if book is not None and flight is not None:
-            book.ledger.failed_validation(flight.asking.account, challenge.spec.dns_name, self._clock.now())
-            self._save_later(book)
+        if book is not None and owner is not None:
+            self._count_failure(book, book.accounts[owner.uid], new)
+            self._save_now(book)
+
+    def _count_failure(self, book: _Book, account: str, challenge: Challenge) -> None:
+        name, now = challenge.spec.dns_name, self._clock.now()
+        book.shared.change(lambda ledger: ledger.failed_validation(account, name, now))
 
     def _note_revision(self, revision: int) -> None:
         for book in self._books.values():
-            book.revision = max(book.revision, revision)
+            book.shared.revision = max(book.shared.revision, revision)
 
     # --- loading ------------------------------------------------------------------------------------------
 
@@ -252,6 +270,8 @@ class Ledgers:
             async with book.loading:
                 if not book.is_loaded:
                     await self._load(book)
+        elif book.shared.is_shared:
+            await book.shared.refresh(_FRESH_S)
         return book
 
     def _new_book(self, server: str) -> _Book:
@@ -261,39 +281,56 @@ class Ledgers:
             if (key := keys.get(uid)) is not None:
                 self._wake(key)
 
-        return _Book(server, Ledger(known.limits_of(server, self._chosen), wake), keys=keys)
+        shared = SharedLedger(
+            server,
+            known.limits_of(server, self._chosen),
+            wake,
+            client=self._client,
+            clock=self._clock,
+            namespace=self._namespace,
+            own=self._sharing.own.keys(),
+            everyone=self._sharing.everyone,
+        )
+        return _Book(shared, keys)
 
     async def _load(self, book: _Book) -> None:
-        saved, revision = await self._read(book.server)
+        is_saved = await book.shared.load()
+        saved, flights = book.shared.saved, book.shared.ledger.flights
+        seen: list[recovery.Seen] = []
+        counted_to: dict[str, tuple[int, str]] = {}
+        for order, account in self._orders_at(book.shared.server):
+            share = self._sharing.share_of(order.metadata.key)
+            if share is not None and not order.status.is_final:
+                self._know(book, order, account)
+            if share is None and is_saved:
+                continue
+            # Where nothing is saved, the first process counts the Orders of all.
+            revision = saved.revision_of(share) if share is not None and is_saved else 0
+            counted_to[order.metadata.uid] = revision, account
+            is_newer = revision_of(order) > revision
+            if is_newer or order.metadata.uid in flights or not order.status.is_final:
+                seen.append(self._seen(order, account, is_newer=is_newer))
         now = self._clock.now()
-        orders = list(self._orders_at(book.server))
-        for order, _ in orders:
-            if not order.status.is_final:
-                self._know(book, order)
-        seen = [self._seen(order, account) for order, account in orders if _matters(order, saved, revision)]
-        recovery.recover(book.ledger, saved, revision, seen, now)
+        book.shared.change(lambda ledger: recovery.catch_up(ledger, seen, now))
+        self._abandon_gone(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
         for challenge in self._caches.challenges.cache.values():
+            owner = controller_of(challenge.metadata)
+            revision, account = counted_to.get(owner.uid if owner else "", (sys.maxsize, ""))
             if challenge.status.state == "invalid" and revision_of(challenge) > revision:
-                self._count_failure(challenge)
+                self._count_failure(book, account, challenge)
         everything = (*self._caches.orders.cache.values(), *self._caches.challenges.cache.values())
-        book.revision = max((revision_of(one) for one in everything), default=0)
+        book.shared.revision = max((revision_of(one) for one in everything), default=0)
         book.is_loaded = True
 
-    async def _read(self, server: str) -> tuple[dict[str, Any], int]:
-        try:
-            found = await self._client.get(CONFIG_MAPS, config_map_name(server), self._namespace)
-        except NotFound:
-            return {}, 0
-        except Forbidden as error:
-            _log.warning("the ACME limits of %s are counted from the Orders only: %s", server, error)
-            return {}, 0
-        try:
-            held = msgspec.json.decode(found.data.get("state.json", "{}"), type=_Saved)
-        except msgspec.DecodeError as error:
-            # Everything is counted anew from the Orders.
-            _log.warning("ConfigMap %s cannot be read and is made anew: %s", found.metadata.key, error)
-            return {}, 0
-        return held.ledger, held.revision
+    def _abandon_gone(self, book: _Book, older_than: timedelta) -> None:
+        """Reservations of Orders that no longer exist; and of accounts, by processes that have ended."""
+        now = book.tidied_at = self._clock.now()
+        flights = book.shared.ledger.flights
+        old = {uid for uid, one in flights.items() if micros(now) - one.at >= older_than // _MICRO}
+        if old := old - book.keys.keys():
+            old -= {order.metadata.uid for order in self._caches.orders.cache.values()}
+        for uid in sorted(old):
+            book.shared.change(partial(Ledger.abandon, uid=uid, now=now))
 
     def _orders_at(self, server: str) -> Iterator[tuple[Order, str]]:
         """The Orders at that CA, with their accounts."""
@@ -308,7 +345,7 @@ class Ledgers:
                 continue
             yield order, found.view.account.uri if found.view.account is not None else ""
 
-    def _seen(self, order: Order, account: str) -> recovery.Seen:
+    def _seen(self, order: Order, account: str, *, is_newer: bool) -> recovery.Seen:
         now, status = self._clock.now(), order.status
         by = now
         if status.state == "valid":
@@ -317,92 +354,64 @@ class Ledgers:
             by = status.failure_time or now
         end = recovery.ISSUED if status.state == "valid" else recovery.FAILED if status.is_final else ""
         asking = self._asking(order, account, replaces=bool(order.spec.replaces))
-        return recovery.Seen(asking, revision_of(order), bool(status.url), end, by, by)
+        return recovery.Seen(asking, is_newer, bool(status.url), end, by, by)
 
     # --- saving -------------------------------------------------------------------------------------------
 
     def _save_later(self, book: _Book) -> None:
-        if book.ledger.is_changed and book.is_loaded and not book.is_planned:
+        if book.shared.has_changed and book.is_loaded and not book.is_planned:
             book.is_planned = True
-            self._tasks.start(self._save_in_time(book), name=f"ledger of {book.server}")
+            self._tasks.start(self._save_in_time(book), name=f"ledger of {book.shared.server}")
 
     async def _save_in_time(self, book: _Book) -> None:
         while True:
             await self._clock.sleep(_SAVE_WITHIN.total_seconds())
             try:
-                await self._save(book)
+                await book.shared.commit()
             except Unreachable:
                 continue
             book.is_planned = False
             return
 
-    async def _save(self, book: _Book) -> None:
-        """Write the ledger down, once for all who ask for it at the same time. Raises `Unreachable`."""
-        async with book.saving:
-            if not book.ledger.is_changed:
-                return
-            book.ledger.is_changed = False
-            try:
-                await self._write(book)
-            except ApiError as error:
-                # Not being allowed to write ConfigMaps must not keep anybody from certificates.
-                _log.warning("the ACME limits of %s are not saved: %s", book.server, error)
-            except BaseException:
-                book.ledger.is_changed = True
-                raise
+    def _save_now(self, book: _Book) -> None:
+        """For what the other shards must learn before they order."""
+        self._save_later(book)
+        if book.shared.is_shared:
+            self._tasks.start(self._commit(book), name=f"ledger of {book.shared.server}, at once")
 
-    async def _write(self, book: _Book) -> None:
-        name, data = config_map_name(book.server), _content(book, self._clock.now())
-        try:
-            await self._client.patch(CONFIG_MAPS, name, self._namespace, {"data": data})
-        except NotFound:
-            labels = {names.ACME_LIMITS_LABEL: "true", names.MANAGED_BY_LABEL: "cert-manager"}
-            meta = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
-            try:
-                await self._client.create(CONFIG_MAPS, ConfigMap(metadata=meta, data=data))
-            except AlreadyExists:
-                await self._client.patch(CONFIG_MAPS, name, self._namespace, {"data": data})
+    async def _commit(self, book: _Book) -> None:
+        with suppress(Unreachable):
+            await book.shared.commit()
+
+    def _look_later(self, book: _Book) -> None:
+        if book.shared.is_shared and not book.is_looking:
+            book.is_looking = True
+            self._tasks.start(self._look(book), name=f"other shards' ledger of {book.shared.server}")
+
+    async def _look(self, book: _Book) -> None:
+        """While Orders wait: another shard may give back what it has reserved."""
+        while book.shared.ledger.lines:
+            await self._clock.sleep(_LOOK_EVERY_S)
+            with suppress(Unreachable):
+                await book.shared.refresh(_FRESH_S)
+        book.is_looking = False
 
 
-class _Saved(msgspec.Struct):
-    revision: int = 0
-    ledger: dict[str, Any] = {}
-
-
-def config_map_name(server: str) -> str:
-    """The name of the ConfigMap for the CA with that directory URL."""
-    host = _NOT_A_NAME.sub("-", known.host_of(server)).strip("-")[:40]
-    return f"acme-limits-{host}-{hashlib.sha256(server.encode()).hexdigest()[:8]}"
-
-
-def _content(book: _Book, now: datetime) -> dict[str, str]:
-    limits = book.ledger.limits
-    rules = {
-        name: {
-            "meaning": known.MEANINGS[name],
-            "count": limit.rate.count,
-            "windowSeconds": limit.rate.window.total_seconds(),
-            "refills": limit.rate.refills,
-            "overrides": dict(limit.overrides),
-        }
-        for name, limit in limits.limits.items()
-    }
-    saved = _Saved(book.revision, state(book.ledger, now))
-    return {
-        "server": book.server,
-        "limits.json": msgspec.json.encode({"name": limits.name, "limits": rules}).decode(),
-        "state.json": msgspec.json.encode(saved).decode(),
-    }
+def _count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
+    """What the Order's present state means for the limits."""
+    uid = order.metadata.uid
+    if not is_gone and order.status.url:
+        ledger.placed(uid, now)
+    if not is_gone and order.status.is_final:
+        end = ledger.issued if order.status.state == "valid" else ledger.failed
+        end(uid, now)
+    if is_gone or order.status.is_final:
+        ledger.forget(uid, now)
 
 
 def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
     found = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
     return tuple(dict.fromkeys(found))
-
-
-def _matters(order: Order, saved: dict[str, Any], revision: int) -> bool:
-    is_flight = order.metadata.uid in saved.get("flights", {})
-    return is_flight or not order.status.is_final or revision_of(order) > revision
 
 
 def _issued_by(pem: bytes, now: datetime) -> datetime:

@@ -30,6 +30,7 @@ from certwright.controllers.dependents import Dependents
 from certwright.controllers.gate import IssuerGate
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.known_issuers import KnownIssuers
+from certwright.controllers.ours import Sharing
 from certwright.engine.commit import StatusWriter
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
@@ -103,6 +104,7 @@ class Acme:
         user_agent: str,
         namespace: str,
         workshop: Workshop,
+        sharing: Sharing,
     ) -> None:
         self._gate = gate
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -139,6 +141,7 @@ class Acme:
             find_issuer=issuers.find,
             namespace=namespace,
             chosen=options.limits,
+            sharing=sharing,
         )
         self._refill = Refill(
             orders_with=caches.orders_with,
