@@ -137,13 +137,12 @@ class Controllers:
         self._tasks = TaskSet()
         self._idle_turns = IdleTurns(clock)
         self._recorder = Recorder(client, clock, COMPONENT, idle=self._idle_turns)
-        signs = bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS))
         self._caches = Caches(
             client,
             clock,
             namespace=namespace or "",
             cluster_resource_namespace=cluster_resource_namespace,
-            signing_requests=signs,
+            signing_requests=bool(table.signer_kinds(self._enabled, table.CSR_SIGNERS)),
             filtered_secrets=filtered_secrets,
             mine=mine,
         )
