@@ -12,7 +12,7 @@ Modules:      orders, ordering (what is said to the server), needed (which Chall
               precedence (who goes first), slots (who may be proven now), checks (is the proof seen?), pace
               (of a server's verdicts), solving (the solver of a spec), webhook_calls (to DNS webhooks),
               listeners (for CAs), ways (issuer and account), finding (the way of each), clients (of this
-              process), traffic (counts what is asked), ledger (what CAs allow), shared_ledger (by all shards),
+              process), traffic (counts what is asked), ledger (what CAs allow), shared_ledger (by all),
               sparing (of a CA that fails),
               renewal_office (asks when to renew), revoking, revoked (on demand), wiring
 """
