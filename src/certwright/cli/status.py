@@ -159,4 +159,17 @@ def _secret(around: Around) -> list[str]:
     if around.secret is None:
         return [f"{name} (does not exist)"]
     keys = ", ".join((around.secret.get("data") or {}).keys())
-    return sections.fields([("Name", name), ("Type", str(around.secret.get("type", ""))), ("Keys", keys)])
+    return sections.fields(
+        [
+            ("Name", name),
+            ("Type", str(around.secret.get("type", ""))),
+            ("Keys", keys),
+            ("Adopted", _adopted(around)),
+        ]
+    )
+
+
+def _adopted(around: Around) -> str:
+    """What the Secret was before; empty where it was made for the Certificate."""
+    found = condition(around.certificate, "SecretAdopted")
+    return sentence(str(found.get("message", ""))) if found.get("status") == "True" else ""

@@ -14,6 +14,7 @@ ISSUING: Final = "Issuing"
 APPROVED: Final = "Approved"
 DENIED: Final = "Denied"
 INVALID_REQUEST: Final = "InvalidRequest"
+SECRET_ADOPTED: Final = "SecretAdopted"  # noqa: S105 - a name, no password; not in cert-manager
 
 # Reasons of a CertificateRequest's Ready condition.
 PENDING: Final = "Pending"
@@ -36,6 +37,8 @@ EXPIRED: Final = "Expired"
 TEMPORARY_CERTIFICATE: Final = "TemporaryCertificate"
 SECRET_OVERWRITTEN: Final = "SecretOverwritten"  # noqa: S105 - a name, no password
 SECRET_DELETED: Final = "SecretDeleted"  # noqa: S105 - a name, no password
+RESERVED_SECRET: Final = "ReservedSecret"  # noqa: S105 - a name, no password
+FOREIGN_SECRET: Final = "ForeignSecret"  # noqa: S105 - a name, no password
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
 
 # States of an Order or a Challenge, and those of them that never change again.

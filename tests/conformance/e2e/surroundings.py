@@ -79,6 +79,8 @@ def _certwright(folder: Path, http_port: int, names: str) -> Iterator[Path]:
         *("--controllers", ",".join(("*", *_SIGNING_REQUESTS))),
         *("--http01-listen", f"127.0.0.1:{http_port}", "--http01-check-port", str(http_port)),
         *("--acme-http01-solver-nameservers", names),
+        # Some cases name http:// servers that do not exist.
+        "--allow-http-servers",
         *("--dns01-recursive-nameservers", names, "--dns01-recursive-nameservers-only", "true"),
     ]
     log, kubeconfig = folder / "certwright.log", folder / "data" / "kubeconfig"

@@ -5,8 +5,9 @@ Never holds:  a step that knows another step: they talk only through the object
 Modules:      snapshot and facts (what is), wanted (what is wanted), renewals (and when), trust (in which CA),
               keystores and target (in which form), rules (the difference), ownership (who has set what),
               temporary (until the real one comes), backoff and waits (when to try again), draft (what
-              shall be written), hands (how), fights, trigger, keys, requests, issuing, upkeep, renewal_info,
-              readiness, revisions (the steps), reconcile (which runs them)
+              shall be written), hands (how), adoption (Secrets that existed before), fights, trigger, keys,
+              requests, issuing, upkeep, renewal_info, readiness, revisions (the steps), reconcile (which runs
+              them)
 
 One reconciler runs all steps, in this order, over one snapshot, and writes the status once:
 

@@ -12,11 +12,11 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import backoff, keystores, target, temporary, trust, waits
+from certwright.controllers.certificates import adoption, backoff, keystores, target, temporary, trust, waits
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Did, Hands
-from certwright.controllers.certificates.rules import secret_belongs_to_another
+from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
 from certwright.pki.certificates import CertificateFacts
@@ -40,7 +40,9 @@ class Issuing:
         self._owns_secrets = owns_secrets
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Complete the issuance once the Secret holds it, fail it, or say what it waits for."""
+        """Complete the issuance once the Secret holds it, fail it, or say what it waits for. A Secret that
+        was not made for this Certificate is noted before it is written."""
+        adoption.decide(snapshot, draft)
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None:
             return
@@ -79,8 +81,8 @@ class Issuing:
             return await self._bridge(snapshot, hands)
         if target.holds(snapshot, request):
             return Did.NOTHING
-        # Also where a client has started the issuance: another Certificate's Secret is never overwritten.
-        if (taken := secret_belongs_to_another(snapshot)) is not None:
+        # Also where a client has started the issuance: a Secret that is not ours is never overwritten.
+        if (taken := secret_is_not_ours(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
         pair = _pair_of(request, snapshot, hands)
         await self._store(pair, snapshot, hands)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from certwright.controllers.certificates import renewals, wanted
+from certwright.controllers.certificates.adoption import secret_has_reserved_type
 from certwright.controllers.certificates.facts import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.withheld import asks_for
@@ -186,6 +187,11 @@ def secret_belongs_to_another(snapshot: Snapshot) -> Verdict | None:
     )
 
 
+def secret_is_not_ours(snapshot: Snapshot) -> Verdict | None:
+    """The target Secret must not be written: its type is reserved, or it belongs to another Certificate."""
+    return secret_has_reserved_type(snapshot) or secret_belongs_to_another(snapshot)
+
+
 # The order matters: from "nothing is there" to "it is there but not as wanted".
 _SHARED: tuple[Rule, ...] = (
     secret_does_not_exist,
@@ -201,7 +207,7 @@ _SHARED: tuple[Rule, ...] = (
 TRIGGER_RULES: tuple[Rule, ...] = (*_SHARED, renewal_is_due)
 """Must a new certificate be issued?"""
 
-READINESS_RULES: tuple[Rule, ...] = (secret_belongs_to_another, *_SHARED, certificate_has_expired)
+READINESS_RULES: tuple[Rule, ...] = (secret_is_not_ours, *_SHARED, certificate_has_expired)
 """Is the certificate in the Secret unfit for use? (Being due for renewal does not make it so.)"""
 
 

@@ -32,7 +32,7 @@ def is_wanted(snapshot: Snapshot) -> bool:
     return (
         notes.get(names.ISSUE_TEMPORARY_CERTIFICATE) == "true"
         and rules.first(_NO_PAIR, snapshot) is not None
-        and rules.secret_belongs_to_another(snapshot) is None
+        and rules.secret_is_not_ours(snapshot) is None
     )
 
 

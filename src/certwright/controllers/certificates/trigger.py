@@ -31,7 +31,7 @@ class Trigger:
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set `Issuing=True` where a rule demands it, the Secret is ours, and nothing is to be waited for."""
-        if snapshot.is_issuing or rules.secret_belongs_to_another(snapshot) is not None:
+        if snapshot.is_issuing or rules.secret_is_not_ours(snapshot) is not None:
             return
         snapshot = self._mend(snapshot, draft)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)

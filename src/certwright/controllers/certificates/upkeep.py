@@ -53,7 +53,7 @@ _MUST_HOLD: tuple[Rule, ...] = (
     rules.secret_is_missing_data,
     rules.key_pair_is_invalid,
     rules.certificate_is_another,
-    rules.secret_belongs_to_another,
+    rules.secret_is_not_ours,
 )
 _ISSUER_NOTES = (names.CERTIFICATE_NAME, names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
 

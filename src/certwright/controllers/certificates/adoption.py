@@ -1,0 +1,75 @@
+"""Secrets that existed before the Certificate that names them: some are never written, others are adopted
+with a warning.
+
+Whoever may create a Certificate need not have any right to the Secrets of its namespace. So a Secret that
+another part of the cluster works with, as its type says, is left alone; the keys of any other one are
+replaced, as cert-manager does, but never silently."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.ownership import owned_by_us
+from certwright.controllers.certificates.snapshot import Snapshot, Verdict
+from certwright.resources import conditions, names, reasons
+from certwright.resources.core import Secret
+
+RESERVED_TYPES: Final = frozenset(
+    {
+        "kubernetes.io/service-account-token",
+        "bootstrap.kubernetes.io/token",
+        "kubernetes.io/dockercfg",
+        "kubernetes.io/dockerconfigjson",
+        "kubernetes.io/basic-auth",
+        "kubernetes.io/ssh-auth",
+        "helm.sh/release.v1",
+    }
+)
+"""Types of Secrets that hold somebody's credentials or state, and never a certificate."""
+
+
+def secret_has_reserved_type(snapshot: Snapshot) -> Verdict | None:
+    """The target Secret is of a type that is never written."""
+    secret = snapshot.secret
+    if secret is None or secret.type not in RESERVED_TYPES:
+        return None
+    return Verdict(
+        reasons.RESERVED_SECRET,
+        f'Secret "{secret.metadata.name}" exists and is of type {secret.type}, which is never overwritten '
+        "with a certificate; give this Certificate another spec.secretName",
+    )
+
+
+def decide(snapshot: Snapshot, draft: Draft) -> None:
+    """Keep the condition `SecretAdopted`, with an Event when it begins; an Event too where a type forbids it.
+
+    The condition is set before anything is written: afterwards the Secret looks like one of ours.
+    """
+    secret, certificate = snapshot.secret, snapshot.certificate
+    held = conditions.find(certificate.status.conditions, reasons.SECRET_ADOPTED)
+    if secret is None:
+        if held is not None:
+            draft.remove_condition(reasons.SECRET_ADOPTED)
+        return
+    if (reserved := secret_has_reserved_type(snapshot)) is not None:
+        ready = conditions.find(certificate.status.conditions, reasons.READY)
+        if ready is None or ready.message != reserved.message:
+            draft.tell("Warning", reserved.reason, reserved.message)
+        return
+    if not is_foreign(secret, certificate.metadata.name):
+        return
+    message = (
+        f'Secret "{secret.metadata.name}" existed before and was not made for this Certificate; its tls.crt, '
+        "tls.key and ca.crt belong to this Certificate now. If that was not intended, restore them from a "
+        "backup and give this Certificate another spec.secretName"
+    )
+    if held is None or held.message != message:
+        draft.set_condition(reasons.SECRET_ADOPTED, "True", reasons.FOREIGN_SECRET, message, now=snapshot.now)
+        draft.tell("Warning", reasons.SECRET_ADOPTED, message)
+
+
+def is_foreign(secret: Secret, certificate: str) -> bool:
+    """Whether the Secret was neither made nor last written for the Certificate of that name, here or by
+    cert-manager."""
+    return secret.metadata.annotations.get(names.CERTIFICATE_NAME) != certificate and not owned_by_us(secret)
