@@ -12,6 +12,7 @@ import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.json_values import encode_sorted
+from certwright.kit.decoders import json_decoder
 from certwright.resources.errors import TooLarge
 from certwright.store.contract import Encode, Row
 
@@ -161,9 +162,9 @@ class _Owners(msgspec.Struct, rename="camel"):
     owner_references: tuple[Owner, ...] | None = None
 
 
-_labels = msgspec.json.Decoder(_Labels).decode
-_uid = msgspec.json.Decoder(_Uid).decode
-_owners = msgspec.json.Decoder(_Owners).decode
+_labels = json_decoder(_Labels).decode
+_uid = json_decoder(_Uid).decode
+_owners = json_decoder(_Owners).decode
 
 
 def labels_of(meta: bytes) -> dict[str, str]:

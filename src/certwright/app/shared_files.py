@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from certwright.app.options import StartError
+from certwright.kit.decoders import json_decoder
 from certwright.kit.files import PRIVATE, PUBLIC, write_atomically
 from certwright.store.contract import Exists, Key, Row, Store
 
@@ -21,7 +22,7 @@ _CA = "pki/ca.crt"
 _FILES = (_CA, "pki/ca.key", "pki/sa.key", "pki/admin.token")
 
 _Contents = dict[str, bytes]
-_decode = msgspec.json.Decoder(_Contents).decode
+_decode = json_decoder(_Contents).decode
 
 
 async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> None:

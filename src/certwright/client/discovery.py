@@ -14,6 +14,7 @@ import msgspec
 
 from certwright.client.rest import Client
 from certwright.client.transport import whole_body
+from certwright.kit.decoders import json_decoder
 from certwright.resources.errors import ApiError, NotFound, Unreachable
 from certwright.resources.kinds import Kind
 
@@ -140,7 +141,7 @@ async def _resources(client: Client, api_version: str) -> list[DictKind]:
 
 def _decode(body: bytes, type_: type[Any]) -> Any:
     try:
-        return msgspec.json.decode(body, type=type_)
+        return json_decoder(type_).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreachable(f"the server's answer to discovery is not understood: {error}") from None
 

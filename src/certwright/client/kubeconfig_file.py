@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from certwright.kit.decoders import convert
+
 
 class KubeconfigError(Exception):
     """The file cannot be used; the text is one sentence that names file, context and field."""
@@ -132,7 +134,7 @@ def read(file: Path) -> Config:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
     try:
-        config = msgspec.convert(content or {}, Config)
+        config = convert(content or {}, Config)
     except msgspec.ValidationError as error:
         sentence = str(error).replace(" - at `$.", ": at `").replace("`", "")
         raise KubeconfigError(f"{file}: not a kubeconfig: {sentence}") from None

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
 from certwright.resources import codec
 from certwright.resources.errors import Unreachable
 from certwright.resources.kinds import AnyKind, Kind
@@ -51,7 +52,7 @@ class _ListBody(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_LISTS = msgspec.json.Decoder(_ListBody)
+_LISTS = json_decoder(_ListBody)
 
 
 def read_page(kind: AnyKind, body: bytes) -> RawPage:

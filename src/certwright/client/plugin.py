@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from certwright.client.login import Credential, LoginFailed
+from certwright.kit.decoders import json_decoder
 from certwright.kit.programs import last_words
 
 # A plugin whose credentials are always refused must not be run for every request.
@@ -188,7 +189,7 @@ class PluginLogin:
 
     def _read(self, output: bytes) -> _Status:
         try:
-            answer = msgspec.json.decode(output, type=_Answer)
+            answer = json_decoder(_Answer).decode(output)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             # Not the output itself: it may hold the token.
             raise self._error(f"did not print an ExecCredential: {error}") from None

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
 from certwright.resources import errors
 from certwright.resources.meta import ObjectKey
 
@@ -80,9 +81,9 @@ class _StatusCode(msgspec.Struct):
     code: int = 500
 
 
-_GLANCES = msgspec.json.Decoder(_Glance)
-_WHOLE = msgspec.json.Decoder(_Whole)
-_PEEKS = msgspec.json.Decoder(_Peek)
+_GLANCES = json_decoder(_Glance)
+_WHOLE = json_decoder(_Whole)
+_PEEKS = json_decoder(_Peek)
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -142,7 +143,7 @@ def before_error(events: list[RawEvent]) -> tuple[list[RawEvent], errors.ApiErro
 def _error_of(event: RawEvent) -> errors.ApiError:
     body = bytes(event.object)
     try:
-        code = msgspec.json.decode(body, type=_StatusCode).code
+        code = json_decoder(_StatusCode).decode(body).code
     except _MALFORMED:
         code = 500
     return errors.from_response(code, body)

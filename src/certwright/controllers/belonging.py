@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.meta import Object, ObjectKey, ObjectMeta, Struct, controller_of
 from certwright.resources.table import CERTIFICATES
@@ -45,8 +46,8 @@ class _Certificate(Struct, frozen=True):
     status: _Failure = _Failure()
 
 
-_owned: msgspec.json.Decoder[_Owned] = msgspec.json.Decoder(_Owned)
-_certificate: msgspec.json.Decoder[_Certificate] = msgspec.json.Decoder(_Certificate)
+_owned: msgspec.json.Decoder[_Owned] = json_decoder(_Owned)
+_certificate: msgspec.json.Decoder[_Certificate] = json_decoder(_Certificate)
 
 
 def owning_certificate(obj: Object) -> str | None:

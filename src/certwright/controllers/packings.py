@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from certwright.client.packed import Packing
 from certwright.controllers import withheld
 from certwright.controllers.withheld import UnsignedRequest, WithheldCertificate, WithheldKey
+from certwright.kit.decoders import json_decoder, msgpack_decoder
 from certwright.pki import pem
 from certwright.resources import names
 from certwright.resources.core import Secret
@@ -31,11 +32,11 @@ _KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
 _LONG_CA = 8192
 
 _Change = Callable[[bytes], bytes]
-_blocks: msgspec.msgpack.Decoder[list[pem.Block]] = msgspec.msgpack.Decoder(list[pem.Block])
+_blocks: msgspec.msgpack.Decoder[list[pem.Block]] = msgpack_decoder(list[pem.Block])
 _Parts = tuple[bytes, dict[str, bytes]]
-_parts: msgspec.msgpack.Decoder[_Parts] = msgspec.msgpack.Decoder(_Parts)
+_parts: msgspec.msgpack.Decoder[_Parts] = msgpack_decoder(_Parts)
 
-_unsigned: msgspec.msgpack.Decoder[tuple[bytes, bytes]] = msgspec.msgpack.Decoder(tuple[bytes, bytes])
+_unsigned: msgspec.msgpack.Decoder[tuple[bytes, bytes]] = msgpack_decoder(tuple[bytes, bytes])
 
 
 def never(_: object) -> bool:
@@ -85,13 +86,13 @@ def _long_ca(packed: bytes) -> bytes:
 
 def plain(type_: type[S]) -> Packing[S]:
     """The packing of objects that hold no PEM to speak of."""
-    return Packing(msgspec.msgpack.encode, msgspec.msgpack.Decoder(type_).decode)
+    return Packing(msgspec.msgpack.encode, msgpack_decoder(type_).decode)
 
 
 def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packing[CertificateRequest]:
     """The packing of CertificateRequests: signing request, certificate and CA are PEM. Those that are at rest
     lose what `withheld.without_answer` leaves out."""
-    decode = msgspec.msgpack.Decoder(CertificateRequest).decode
+    decode = msgpack_decoder(CertificateRequest).decode
 
     def pack(request: CertificateRequest) -> bytes:
         held = withheld.without_answer(request) if is_at_rest(request) else request
@@ -106,7 +107,7 @@ def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packin
 def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
     """The packing of Secrets. All but the data is packed as JSON, because the managed fields are. Those that
     are at rest lose their private key (see `withheld.without_key`)."""
-    decode = msgspec.json.Decoder(Secret).decode
+    decode = json_decoder(Secret).decode
 
     def pack(secret: Secret) -> bytes:
         held = withheld.without_key(secret) if is_at_rest(secret) else secret

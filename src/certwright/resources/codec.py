@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from certwright.kit.decoders import convert, json_decoder
 from certwright.resources.kinds import AnyKind, Kind
 
 T = TypeVar("T")
@@ -23,17 +24,6 @@ class DecodeError(ValueError):
 @lru_cache(maxsize=128)
 def _head(api_version: str, kind: str) -> bytes:
     return b'{"apiVersion":%s,"kind":%s' % (msgspec.json.encode(api_version), msgspec.json.encode(kind))
-
-
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-
-
-def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
-    # Made on first use: the decoders of all kinds together take some milliseconds.
-    decoder = _decoders.get(type_)
-    if decoder is None:
-        decoder = _decoders[type_] = msgspec.json.Decoder(type_)
-    return decoder
 
 
 def encode(kind: Kind[T], obj: T) -> bytes:
@@ -51,7 +41,7 @@ def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
     Null counts as absent and 1.0 as 1, as in Kubernetes. Raises `DecodeError`.
     """
     try:
-        return cast(T, _decoder(kind.type).decode(raw))
+        return json_decoder(kind.type).decode(raw)
     except msgspec.ValidationError:
         return _decode_slowly(kind, raw)
     except RecursionError:
@@ -84,7 +74,7 @@ def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
     if kind.type is dict:
         return cast(T, content)
     try:
-        return msgspec.convert(content, kind.type)
+        return convert(content, kind.type)
     except (msgspec.ValidationError, RecursionError):
         return _convert_slowly(kind, content)
 
@@ -92,7 +82,7 @@ def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
 def _convert_slowly(kind: Kind[T], content: dict[str, Any]) -> T:
     # Perhaps only a null or 1.0, which JSON writers may give us.
     try:
-        return msgspec.convert(_plain(content), kind.type)
+        return convert(_plain(content), kind.type)
     except msgspec.ValidationError as error:
         raise DecodeError(_sentence(kind, error)) from None
     except RecursionError:

@@ -30,6 +30,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
+
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of several reasons (`Status.details.causes[]`)."""
@@ -229,7 +231,7 @@ def from_response(code: int, body: bytes, *, retry_after_s: float | None = None)
     `retry_after_s` is what the header `Retry-After` says; it is used where the body is silent.
     """
     try:
-        wire = msgspec.json.decode(body, type=_WireStatus)
+        wire = json_decoder(_WireStatus).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         wire = _WireStatus(message=body[:200].decode(errors="replace").strip())
     kind = AlreadyExists if wire.reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)

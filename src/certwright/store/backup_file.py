@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from certwright.kit.decoders import msgpack_decoder
 from certwright.store.contract import Damaged, Key, Row
 
 _MAGIC = b"certwright backup 1\n"
@@ -52,7 +53,7 @@ class Footer(msgspec.Struct, frozen=True, tag="footer", array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Header | _Row | Footer).decode
+_decode = msgpack_decoder(Header | _Row | Footer).decode
 
 
 class BackupWriter:

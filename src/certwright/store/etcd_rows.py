@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from certwright.kit.decoders import msgpack_decoder
 from certwright.store.contract import Damaged, Key, Row
 from certwright.store.etcd_messages import at_revision, delete_op, put_op
 from certwright.store.log import Place
@@ -59,8 +60,8 @@ def new_writer() -> bytes:
 
 
 pack = msgspec.msgpack.Encoder().encode
-_unpack_meta = msgspec.msgpack.Decoder(Meta).decode
-_unpack_last = msgspec.msgpack.Decoder(LastWords).decode
+_unpack_meta = msgpack_decoder(Meta).decode
+_unpack_last = msgpack_decoder(LastWords).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from certwright.kit.decoders import msgpack_decoder
 from certwright.store.contract import Damaged
 
 KEY_BYTES = 32
@@ -104,14 +105,14 @@ def unwrap(blob: bytes, wrapping: WrappingKeys) -> Ring:
         raise WrongKey(_wrong_key(wrapped.fingerprint, keys, wrapping.source))
     nonce, sealed = wrapped.sealed[:NONCE_BYTES], wrapped.sealed[NONCE_BYTES:]
     try:
-        return msgspec.msgpack.decode(AESGCM(key).decrypt(nonce, sealed, _AAD), type=Ring)
+        return msgpack_decoder(Ring).decode(AESGCM(key).decrypt(nonce, sealed, _AAD))
     except (InvalidTag, ValueError) as error:
         raise Damaged("the data keys were changed by somebody without the key: restore a backup") from error
 
 
 def _wrapped(blob: bytes) -> _Wrapped:
     try:
-        return msgspec.msgpack.decode(blob, type=_Wrapped)
+        return msgpack_decoder(_Wrapped).decode(blob)
     except msgspec.MsgspecError as error:
         raise Damaged(f"the data keys cannot be read ({error}): restore a backup") from error
 

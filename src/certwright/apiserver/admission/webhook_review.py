@@ -16,6 +16,7 @@ from certwright.apiserver.admission.webhook_config import Hook
 from certwright.apiserver.backend import Call
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json, decode_json, encode_json
+from certwright.kit.decoders import json_decoder
 from certwright.resources.errors import ApiError, Cause, Details
 
 _GROUP = "admission.k8s.io"
@@ -51,7 +52,7 @@ class _Review(msgspec.Struct, rename="camel"):
     response: _Response | None = None
 
 
-_decode = msgspec.json.Decoder(_Review).decode
+_decode = json_decoder(_Review).decode
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from certwright.apiserver import objects
 from certwright.apiserver.backend import Backend
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.verbs.reads import CHUNK
+from certwright.kit.decoders import json_decoder
 from certwright.store.contract import Changed, Key, Missing, Row, StoreError
 
 _log = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ class _Times(msgspec.Struct, rename="camel"):
     series: _Series | None = None
 
 
-_created = msgspec.json.Decoder(_Meta).decode
-_times = msgspec.json.Decoder(_Times).decode
+_created = json_decoder(_Meta).decode
+_times = json_decoder(_Times).decode
 
 
 class EventExpiry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.kit.decoders import json_decoder
 from certwright.resources.errors import Cause, Details, Forbidden, NotFound
 from certwright.store.contract import Key, Row, Store
 
@@ -21,7 +22,7 @@ class _Deletion(msgspec.Struct, rename="camel"):
 def is_terminating(row: Row) -> bool:
     """Whether the object is being deleted."""
     return b'"deletionTimestamp"' in row.meta and bool(
-        msgspec.json.decode(row.meta, type=_Deletion).deletion_timestamp
+        json_decoder(_Deletion).decode(row.meta).deletion_timestamp
     )
 
 

@@ -26,6 +26,7 @@ from certwright.apiserver.users import secret_tokens
 from certwright.apiserver.users.secret_tokens import ACCOUNT_UID, ACCOUNTS, NAMESPACE, ROOT_CA, SECRETS, TOKEN
 from certwright.apiserver.users.tokens import TokenIssuer
 from certwright.apiserver.verbs.patch import MERGE
+from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import Handler, Identity, Request
 from certwright.resources.errors import ApiError, from_response
 from certwright.store.contract import Key, Row, StoreError
@@ -45,7 +46,7 @@ class _References(msgspec.Struct):
     secrets: list[Json] | None = None
 
 
-_references = msgspec.json.Decoder(_References).decode
+_references = json_decoder(_References).decode
 
 
 class TokenSecrets:

@@ -22,6 +22,7 @@ from certwright.apiserver.definitions import Json, ResourceDefinition
 from certwright.apiserver.ownership import managed
 from certwright.apiserver.representations.negotiation import WHOLE
 from certwright.apiserver.routes import Route
+from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import Identity, Request
 from certwright.store.contract import Changed, Missing, Row
 
@@ -53,7 +54,7 @@ class _Definition(msgspec.Struct):
     status: _Status
 
 
-_decode = msgspec.json.Decoder(_Definition).decode
+_decode = json_decoder(_Definition).decode
 
 
 class DefinitionControllers:

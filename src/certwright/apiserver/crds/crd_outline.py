@@ -13,10 +13,11 @@ import msgspec
 from certwright.apiserver import objects
 from certwright.apiserver.definitions import Json, ResourceDefinition
 from certwright.apiserver.objects import decode_json
+from certwright.kit.decoders import json_decoder
 from certwright.store.contract import Row
 
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_versions = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_members = json_decoder(dict[str, msgspec.Raw]).decode
+_versions = json_decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def outline(definition: ResourceDefinition, row: Row) -> Json:

@@ -15,6 +15,7 @@ from certwright.apiserver.json_values import encode_sorted
 from certwright.apiserver.objects import MANAGED, Json, decode_json, encode_json
 from certwright.apiserver.ownership.fields_set import FieldsError, read, union
 from certwright.apiserver.verbs.options import check_manager
+from certwright.kit.decoders import json_decoder
 from certwright.resources.errors import FieldError, invalid_object, too_long
 
 MAX_UPDATERS: Final = 10
@@ -53,7 +54,7 @@ class Entry(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 _EMPTY = Entry()
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
+_decode_entries = json_decoder(list[Entry]).decode
 
 
 def read_entries(raw: bytes) -> list[Entry]:

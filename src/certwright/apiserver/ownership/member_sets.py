@@ -15,6 +15,7 @@ from certwright.apiserver.json_values import encode_sorted
 from certwright.apiserver.objects import decode_json
 from certwright.apiserver.ownership.fields_set import Node, difference, reconciled, union
 from certwright.apiserver.ownership.fields_type import Type
+from certwright.kit.decoders import json_decoder
 
 _KEPT = 4096  # results that are remembered: as a rule about 1 KB each
 _LONGEST = 8 * 1024  # bytes of what one is worked out from
@@ -22,7 +23,7 @@ _LONGEST = 8 * 1024  # bytes of what one is worked out from
 Members = Mapping[str, bytes]
 """The nodes of an object's own members (`f:metadata`, `f:spec`, …), each by itself: what is set of the
 metadata differs from object to object, the rest is the same for many."""
-_read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_members = json_decoder(dict[str, msgspec.Raw]).decode
 
 
 def members_of(fields: Node) -> Members:

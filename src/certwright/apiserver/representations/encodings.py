@@ -21,6 +21,7 @@ from certwright.apiserver.objects import decode_json
 from certwright.apiserver.representations import protobuf, protobuf_encode, protobuf_fields
 from certwright.apiserver.representations.negotiation import JSON, YAML, failure_wire, negotiate, plain_wire
 from certwright.apiserver.representations.protobuf_wire import put_piece
+from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import PushStream, Request, Response, Write
 from certwright.resources.errors import InternalError
 from certwright.resources.yaml_writer import write_yaml
@@ -39,7 +40,7 @@ class _Head(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] | None = None
 
 
-_head = msgspec.json.Decoder(_Head).decode
+_head = json_decoder(_Head).decode
 
 
 async def convert(call: Call, response: Response) -> Response:

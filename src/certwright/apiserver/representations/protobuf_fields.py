@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.kit.known import known
+from certwright.kit.decoders import json_decoder
 
 _REPEATED, _MAP, _POINTER, _OMIT_EMPTY, _OMIT_ZERO, _INLINE, _LIST = (1 << bit for bit in range(7))
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "float64", "bytes"})
@@ -84,7 +84,6 @@ UNIONS: dict[str, tuple[Field, ...]] = {
 """Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
 
 
-@known
 class _File(msgspec.Struct):
     kinds: dict[str, str]
     messages: dict[str, list[tuple[int, str, str, int]]]
@@ -93,7 +92,7 @@ class _File(msgspec.Struct):
 @cache
 def _file() -> _File:
     packed = files("certwright.apiserver").joinpath("data", "protobuf.json.zlib").read_bytes()
-    return msgspec.json.decode(zlib.decompress(packed), type=_File)
+    return json_decoder(_File).decode(zlib.decompress(packed))
 
 
 def message_of(api_version: str, kind: str) -> str | None:

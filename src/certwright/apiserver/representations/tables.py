@@ -15,6 +15,7 @@ import msgspec
 from certwright.apiserver.definitions import Column, ResourceDefinition
 from certwright.apiserver.representations import ages
 from certwright.apiserver.schemas.jsonpath import MISSING, compile_path
+from certwright.kit.decoders import json_decoder
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -26,7 +27,7 @@ class _Metadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
-_decode_metadata = msgspec.json.Decoder(_Metadata).decode
+_decode_metadata = json_decoder(_Metadata).decode
 
 
 def name_cell(obj: dict[str, Any], _now: float) -> Any:

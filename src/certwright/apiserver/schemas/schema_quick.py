@@ -15,7 +15,7 @@ import msgspec
 
 from certwright.apiserver.schemas.schema_formats import check_for
 from certwright.apiserver.schemas.schema_walk import META_FIELDS, PRESERVE
-from certwright.kit.known import known
+from certwright.kit.decoders import Converter
 
 Schema = Mapping[str, Any]
 Look = Callable[[Any], bool]
@@ -55,13 +55,13 @@ def compile_look(schema: Schema, *, root: bool = False) -> Look | None:
     `root`: it is of a whole object, whose metadata is looked after elsewhere.
     """
     try:
-        wanted = known(_Types().of({"type": "object", **schema} if root else schema, 0, root=root))
+        wanted = Converter(_Types().of({"type": "object", **schema} if root else schema, 0, root=root))
     except _Unsaid:
         return None
 
     def look(value: Any) -> bool:
         try:
-            msgspec.convert(value, wanted)
+            wanted.convert(value)
         except msgspec.ValidationError:
             return False
         return True

@@ -17,6 +17,7 @@ from certwright.apiserver.users import held
 from certwright.apiserver.users.auth import MASTERS, Action, go_quoted
 from certwright.apiserver.users.authorizer import Authorizer, refused
 from certwright.apiserver.users.rbac import ALL, GROUP, RoleRef, Rule
+from certwright.kit.decoders import convert
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import Details, NotFound
 
@@ -80,7 +81,7 @@ def _compare_role(
 def _compare_binding(
     authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json
 ) -> Comparison | None:
-    meta, ref = new["metadata"], msgspec.convert(new.get("roleRef") or {}, RoleRef)
+    meta, ref = new["metadata"], convert(new.get("roleRef") or {}, RoleRef)
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
     plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
     if authorizer.allows(user, Action("bind", GROUP, plural, "", namespace, ref.name)):
@@ -109,7 +110,7 @@ def _compare(
 
 
 def _rules(role: Json) -> tuple[Rule, ...]:
-    return msgspec.convert(role.get("rules") or (), tuple[Rule, ...])
+    return convert(role.get("rules") or (), tuple[Rule, ...])
 
 
 def _not_held(user: Identity, missing: list[Rule]) -> str:

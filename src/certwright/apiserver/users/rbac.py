@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from certwright.apiserver.definitions import ResourceDefinition
+from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import Identity
 from certwright.store.contract import Row
 
@@ -103,8 +104,8 @@ class _BindingBody(msgspec.Struct, rename="camel"):
     subjects: tuple[Subject, ...] | None = None
 
 
-_role = msgspec.json.Decoder(_Role).decode
-_binding = msgspec.json.Decoder(_BindingBody).decode
+_role = json_decoder(_Role).decode
+_binding = json_decoder(_BindingBody).decode
 
 
 class Binding(NamedTuple):

@@ -19,6 +19,7 @@ from certwright.apiserver.users.rbac import ALL, Rule
 from certwright.apiserver.users.service_accounts import ServiceAccounts
 from certwright.apiserver.verbs import bodies, forms, metadata
 from certwright.apiserver.verbs.shaping import check_type
+from certwright.kit.decoders import convert
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.resources.errors import (
     BadRequest,
@@ -201,7 +202,7 @@ class Reviews:
 def _read(call: Call, spec: Json, kind: type[T]) -> T:
     """The spec in our form. Raises `BadRequest`."""
     try:
-        return msgspec.convert(spec, kind)
+        return convert(spec, kind)
     except msgspec.ValidationError as error:
         definition = call.definition
         raise bodies.unreadable(call, definition.kind, definition.version, str(error)) from None

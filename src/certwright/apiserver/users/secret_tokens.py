@@ -17,6 +17,7 @@ from certwright.apiserver.kinds.core_strategies import ACCOUNT_NAME, TOKEN_TYPE
 from certwright.apiserver.objects import Json, uid_of
 from certwright.apiserver.users.rbac import SERVICE_ACCOUNT
 from certwright.apiserver.users.tokens import LEGACY_ISSUER
+from certwright.kit.decoders import convert, json_decoder
 from certwright.store.contract import Key, Row
 
 ACCOUNTS, SECRETS = "serviceaccounts", "secrets"
@@ -56,8 +57,8 @@ class _Body(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-_annotations = msgspec.json.Decoder(_Meta).decode
-_content = msgspec.json.Decoder(_Body).decode
+_annotations = json_decoder(_Meta).decode
+_content = json_decoder(_Body).decode
 
 
 def claims(account: Row, secret: str) -> Json:
@@ -70,7 +71,7 @@ def claims(account: Row, secret: str) -> Json:
 def read_claims(found: Json) -> Claims | None:
     """The claims of a token of this kind, None where they are not."""
     try:
-        said = msgspec.convert(found, Claims)
+        said = convert(found, Claims)
     except msgspec.ValidationError:
         return None
     return said if said.sub == f"{SERVICE_ACCOUNT}{said.namespace}:{said.account}" else None

@@ -27,6 +27,7 @@ from certwright.apiserver.users.secret_tokens import ACCOUNTS, SECRETS
 from certwright.apiserver.users.tokens import TokenIssuer
 from certwright.apiserver.verbs import bodies, forms
 from certwright.kit import ids
+from certwright.kit.decoders import convert
 from certwright.kit.exchange import Identity, Request, Response
 from certwright.resources.errors import (
     BadRequest,
@@ -234,7 +235,7 @@ def _read_spec(call: Call) -> _Spec:
     if (version, kind) != (API_VERSION, KIND):
         raise BadRequest(f"the body must be a {KIND} of {API_VERSION}, not a {kind} of {version}")
     try:
-        spec = msgspec.convert(obj, _TokenRequest).spec
+        spec = convert(obj, _TokenRequest).spec
     except msgspec.ValidationError as error:
         raise BadRequest(f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}') from None
     errors: list[FieldError] = []
@@ -292,7 +293,7 @@ class _Claims(msgspec.Struct):
 def _read_claims(claims: Json) -> _Verified | None:
     """What the claims of a token of a TokenRequest say; None where they are not of that kind."""
     try:
-        found = msgspec.convert(claims, _Claims)
+        found = convert(claims, _Claims)
     except msgspec.ValidationError:
         return None
     about, account = found.about, found.about.serviceaccount

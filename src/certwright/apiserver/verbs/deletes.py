@@ -25,6 +25,7 @@ from certwright.apiserver.verbs.metadata_types import struct_problem
 from certwright.apiserver.verbs.options import check_dry_run, values_of
 from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.updates import WRITE_ATTEMPTS
+from certwright.kit.decoders import convert
 from certwright.kit.exchange import Response
 from certwright.resources.errors import (
     BadRequest,
@@ -131,7 +132,7 @@ def _options_of_body(call: Call) -> DeleteOptions:
     members = {name: item for name, item in (value or {}).items() if item is not None}
     _check_kind(members.get("apiVersion") or "meta.k8s.io/v1", members.get("kind") or _KIND)
     try:
-        return msgspec.convert(members, DeleteOptions)
+        return convert(members, DeleteOptions)
     except msgspec.ValidationError as error:
         raise BadRequest(struct_problem(members, _GO_TYPES, _KIND) or f"{_KIND}: {error}") from None
 

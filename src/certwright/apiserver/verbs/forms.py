@@ -13,6 +13,7 @@ from certwright.apiserver.objects import encode_json, splice, whole
 from certwright.apiserver.representations import tables
 from certwright.apiserver.representations.negotiation import JSON, Form, Shape
 from certwright.kit.clock import Clock
+from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import Response
 from certwright.resources.errors import ApiError
 from certwright.store.contract import Row
@@ -137,7 +138,7 @@ class _Answer(_Shown):
     rows: tuple[_ShownRow, ...] = ()
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_answer = json_decoder(_Answer).decode
 
 
 def name_in(response: Response) -> str:

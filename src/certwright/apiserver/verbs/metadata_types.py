@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from certwright.apiserver.objects import MANAGED, Json
-from certwright.kit.known import known
+from certwright.kit.decoders import convert
 from certwright.kit.memo import remembering
 from certwright.resources.errors import quoted
 
@@ -30,7 +30,6 @@ class _Owner(msgspec.Struct, rename="camel"):
     block_owner_deletion: bool | None = None
 
 
-@known
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     generate_name: str = ""
@@ -48,7 +47,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
     finalizers: list[str] = []
 
 
-@known
 class _Entry(msgspec.Struct, rename="camel"):
     manager: str | None = ""
     operation: str | None = ""
@@ -78,7 +76,7 @@ def fits(metadata: Json) -> bool:
 
 def _fits(metadata: Json) -> bool:
     try:
-        msgspec.convert(metadata, _Metadata)
+        convert(metadata, _Metadata)
     except msgspec.ValidationError:
         return False
     return True
@@ -129,7 +127,7 @@ def in_utc(text: str) -> str:
 def clean_entries(entries: list[Any]) -> list[str] | None:
     """The paths of unknown members of `metadata.managedFields`, which are dropped; None: a type is wrong."""
     try:
-        found = msgspec.convert(entries, list[_Entry | None])
+        found = convert(entries, list[_Entry | None])
     except msgspec.ValidationError:
         return None
     if not all(entry is None or entry.time is None or _is_time(entry.time) for entry in found):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
 from certwright.kit.texts import base64url
 from certwright.resources import errors
 from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
@@ -86,7 +87,7 @@ def _read_token(text: str) -> _Token:
         at = wrong.start() if wrong is not None else len(text) - 1
         raise _bad_token(f"{_NOT_VALID}: illegal base64 data at input byte {at}")
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+        return json_decoder(_Token).decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (msgspec.MsgspecError, ValueError) as error:
         raise _bad_token(f"{_NOT_VALID}: {error}") from None
 

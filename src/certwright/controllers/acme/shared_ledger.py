@@ -26,6 +26,7 @@ from certwright.acme.limits.ledger import Ledger
 from certwright.acme.limits.state import LedgerState, restore, state
 from certwright.client.rest import Client
 from certwright.kit.clock import Clock
+from certwright.kit.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.core import ConfigMap
 from certwright.resources.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -182,7 +183,7 @@ class SharedLedger:
         if found is None:
             return False
         try:
-            self.saved = msgspec.json.decode(found.data.get("state.json", ""), type=Saved)
+            self.saved = json_decoder(Saved).decode(found.data.get("state.json", ""))
             changed = restore(self.ledger, self.saved.ledger, self._clock.now())
         except (msgspec.DecodeError, ValueError) as error:
             _log.warning(

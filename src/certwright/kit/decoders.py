@@ -1,0 +1,68 @@
+"""Decoders for typed data, safe to create and use in any thread.
+
+msgspec builds the type information of a class on first use and publishes it before it is complete. A second
+thread that decodes to the same class meanwhile reads a null pointer, and the process ends with SIGSEGV (seen
+with msgspec 0.22). Here type information is built under one lock. All typed decoding of the program MUST go
+through this module; `tests/kit/test_decoders.py` fails for a call of msgspec's own functions elsewhere.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+# Reentrant: building may import a module, which creates decoders of its own.
+_lock = RLock()
+_json: dict[Any, msgspec.json.Decoder[Any]] = {}
+_msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+@overload
+def json_decoder(type_: type[T]) -> msgspec.json.Decoder[T]: ...
+@overload
+def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]: ...
+def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of JSON to `type_`, created on first use and kept. Not for classes created at run time."""
+    decoder = _json.get(type_)
+    if decoder is None:
+        with _lock:
+            decoder = _json[type_] = msgspec.json.Decoder(type_)
+    return decoder
+
+
+@overload
+def msgpack_decoder(type_: type[T]) -> msgspec.msgpack.Decoder[T]: ...
+@overload
+def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]: ...
+def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of MessagePack to `type_`; the rest as for `json_decoder`."""
+    decoder = _msgpack.get(type_)
+    if decoder is None:
+        with _lock:
+            decoder = _msgpack[type_] = msgspec.msgpack.Decoder(type_)
+    return decoder
+
+
+def convert(value: Any, type_: type[T]) -> T:
+    """JSON values as a `type_`. Raises `msgspec.ValidationError`. Not for classes created at run time."""
+    if type_ not in _json:
+        json_decoder(type_)
+    return msgspec.convert(value, type_)
+
+
+class Converter:
+    """Converts JSON values to one type. For classes created at run time: nothing keeps the class alive but
+    the converter."""
+
+    def __init__(self, type_: Any) -> None:
+        with _lock:
+            msgspec.json.Decoder(type_)
+        self._type = type_
+
+    def convert(self, value: Any) -> Any:
+        """`value` as the type. Raises `msgspec.ValidationError`."""
+        return msgspec.convert(value, self._type)

@@ -1,0 +1,121 @@
+"""Typed decoding in several threads, from the first use of a class on."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "certwright"
+GATE = SOURCE / "kit" / "decoders.py"
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != GATE)
+
+
+def run(script: str) -> None:
+    """Run a script in a process of its own; a segmentation fault is a status of -11."""
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+def test_threads_may_convert_to_a_class_created_at_run_time() -> None:
+    """Without the lock, two or three of three such processes end with SIGSEGV."""
+    run("""
+        import sys, threading
+        import msgspec
+        from certwright.kit.decoders import Converter
+
+        sys.setswitchinterval(1e-6)
+        for _ in range(500):
+            leaf = msgspec.defstruct("Leaf", [("a", int, 0), ("b", list[str], [])])
+            branch = msgspec.defstruct("Branch", [("leaf", leaf), ("leaves", list[leaf], [])])
+            tree = Converter(msgspec.defstruct("Tree", [("one", branch), ("more", dict[str, branch], {})]))
+            leaves = {"leaf": {"a": 1}, "leaves": [{"a": 2}]}
+            work = lambda: tree.convert({"one": leaves, "more": {"x": leaves}})
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            [one.start() for one in threads], [one.join() for one in threads]
+    """)
+
+
+FIRST_USES = {
+    "convert": "convert({name: {}}, one)",
+    "JSON": "json_decoder(one).decode(json.encode({name: {}}))",
+    "MessagePack": "msgpack_decoder(one).decode(msgpack.encode({name: {}}))",
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
+def test_every_struct_of_the_program_survives_its_first_use_by_two_threads(use: str) -> None:
+    """One thread pauses inside every class that it builds. With msgspec's own functions the other one then
+    reads a member without a type, and the process ends with SIGSEGV."""
+    run(f"""
+        import contextlib, importlib, pkgutil, threading, time, types
+        import msgspec
+        from msgspec import _utils, json, msgpack
+        import certwright
+        from certwright.kit.decoders import convert, json_decoder, msgpack_decoder
+
+        for module in pkgutil.walk_packages(certwright.__path__, "certwright."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+
+        def all_below(kind):
+            for one in kind.__subclasses__():
+                yield one
+                yield from all_below(one)
+
+        # A class is defined after those that it is made of: here they come before them.
+        structs = list(dict.fromkeys(all_below(msgspec.Struct)))[::-1]
+        assert len(structs) > 150, len(structs)
+
+        def pausing(obj):
+            time.sleep(0.001)
+            return original(obj)
+
+        # msgspec keeps the function, so that only its code can be replaced.
+        function = _utils.get_class_annotations
+        _utils.original = types.FunctionType(function.__code__, function.__globals__)
+        _utils.time = time
+        function.__code__ = pausing.__code__
+        barrier = threading.Barrier(2)
+
+        def work():
+            for one in structs:
+                barrier.wait()
+                for name in one.__struct_encode_fields__[::-1]:
+                    with contextlib.suppress(msgspec.MsgspecError, TypeError, NameError):
+                        {use}
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        [one.start() for one in threads], [one.join() for one in threads]
+    """)
+
+
+def typed_decoding(tree: ast.Module) -> Iterator[int]:
+    """The lines that give msgspec a type to decode to: a decoder with a type, `convert`, `decode(type=…)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "msgspec":
+            if {name.name for name in node.names} & {"convert", "Decoder", "decode", "json", "msgpack"}:
+                yield node.lineno
+        elif isinstance(node, ast.Call):
+            words = ast.unparse(node.func).split(".")
+            is_typed = bool(node.args) or any(word.arg == "type" for word in node.keywords)
+            if (
+                words[0] == "msgspec" and (words[-1] == "convert" or (words[-1] == "Decoder" and is_typed))
+            ) or ("decode" in words[-1] and any(word.arg == "type" for word in node.keywords)):
+                yield node.lineno
+
+
+def test_typed_decoding_goes_through_one_module() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in MODULES
+        for line in typed_decoding(ast.parse(path.read_text()))
+    ]
+    assert not found, "use certwright.kit.decoders, which builds the types under a lock"
