@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients go-clients lock docs clean oracle soak pebble e2e demo-acme helm deploy
+.PHONY: help run test check fix bench clients go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 help:  ## show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -67,6 +67,13 @@ $(TOOLS)/cert-manager-e2e:
 	  && go test -C "$$module" -trimpath -tags e2e_test -c -o $@ ./test/e2e
 e2e: $(VENV)/.dev pebble $(TOOLS)/cert-manager-e2e  ## cert-manager's own end-to-end tests against `certwright serve` (needs Go; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.e2e $(ARGS)
+
+# cert-manager's controllers, made of its library: the released command cannot be installed by name.
+$(TOOLS)/cert-manager-controller: $(wildcard tests/go/certmanager/*)
+	@echo "building cert-manager's controllers, which takes minutes the first time …"
+	@cd tests/go/certmanager && go build -trimpath -o $@ .
+third-party: $(VENV)/.dev $(TOOLS)/cert-manager-controller  ## cert-manager's controllers on our API server (needs Go; minutes; ARGS='--certificates 500')
+	@PYTHONPATH=tests $(BIN)/python -m conformance.third_party $(ARGS)
 
 # Kubernetes' package manager: renders and checks the chart below deploy/.
 helm: $(TOOLS)/helm  ## build Helm, with which the chart is checked and deploy/ is written (needs Go; a minute)

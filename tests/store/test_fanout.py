@@ -242,12 +242,15 @@ async def test_what_the_taker_does_not_take_its_reader_gets_in_order(*, fails: b
     watch.hand_to(refuse)
     waiting = asyncio.ensure_future(watch.next())
     await asyncio.sleep(0)
-    with stopped_clock():  # so that the second comes too soon to be told at once
+    others = [fanout.subscribe("b", after=0) for _ in range(100)]
+    with stopped_clock():  # The second commit waits for the pause that many watchers make necessary.
         fanout.publish(events(1, 2))
         fanout.publish(events(3, 3))
     assert [event.revision for event in await waiting or ()] == [1, 2]
     assert [event.revision for event in await watch.next() or ()] == [3]
     assert watch.position == 3
+    for other in others:
+        other.close()
 
 
 def listening(
@@ -283,6 +286,18 @@ async def test_watchers_have_heard_of_a_commit_when_its_writer_goes_on() -> None
     fanout.close()
     assert heard == [[1, 2, 3, 4]] * 100
     assert await asyncio.gather(*waiting) == [None] * 100
+
+
+async def test_a_few_watchers_receive_every_commit_before_its_writer_goes_on() -> None:
+    fanout = Fanout(EventLog())
+    received, waiting = listening([fanout.subscribe("b", after=0) for _ in range(10)])
+    await asyncio.sleep(0)
+    with stopped_clock():
+        for revision in range(1, 50, 2):
+            fanout.publish(events(revision, revision + 1))
+            assert {own[-1] for own in received} == {revision + 1}
+    fanout.close()
+    assert await asyncio.gather(*waiting) == [None] * 10
 
 
 async def test_a_thousand_watchers_are_told_in_turns_and_each_hears_everything_once_and_in_order() -> None:

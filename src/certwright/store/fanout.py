@@ -130,13 +130,15 @@ class Fanout:
             watch.end()
 
     def _tell_in_time(self) -> None:
-        """Tell what has gathered: now, unless watchers were told a moment ago."""
+        """Deliver the queue: now, unless many watchers received events a moment ago.
+
+        A pause shorter than `_COARSE_S` is left out, because the next turn of a busy loop may come much later:
+        the writer would be answered, and its client would act, before the watchers have the event.
+        """
         loop = asyncio.get_running_loop()
         early = self._not_before - loop.time()
         if early > _COARSE_S:
             self._next = loop.call_later(early, self._tell)
-        elif early > 0:
-            self._next = loop.call_soon(self._tell)
         else:
             self._tell()
 
