@@ -132,8 +132,8 @@ class Fanout:
     def _tell_in_time(self) -> None:
         """Deliver the queue: now, unless many watchers received events a moment ago.
 
-        A pause shorter than `_COARSE_S` is left out, because the next turn of a busy loop may come much later:
-        the writer would be answered, and its client would act, before the watchers have the event.
+        A pause shorter than `_COARSE_S` is left out, because the next turn of a busy loop may come much
+        later: the writer would be answered, and its client would act, before the watchers have the event.
         """
         loop = asyncio.get_running_loop()
         early = self._not_before - loop.time()
