@@ -20,6 +20,7 @@ from certwright.controllers.replica import Replica
 from certwright.controllers.shards import ShardedReplica
 from certwright.kit import exposition
 from certwright.kit.clock import Clock, SystemClock
+from certwright.kit.outgoing import ServerRules
 from certwright.kit.pages import Page, Pages, serve_pages
 from certwright.kit.tasks import TaskSet
 from certwright.kit.workshop import Threads
@@ -102,9 +103,17 @@ class RunningControllers:
 
 
 async def revoke(
-    client: Client, namespace: str, name: str, *, reason: str, is_secret: bool, user_agent: str
+    client: Client,
+    namespace: str,
+    name: str,
+    *,
+    reason: str,
+    is_secret: bool,
+    user_agent: str,
+    allow_http: bool = False,
 ) -> Revoked:
-    """See `controllers.acme.revoking`, which commands may not look into.
+    """See `controllers.acme.revoking`, which commands may not import. `allow_http`: also at an http://
+    server.
 
     Raises `CannotRevoke`, `ApiError`.
     """
@@ -112,7 +121,13 @@ async def revoke(
     from certwright.controllers.acme import revoking
 
     return await revoking.revoke(
-        client, namespace, name, reason=reason, is_secret=is_secret, user_agent=user_agent
+        client,
+        namespace,
+        name,
+        reason=reason,
+        is_secret=is_secret,
+        user_agent=user_agent,
+        rules=ServerRules(allow_http=allow_http),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from certwright.cli import policy_flags
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
@@ -30,9 +31,10 @@ _REASONS = (
     help="Why: unspecified, keyCompromise (somebody else has the key), affiliationChanged, superseded, "
     "cessationOfOperation or privilegeWithdrawn (RFC 5280 §5.3.1).",
 )
+@policy_flags.ALLOW_HTTP_SERVERS
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, name: str, reason: str) -> None:
+async def command(*, server: ServerOptions, name: str, reason: str, allow_http_servers: bool) -> None:
     """Have the ACME server revoke the certificate in a Secret.
 
     The request is signed with the certificate's own key, so that you need no more than the right to read the
@@ -59,6 +61,7 @@ async def command(*, server: ServerOptions, name: str, reason: str) -> None:
                 reason=reason,
                 is_secret=kind == "secret",
                 user_agent=USER_AGENT,
+                allow_http=allow_http_servers,
             )
         except app.CannotRevoke as error:
             raise Failed(str(error)) from error

@@ -18,6 +18,7 @@ from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.client.rest import Client
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
+from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.resources import names
@@ -38,12 +39,19 @@ REASONS: Final = {
 
 
 async def revoke(
-    client: Client, namespace: str, name: str, *, reason: str, is_secret: bool = False, user_agent: str
+    client: Client,
+    namespace: str,
+    name: str,
+    *,
+    reason: str,
+    is_secret: bool = False,
+    user_agent: str,
+    rules: ServerRules = HTTPS_ONLY,
 ) -> Revoked:
     """Revoke the certificate in the Secret of a Certificate, or in a Secret that was issued here.
 
-    `reason` is one of `REASONS`. That it was revoked before is a success. Raises `CannotRevoke`, `ApiError`.
-    """
+    `reason` is one of `REASONS`; the server is asked where the `rules` allow. That it was revoked before is a
+    success. Raises `CannotRevoke`, `ApiError`. """
     secret_name, reference = name, IssuerReference(name="")
     if not is_secret:
         spec = (await client.get(CERTIFICATES, name, namespace)).spec
@@ -67,7 +75,8 @@ async def revoke(
         return datetime.now(UTC)
 
     tls = TlsOptions(issuer.ca_bundle, skip_verify=issuer.skip_tls_verify)
-    server = AcmeClient(issuer.server, key, HttpTransport(tls, user_agent=user_agent, now=now), now=now)
+    transport = HttpTransport(tls, user_agent=user_agent, now=now, rules=rules)
+    server = AcmeClient(issuer.server, key, transport, now=now)
     try:
         await server.run(revocation, facts, reason=REASONS[reason], key=key)
     except AcmeError as error:
