@@ -51,7 +51,7 @@ async def revoke(
     """Revoke the certificate in the Secret of a Certificate, or in a Secret that was issued here.
 
     `reason` is one of `REASONS`; the server is asked where the `rules` allow. That it was revoked before is a
-    success. Raises `CannotRevoke`, `ApiError`. """
+    success. Raises `CannotRevoke`, `ApiError`."""
     secret_name, reference = name, IssuerReference(name="")
     if not is_secret:
         spec = (await client.get(CERTIFICATES, name, namespace)).spec
