@@ -136,34 +136,6 @@ async def test_a_list_that_is_not_read_gives_back_its_seats(
         await until(lambda: not it.connections)
 
 
-async def test_one_connection_too_many_is_told_so(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
-    async with served(start_api, tmp_path) as it:
-        there = [await it.connect() for _ in range(2)]
-        await until(lambda: len(it.connections) == 2)
-        reader, writer = await it.connect()
-        writer.write(head("GET", SECRETS))
-        async with asyncio.timeout(FOR_EVER):
-            answer = await reader.read(-1)
-        header, _, body = answer.partition(b"\r\n\r\n")
-        assert header.startswith(b"HTTP/1.1 503 ")
-        assert b"retry-after: 5" in header
-        assert json.loads(body)["message"] == (
-            "the server has as many connections as it takes, please try again later"
-        )
-        writer.close()
-        for kept, sending in there:
-            sending.write(head("GET", "/livez"))
-            assert (await kept.readline()).startswith(b"HTTP/1.1 200 ")
-            sending.close()
-        await until(lambda: not it.connections)
-        again, writer = await it.connect()
-        writer.write(head("GET", "/livez"))
-        assert (await again.readline()).startswith(b"HTTP/1.1 200 ")
-
-
 async def test_bodies_on_their_way_are_bounded_together(
     start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

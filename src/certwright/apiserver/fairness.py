@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.fair_queues import Bounds, FairQueues, Flow, Refused
 from certwright.apiserver.registry import Registry
-from certwright.apiserver.routes import Route
-from certwright.apiserver.users.auth import MASTERS
-from certwright.kit.exchange import Identity, Response
+from certwright.apiserver.routes import Line, Route
+from certwright.apiserver.users.auth import ANONYMOUS, MASTERS
+from certwright.kit.exchange import Caller, Identity, Response
 from certwright.resources.errors import Details, TooManyRequests
 from certwright.store.contract import Row, Store
 
@@ -39,6 +39,10 @@ _LOOK_EVERY_S = 1.0
 _PER_TURN = 32
 _OBJECTS_PER_SEAT = 100
 _MOST_SEATS = 10
+_PRIVILEGED = frozenset(
+    (MASTERS, "system:serviceaccounts:kube-system", "system:serviceaccounts:cert-manager")
+)
+"""Groups whose connections may use the reserve: tenants have no ServiceAccounts in these namespaces."""
 _FREE = ("healthz", "livez", "readyz", "metrics")
 _CLASSES = {"get": "get", "list": "list", "watch": "watch"}
 _MUTATING = "mutating"
@@ -111,6 +115,22 @@ def too_many() -> TooManyRequests:
     )
 
 
+def identify(caller: Caller, user: Identity, line: Line) -> None:
+    """Note on the connection who has been authenticated on it. Raises `ApiError`: too many connections.
+
+    Health checks and metrics may be asked for on a connection that counts as unidentified.
+    """
+    if user.name == ANONYMOUS.name:
+        return
+    is_privileged = not _PRIVILEGED.isdisjoint(user.groups)
+    if is_privileged or not _is_free(line.verb, line.path):
+        caller.identify(user.name, is_privileged=is_privileged)
+
+
+def _is_free(verb: str, path: str) -> bool:
+    return not verb and path.lstrip("/").partition("/")[0] in _FREE
+
+
 class Fairness:
     """The levels of a server."""
 
@@ -150,7 +170,7 @@ class Fairness:
         return Seat(level, flow, seats)
 
     def _level_of(self, user: Identity, verb: str, path: str) -> Level | None:
-        if not verb and path.lstrip("/").partition("/")[0] in _FREE:
+        if _is_free(verb, path):
             return None
         if MASTERS in user.groups:
             return self._masters

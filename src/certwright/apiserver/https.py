@@ -10,6 +10,8 @@ import socket
 import ssl
 from pathlib import Path
 
+from certwright.apiserver.connections import ConnectionLimits, Connections
+from certwright.apiserver.listener import Listener, Tls
 from certwright.apiserver.protocol import HttpProtocol, Traffic
 from certwright.apiserver.sending import WRITE_S
 from certwright.apiserver.unread import MAX_UNREAD, Unread
@@ -25,10 +27,17 @@ class HttpsFace:
     """A handler that is being served."""
 
     def __init__(
-        self, server: asyncio.Server, traffic: Traffic, context: ssl.SSLContext, *, port: int
+        self,
+        listener: Listener,
+        traffic: Traffic,
+        context: ssl.SSLContext,
+        accepted: Connections,
+        *,
+        port: int,
     ) -> None:
         self.port = port
-        self._server = server
+        self.accepted = accepted
+        self._listener = listener
         self._traffic = traffic
         self._context = context
 
@@ -49,7 +58,7 @@ class HttpsFace:
     async def close(self, grace_s: float = 1.0) -> None:
         """Take no more requests, end all streams, give answers under way `grace_s`, then cut them off."""
         self._traffic.is_closing = True
-        self._server.close()
+        self._listener.close()
         for connection in self.connections:
             connection.end()
         try:
@@ -97,11 +106,12 @@ async def serve_https(
     client_ca_file: Path | None,
     is_fair: bool = True,
     max_unread: int = MAX_UNREAD,
+    limits: ConnectionLimits | None = None,
     clock: Clock | None = None,
 ) -> HttpsFace:
     """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: tell clients that they need not limit
-    themselves. `max_unread`: bytes that all connections may hold for clients that do not read. `clock`: for
-    the field `Date`; the system's, if none is given.
+    themselves. `max_unread`: bytes that all connections may hold for clients that do not read. `limits`: of
+    connections. `clock`: for the field `Date`; the system's, if none is given.
 
     Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
     `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
@@ -109,12 +119,7 @@ async def serve_https(
     context = _context(certfile, keyfile, client_ca_file)
     traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair, max_unread=max_unread)
     bound = _bind(host, port)
-    server = await asyncio.get_running_loop().create_server(
-        lambda: HttpProtocol(traffic),
-        sock=bound,
-        ssl=context,
-        backlog=_BACKLOG,
-        ssl_handshake_timeout=HANDSHAKE_S,
-        ssl_shutdown_timeout=WRITE_S,
-    )
-    return HttpsFace(server, traffic, context, port=bound.getsockname()[1])
+    accepted = Connections(limits or ConnectionLimits())
+    tls = Tls(context, handshake_s=HANDSHAKE_S, shutdown_s=WRITE_S)
+    listener = Listener(bound, _BACKLOG, tls, accepted, lambda connection: HttpProtocol(traffic, connection))
+    return HttpsFace(listener, traffic, context, accepted, port=bound.getsockname()[1])

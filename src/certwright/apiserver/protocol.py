@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 import re
-import resource
 from collections import deque
 from dataclasses import dataclass
 from typing import cast
@@ -20,13 +19,14 @@ from typing import cast
 import httptools
 
 from certwright.apiserver import wire
+from certwright.apiserver.connections import Connection
 from certwright.apiserver.fairness import too_many
 from certwright.apiserver.sending import Sender
 from certwright.apiserver.unread import MAX_UNREAD, Unread
 from certwright.apiserver.verbs.forms import failure
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Handler, Request, Response
-from certwright.resources.errors import ApiError, Details, TooLarge, Unavailable
+from certwright.resources.errors import ApiError, TooLarge, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +48,9 @@ BODY_S = 60.0
 """Seconds in which the whole request must have come."""
 LINGER_S = 0.5
 """Seconds that a client which is refused while it sends is still listened to, as with Go's server."""
-MAX_CONNECTIONS = 4096
-"""Connections at a time; fewer where the process may open fewer files."""
-_OTHER_FILES = 128
-"""Files that are not connections of clients: the store's, its log, those to CAs."""
-_RETRY_AFTER_S = 5
+UNIDENTIFIED_S = 10.0
+"""Seconds that a connection on which no request has been authenticated may lie idle, and in which the header
+fields of its request must have come."""
 _TIMER_S = 1e-3  # what the loop's timers can tell apart
 
 
@@ -117,14 +115,14 @@ class HttpProtocol(Sender):
     is taken: that nobody has it is for the handler to say.
     """
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, connection: Connection | None = None) -> None:
         super().__init__(traffic.extra, traffic.unread)
         self._traffic = traffic
+        self._connection = connection
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request that asks for an end is not looked at, but it is no mistake either.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._certificate: bytes | None = None
-        self._is_too_many = False
         # The request that is being read.
         self._url = b""
         self._headers: dict[str, str] = {}
@@ -153,12 +151,15 @@ class HttpProtocol(Sender):
         tls = transport.get_extra_info("ssl_object")
         self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self._traffic.connections.add(self)
-        self._is_too_many = len(self._traffic.connections) > _most_connections()
-        self._expect(HEADER_S)
+        if self._connection is not None:
+            self._connection.close = self.abort
+        self._expect(self._patience(HEADER_S))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         """Nothing is expected any more; who works on an ordinary answer finishes it, for nobody."""
         self._traffic.remove(self)
+        if self._connection is not None:
+            self._connection.release()
         self._drop_body()
         self._waiting.clear()
         if self._timer is not None:
@@ -178,6 +179,11 @@ class HttpProtocol(Sender):
         if self._task is not None:
             self._task.cancel()
         self.transport.abort()
+
+    def _patience(self, seconds: float) -> float:
+        """Those seconds, or fewer where no request on the connection has been authenticated."""
+        is_unidentified = self._connection is not None and not self._connection.is_identified
+        return min(seconds, UNIDENTIFIED_S) if is_unidentified else seconds
 
     # --- time ---------------------------------------------------------------------------------------------
 
@@ -233,13 +239,13 @@ class HttpProtocol(Sender):
                 return
         if was_idle and self._between and self._task is None:
             # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
-            self._expect(HEADER_S)
+            self._expect(self._patience(HEADER_S))
 
     def on_message_begin(self) -> None:
         """Begin to count, and to wait."""
         self._between, self._raw_size = False, 0
         self._url, self._headers, self._header_size, self._body = b"", {}, 0, b""
-        self._expect(HEADER_S)
+        self._expect(self._patience(HEADER_S))
 
     def on_url(self, url: bytes) -> None:
         """Take the target, which may come in parts."""
@@ -269,7 +275,9 @@ class HttpProtocol(Sender):
         target = url.path.decode("ascii")
         if url.query:
             target += "?" + url.query.decode("latin-1")
-        request = Request(method, target, self._headers, peer_certificate=self._certificate)
+        request = Request(
+            method, target, self._headers, peer_certificate=self._certificate, caller=self._connection
+        )
         self._headers = {}  # what comes after the body is nothing that anybody asks for here
         self._incoming = _Exchange(request, self._may_stay(request))
         if (error := self._objection(request)) is not None:
@@ -292,11 +300,6 @@ class HttpProtocol(Sender):
         if self._traffic.is_closing:
             # A watcher whose stream was ended asks again at once, on the connection that it still has.
             return Unavailable("the server is stopping")
-        if self._is_too_many:
-            return Unavailable(
-                "the server has as many connections as it takes, please try again later",
-                details=Details(retry_after_seconds=_RETRY_AFTER_S),
-            )
         length = request.headers.get("content-length", "0")
         return _too_large() if length.isdecimal() and int(length) > MAX_BODY else None
 
@@ -377,7 +380,7 @@ class HttpProtocol(Sender):
                 self.transport.resume_reading()
         elif self._between:
             self._is_idle = True
-            self._expect(KEEP_ALIVE_S)
+            self._expect(self._patience(KEEP_ALIVE_S))
 
     def _end(self, *, is_sending: bool) -> None:
         """End, though not at once while the client sends on: that would reset the connection, and the client
@@ -407,11 +410,3 @@ class HttpProtocol(Sender):
 
 def _too_large() -> TooLarge:
     return TooLarge(f"Request entity too large: limit is {MAX_BODY}")
-
-
-def _most_connections() -> int:
-    """As many as may be open. Asked anew, for a limit of the process may be changed from outside."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, files - _OTHER_FILES))

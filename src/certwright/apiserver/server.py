@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from certwright.apiserver import own_service, refusals
+from certwright.apiserver import fairness, own_service, refusals
 from certwright.apiserver.admission.chain import AdmissionChain
 from certwright.apiserver.admission.webhooks import Webhooks
 from certwright.apiserver.backend import Backend, Call
@@ -266,8 +266,11 @@ class ApiServer:
 
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
+        caller = user
         user = act_as(user, request.headers, self._backend.authorizer)
         line = read_line(f"{request.method} {request.target}")
+        if request.caller is not None:
+            fairness.identify(request.caller, caller, line)
         check_timeout(line.query)
         if request.user is not None:
             # Who calls from within this process has put its name on the request, and does not wait.

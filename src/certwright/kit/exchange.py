@@ -21,13 +21,22 @@ class Identity:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+class Caller(Protocol):
+    """The connection that requests come from."""
+
+    def identify(self, user: str, *, is_privileged: bool) -> None:
+        """Note who sends requests on it. Raises `resources.errors.ApiError`: the user, or all users together,
+        have too many connections."""
+
+
 @dataclass(slots=True)
 class Request:
     """A request.
 
     `target` is the path and query as on the request line (percent-encoded). Header names are lower-case.
     `user` is None until somebody authenticated the caller; a caller in the same process sets it itself.
-    `peer_certificate` is the DER of the verified TLS client certificate, where there was one.
+    `peer_certificate` is the DER of the verified TLS client certificate, where there was one. `caller` is
+    None within one process.
     """
 
     method: str
@@ -36,6 +45,7 @@ class Request:
     body: bytes = b""
     user: Identity | None = None
     peer_certificate: bytes | None = None
+    caller: Caller | None = None
 
 
 Write = Callable[[bytes], bool]
