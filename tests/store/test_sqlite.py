@@ -165,7 +165,7 @@ async def test_a_file_that_others_could_read_is_closed_to_them(full_path: Path) 
 
 async def test_closing_leaves_one_file_and_nothing_to_recover(full_path: Path) -> None:
     names = {file.name for file in full_path.parent.iterdir()}
-    assert names == {"store.db", "store.db.lock"}
+    assert names == {"store.db", "store.db.lock", "store.db.mark"}
 
 
 async def test_a_second_opener_is_refused(path: Path) -> None:

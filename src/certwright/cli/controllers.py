@@ -130,9 +130,13 @@ def command(
         stop = daemon.Stop()
         try:
             transport = access.connect(choice, found)
-            running = await app.start_controllers(transport, options, cluster=_settings(cluster))
+            running = await stop.unless_stopped(
+                app.start_controllers(transport, options, cluster=_settings(cluster))
+            )
         except app.StartError as error:
             raise Failed(str(error)) from error
+        if running is None:
+            return
         try:
             if metrics_address is not None:
                 await _serve_metrics(running, metrics_address)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 _CLOSE_S = 1.8
 """What is left of the two seconds within which Ctrl-C has to end the program."""
 
+T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]
 
 FEATURE_GATES = click.option(
@@ -241,6 +242,21 @@ class Stop:
         if self.event.is_set():
             os._exit(128 + number)
         self.event.set()
+
+    async def unless_stopped(self, start: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `start`; None when a signal came first, which cancels it. Raises what it raises."""
+        starting = asyncio.ensure_future(start)
+        asked = asyncio.ensure_future(self.event.wait())
+        try:
+            await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,), timeout=_CLOSE_S)
+        if not starting.done() or starting.cancelled():
+            return None
+        return starting.result()
 
     async def wait_or(self, failed: Coroutine[Any, Any, BaseException]) -> None:
         """Return when a signal came. Raises `Failed` when `failed` says first that a part has died."""

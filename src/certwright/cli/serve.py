@@ -146,9 +146,11 @@ async def _serve(options: ServeOptions) -> None:
 
     stop = daemon.Stop()
     try:
-        server = await app.start_server(options)
+        server = await stop.unless_stopped(app.start_server(options))
     except app.StartError as error:
         raise Failed(str(error)) from error
+    if server is None:
+        return
     app.keep_what_is_there()
     try:
         click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")

@@ -128,6 +128,11 @@ class Unavailable(StoreError):
     for an operator. Reads may still work; later writes may succeed once the cause is gone."""
 
 
+class Lost(Unavailable):
+    """The store was deleted, emptied or replaced while it was open. Neither reads nor writes are served until
+    a restart, which checks what is there."""
+
+
 class TooLarge(StoreError):
     """The row is larger than the store takes. The text is one sentence that names the limit."""
 
@@ -171,6 +176,10 @@ class Store(Protocol):
     @property
     def revision(self) -> int:
         """The last committed revision; 0 in a new store."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the last attempt to reach the disk or server below has failed; empty once one has succeeded."""
 
     async def up_to(self, revision: int) -> int:
         """`Store.revision`, once it has reached `revision`: that may have been committed through another

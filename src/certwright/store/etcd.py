@@ -143,6 +143,11 @@ class EtcdStore:
         """The last committed revision that is published here."""
         return self._feed.revision
 
+    @property
+    def trouble(self) -> str:
+        """See `contract.Store.trouble`."""
+        return self._client.trouble
+
     async def up_to(self, revision: int) -> int:
         """See `contract.Store.up_to`."""
         if revision > self.revision:

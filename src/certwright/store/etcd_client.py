@@ -24,6 +24,8 @@ from certwright.store.etcd_messages import Method
 _log = logging.getLogger(__name__)
 
 _ATTEMPT_S = 5.0
+_NO_PATIENCE_S = 2.0
+"""How long a call is tried once another one has waited for all of `Access.patience_s` in vain."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 _OPTIONS = (
@@ -88,6 +90,9 @@ class EtcdClient:
         self._calls: dict[tuple[str, str], Any] = {}
         self.retries = 0
         """How many attempts had to be repeated, of all calls together."""
+        self.trouble = ""
+        """Why the last attempt has failed; empty once one has succeeded."""
+        self._given_up = False  # no member has answered since a call waited in vain
 
     @property
     def access(self) -> Access:
@@ -107,23 +112,31 @@ class EtcdClient:
     async def call(self, method: Method, request: Any) -> Any:
         """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._access.patience_s
+        # What the first call waits for, a new leader or a restart, later calls need not wait for as well.
+        patience_s = self._access.patience_s
+        give_up = loop.time() + (min(patience_s, _NO_PATIENCE_S) if self._given_up else patience_s)
         pause, told = _FIRST_PAUSE_S, None
         while True:
             member = self.member
             left = max(give_up - loop.time(), 0.05)
             try:
-                return await self._ask(member, method, request, min(_ATTEMPT_S, left))
+                answer = await self._ask(member, method, request, min(_ATTEMPT_S, left))
             except grpc.aio.AioRpcError as error:
                 if await self._is_final(error):
+                    self._given_up = False
                     raise self.explain(error) from None
                 self.turn_from(member)
                 self.retries += 1
                 # That nobody answers in the little time that is left says less than what was said before.
                 if told is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
                     told = error
+                self.trouble = str(self.explain(told))
                 if loop.time() + pause >= give_up:
+                    self._given_up = told.code() is grpc.StatusCode.UNAVAILABLE
                     raise self.explain(told) from None
+            else:
+                self.trouble, self._given_up = "", False
+                return answer
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

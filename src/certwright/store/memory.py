@@ -64,6 +64,11 @@ class MemoryStore:
         """The last committed revision; 0 in a new store."""
         return self._log.revision
 
+    @property
+    def trouble(self) -> str:
+        """Nothing can fail here."""
+        return ""
+
     async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
         """The last committed revision, without waiting."""
         return self.revision

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from certwright.store.contract import Choice, Encode, Event, Key, Page, Row, StoreError, Unavailable
+from certwright.store.contract import Choice, Encode, Event, Key, Lost, Page, Row, StoreError, Unavailable
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
@@ -19,6 +19,7 @@ from certwright.store.overlay import Batch, Overlay
 from certwright.store.pages import Wanted, cut
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, Files, explain, open_files, write_probe
+from certwright.store.sqlite_guard import Guard, OpenFiles
 from certwright.store.sqlite_keys import AbsentKeys
 from certwright.store.sqlite_scan import Scan, count_rows, where_of
 from certwright.store.sqlite_sweeping import SqliteSweeping
@@ -63,9 +64,17 @@ class SqliteStore:
         self._flush_soon = False
         self._closing = False
         self._commits = 0
-        self._is_failing = False
+        self.trouble = ""
+        """See `contract.Store.trouble`."""
         self._seal = seal
         self._writer = Writer(files.writer, files.path, self._done, seal)
+        self._guard = Guard(
+            files.path,
+            OpenFiles(files.path, self._writer.log.frames),
+            files.mark,
+            revision=lambda: self.revision,
+            lost=self._lose,
+        )
         self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
         """The work on the seals, where rows are sealed."""
 
@@ -87,11 +96,13 @@ class SqliteStore:
 
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
+        self._guard.require()
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.committed
 
     async def latest(self, key: Key) -> Row | None:
         """The row as the next write will find it."""
+        self._guard.require()
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.latest
 
@@ -132,6 +143,7 @@ class SqliteStore:
         counted: bool = False,
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
+        self._guard.require()
         # The commit under way may or may not be in the database yet; for the reader it is not.
         unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
         undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
@@ -148,6 +160,7 @@ class SqliteStore:
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""
+        self._guard.require()
         where, values = where_of(Wanted(bucket, namespace))
         statement = f"SELECT count(*), ({SELECT_REVISION}) FROM rows WHERE {where}"  # noqa: S608 - constants
         try:
@@ -168,6 +181,7 @@ class SqliteStore:
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        self._guard.require()
         return self._fanout.subscribe(bucket, after=after, namespace=namespace)
 
     # -- writing
@@ -202,19 +216,27 @@ class SqliteStore:
         return row
 
     async def check(self) -> None:
-        """Where the last commit failed, whether another would succeed."""
+        """Whether the files are as they must be; where the last commit failed, whether another would
+        succeed."""
         self._check_open()
-        if not self._is_failing:
+        self._guard.check()
+        if not self.trouble:
             return
         try:
             await self._writer.do(write_probe)
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        self._is_failing = False
+        self.trouble = ""
 
     def _check_open(self) -> None:
         if self._closing:
             raise Unavailable("the store is closed")
+        self._guard.require()
+
+    def _lose(self, error: Lost) -> None:
+        self._writer.abandon(error)
+        self._absent.close()
+        self._fanout.close()
 
     async def _write(self, event: Event) -> None:
         self._handed_out = event.revision
@@ -244,7 +266,7 @@ class SqliteStore:
             self._fail(batch, error)
             return
         self._commits += 1
-        self._is_failing = False
+        self.trouble = ""
         self._overlay.committed(batch)
         self._flush()
         for waiter in batch.waiters:
@@ -255,12 +277,12 @@ class SqliteStore:
         self._fanout.publish(batch.events)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
-        self._is_failing = True
         # What has gathered meanwhile was decided as if the batch had been committed, so it fails as well.
         waiters = batch.waiters + self._gathering.waiters
         self._gathering = Batch()
         self._overlay.clear()
         reason = explain(error, self._path)
+        self.trouble = str(reason)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(type(reason)(str(reason)))
@@ -276,6 +298,8 @@ class SqliteStore:
             await asyncio.gather(self._waiter(batch), return_exceptions=True)
         self._fanout.close()
         self._absent.close()
-        self._reader.close()
+        await self._guard.close()
+        if self._guard.error is None:
+            self._reader.close()
         await self._writer.stop()
         self._lock.release()

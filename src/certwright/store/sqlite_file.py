@@ -18,6 +18,7 @@ from pathlib import Path
 from certwright.kit.files import PRIVATE, AlreadyLocked, FileLock
 from certwright.store import sqlite_sealing
 from certwright.store.contract import Damaged, StoreError, Unavailable
+from certwright.store.mark import Mark, MarkFile, new_id
 from certwright.store.seal import Seal
 
 _log = logging.getLogger(__name__)
@@ -38,17 +39,20 @@ _SCHEMA = (
 _MAGIC = b"SQLite format 3\0"
 _WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
+_SELECT_ID = "SELECT CAST(meta AS TEXT) FROM rows WHERE bucket = '' AND namespace = '' AND name = 'store'"
+_INSERT_ID = "INSERT INTO rows VALUES ('', '', 'store', 0, ?, x'')"
 SELECT_REVISION = "SELECT revision FROM rows WHERE bucket = '' AND namespace = '' AND name = ''"
 
 
 @dataclass(slots=True)
 class Files:
-    """An open store: the writer's and the readers' connection, the lock, and the last revision."""
+    """An open store: the writer's and the readers' connection, the lock, its mark, and the last revision."""
 
     path: Path
     lock: FileLock
     writer: sqlite3.Connection
     reader: sqlite3.Connection
+    mark: Mark
     revision: int
 
 
@@ -99,8 +103,13 @@ def damaged(path: Path, what: str) -> Damaged:
     """`Damaged`, with what was found and the ways out."""
     return Damaged(
         f"{path} is damaged ({what}): restore it from a backup, or move it away, together with"
-        f" {path.name}-wal and {path.name}-shm, to begin with an empty store"
+        f" {path.name}-wal, {path.name}-shm and {path.name}.mark, to begin with an empty store"
     )
+
+
+def mark_file(path: Path) -> MarkFile:
+    """The mark beside a store."""
+    return MarkFile(path.with_name(f"{path.name}.mark"), str(path))
 
 
 def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files:
@@ -126,6 +135,9 @@ def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files
 
 def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -> Files:
     try:
+        marks = mark_file(path)
+        if (known := marks.read()) is not None:
+            _check_present(path, marks, known)
         _make_private(path)
         _check_header(path)
         # Opened and closed once first: this recovers what a crash has left and removes the log,
@@ -134,15 +146,40 @@ def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -
             check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
             (revision,) = _check_readable(setup, path)
+            store = _identify(setup, marks, known, revision)
             if revision == 0 and begin_at:
                 setup.execute("UPDATE rows SET revision = ? WHERE bucket = '' AND name = ''", (begin_at,))
             sqlite_sealing.begin(setup, seal, path, is_new=revision == 0)
+            # Frames that a crash has left may not be flushed yet, and a mark must not be ahead of the disk.
+            setup.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         _grow_wal(path)
-        return _connect_both(path, lock)
+        return _connect_both(path, lock, store, known)
     except sqlite3.Error as error:
         raise explain(error, path) from error
     except OSError as error:
         raise _cannot_open(path, error) from error
+
+
+def _check_present(path: Path, marks: MarkFile, known: Mark) -> None:
+    """Raise `Damaged` where a mark says that there must be a store, and there is no file or an empty one."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise marks.refusal(known, f"{path} is missing") from None
+    if not size:
+        raise marks.refusal(known, f"{path} is empty")
+
+
+def _identify(connection: sqlite3.Connection, marks: MarkFile, known: Mark | None, revision: int) -> str:
+    """The id of the store; a new store, or one of a version without marks, gets one. Raises `Damaged`."""
+    found: tuple[str] | None = connection.execute(_SELECT_ID).fetchone()
+    if known is not None:
+        marks.check(known, found[0] if found is not None else None, revision)
+    if found is not None:
+        return found[0]
+    store = new_id()
+    connection.execute(_INSERT_ID, (store.encode(),))
+    return store
 
 
 def _cannot_open(path: Path, error: OSError) -> Unavailable:
@@ -167,7 +204,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _connect_both(path: Path, lock: FileLock) -> Files:
+def _connect_both(path: Path, lock: FileLock, store: str, known: Mark | None) -> Files:
     with ExitStack() as undo:
         writer = undo.enter_context(closing(connect(path)))
         reader = undo.enter_context(closing(connect(path)))
@@ -177,8 +214,11 @@ def _connect_both(path: Path, lock: FileLock) -> Files:
         (revision,) = reader.execute(SELECT_REVISION).fetchone()
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).chmod(PRIVATE)
+        mark = Mark(store, revision)
+        if mark != known:
+            mark_file(path).write(mark)
         undo.pop_all()
-    return Files(path, lock, writer, reader, revision)
+    return Files(path, lock, writer, reader, mark, revision)
 
 
 def _make_private(path: Path) -> None:

@@ -11,6 +11,7 @@ from certwright.kit.files import AlreadyLocked, FileLock
 from certwright.store.contract import Unavailable
 from certwright.store.seal import Seal
 from certwright.store.sqlite import SqliteStore, open_sqlite
+from certwright.store.sqlite_file import mark_file
 
 _BESIDE = ("-wal", "-shm")
 
@@ -40,6 +41,8 @@ async def replacing(path: Path, seal: Seal, *, begin_at: int, force: bool) -> As
         for suffix in _BESIDE:  # of the store that goes: a log of it must not be taken for the new one's
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         os.replace(new, path)
+        # After the store: a crash in between is a start that is refused, not a check that is skipped.
+        os.replace(mark_file(new).path, mark_file(path).path)
         _flush(path.parent)
     finally:
         _remove(new)
@@ -51,7 +54,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    for suffix in ("", *_BESIDE, ".lock"):
+    for suffix in ("", *_BESIDE, ".lock", ".mark"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 

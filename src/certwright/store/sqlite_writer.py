@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from certwright.store.contract import Key, Row
+from certwright.store.contract import Key, Lost, Row
 from certwright.store.overlay import Batch
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import PAGE_SIZE, WAL_BYTES, explain
@@ -122,7 +122,9 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._seal = seal
-        self._log = Log(connection, path)
+        self.log = Log(connection, path)
+        """The write-ahead log."""
+        self._abandoned: Lost | None = None
         self._done = done
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Batch | Callable[[], None] | None] = SimpleQueue()
@@ -130,6 +132,14 @@ class Writer:
         # A daemon, so that a store nobody closed does not keep the program alive.
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
+
+    def abandon(self, error: Lost) -> None:
+        """Refuse everything from now on, and leave the files as they are when the thread ends.
+
+        To close the last connection would copy the log into the database and delete the log by its path,
+        which may be another store's by now.
+        """
+        self._abandoned = error
 
     def submit(self, batch: Batch) -> None:
         """Commit a batch; the one before must be done."""
@@ -141,6 +151,7 @@ class Writer:
 
         def run() -> None:
             try:
+                self._require()
                 done = work(self._connection)
             except Exception as error:
                 self._tell(_settle, result, None, error)
@@ -154,7 +165,8 @@ class Writer:
         """End the thread. All batches must be done, and all other connections closed."""
         self._queue.put(None)
         await asyncio.shield(self._stopped)
-        self._thread.join()
+        if self._abandoned is None:
+            self._thread.join()
 
     def _run(self) -> None:
         while (batch := self._queue.get()) is not None:
@@ -162,9 +174,18 @@ class Writer:
                 batch()
             elif not self._tell(self._done, batch, self._commit(batch)):
                 break
-            self._log.keep_small()
-        self._close()
+            if self._abandoned is None:
+                self.log.keep_small()
+        if self._abandoned is None:
+            self._close()
         self._tell(self._stopped.set_result, None)
+        if self._abandoned is not None:
+            # This frame keeps the connection open until the process ends.
+            threading.Event().wait()
+
+    def _require(self) -> None:
+        if self._abandoned is not None:
+            raise self._abandoned
 
     def _tell(self, function: Callable[..., object], *arguments: object) -> bool:
         try:
@@ -178,6 +199,7 @@ class Writer:
         gone = [key for key, row in batch.final.items() if row is None]
         rows.append(Row(Key("", "", ""), batch.revision, b"", b""))
         try:
+            self._require()
             if self._seal is not None:
                 rows = list(map(self._seal.close_row, rows))
             self._write(list(pieces(rows)), gone)
@@ -211,4 +233,4 @@ class Writer:
         except sqlite3.Error as error:
             _log.warning("the log was left for the next start: %s", error)
         self._connection.close()
-        self._log.close()
+        self.log.close()

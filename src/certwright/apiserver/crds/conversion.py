@@ -161,6 +161,11 @@ class ConvertedStore:
         """As in `Store`."""
         return self._store.revision
 
+    @property
+    def trouble(self) -> str:
+        """As in `Store`."""
+        return self._store.trouble
+
     async def up_to(self, revision: int) -> int:
         """As in `Store`."""
         return await self._store.up_to(revision)
