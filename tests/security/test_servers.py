@@ -19,7 +19,9 @@ from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Request
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.acme.solvers.contract import NotYet, SolverError, Task
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136
 from certwright.acme.solvers.http01_check import HttpCheck
+from certwright.acme.solvers.names import NameServers
 from certwright.client.rest import Client
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.kit.outgoing import ServerRules
@@ -165,3 +167,32 @@ async def test_a_webhook_solver_leads_to_no_other_path_of_the_api(group: str, so
         assert world.recording.requests == sent
         assert isinstance(world.client, Client)
         assert (await world.client.list(SECRETS, "default")).items == []
+
+
+class _Names(NameServers):
+    """Knows one zone, and asks nobody."""
+
+    async def zone_of(self, name: str) -> str:
+        return "example.org"
+
+
+@pytest.mark.parametrize("said", [ANSWERS["a banner"], ANSWERS["a page"], b"\0\x40" + SECRET.encode() * 10])
+async def test_a_name_server_that_speaks_something_else_is_not_quoted(said: bytes) -> None:
+    task = Task(type="dns-01", identifier="a.example.org", token="t", key="k", uid="u")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read(1)
+            writer.write(said)
+            await writer.drain()
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = int(server.sockets[0].getsockname()[1])
+    try:
+        solver = Rfc2136(("127.0.0.1", port), _Names(), tcp=True, timeout_s=20)
+        with pytest.raises(SolverError) as caught:
+            await solver.present(task)
+    finally:
+        server.close()
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,56 @@
+"""docs/security.md is a table of claims: each one names a test that attacks it, and that test exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from certwright.cli import policy_flags
+from certwright.controllers.certificates.adoption import RESERVED_TYPES
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ")]
+CLAIMS = [row for row in ROWS if not row.rstrip().endswith("| test |")]
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def functions_of(path: Path) -> set[str]:
+    """The names of the functions in a module."""
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("row", CLAIMS, ids=[row.split("|")[1].strip()[:60] for row in CLAIMS])
+def test_each_claim_names_a_test_that_exists(row: str) -> None:
+    named = _TEST.findall(row.rstrip(" |").rpartition("|")[2])
+    assert named, "the last cell names no test"
+    for path, name in named:
+        assert (ROOT / path).exists(), path
+        assert name in functions_of(ROOT / path), f"{path} has no {name}"
+
+
+def test_the_page_has_its_three_tables() -> None:
+    assert len(ROWS) - len(CLAIMS) == 3
+    assert len(CLAIMS) > 30
+
+
+def test_every_flag_that_opens_something_has_a_row() -> None:
+    def nothing() -> None: ...
+
+    command = click.command()(
+        functools.reduce(lambda found, option: option(found), policy_flags.OPTIONS, nothing)
+    )
+    flags = [flag for param in command.params for flag in param.opts]
+    assert len(flags) == len(policy_flags.OPTIONS)
+    assert [flag for flag in flags if f"| `{flag}` |" not in PAGE] == []
+
+
+def test_the_documentation_names_every_type_of_secret_that_is_never_written() -> None:
+    page = (ROOT / "docs" / "secrets.md").read_text()
+    assert all(f"`{one}`" in page for one in RESERVED_TYPES)
