@@ -10,6 +10,7 @@ from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import checked
 from certwright.acme.protocol.messages import Action, Flow, Request
 from certwright.kit.outgoing import place_of
+from certwright.acme.protocol.origins import origin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,18 @@ class Directory:
     external_account_required: bool = False
     profiles: Mapping[str, str] = field(default_factory=dict)
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+    origins: frozenset[str] = field(init=False, repr=False)
+    """The origins of the directory and of the URLs in it: where this server may be asked."""
+
+    def __post_init__(self) -> None:
+        """Compute `origins`."""
+        places = (self.url, self.new_nonce, self.new_account, self.new_order)
+        places += (self.revoke_cert, self.key_change, self.renewal_info)
+        object.__setattr__(self, "origins", frozenset(map(origin_of, places)) - {""})
+
+    def serves(self, url: str) -> bool:
+        """Whether the URL is one of this server's."""
+        return origin_of(url) in self.origins
 
 
 def fetch_directory(url: str) -> Flow[Directory]:

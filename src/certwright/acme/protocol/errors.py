@@ -4,6 +4,7 @@
     ├── Unreachable         no answer: no connection, no name, no trust, no time
     │   └── Untrusted       its TLS certificate is not trusted; waiting does not help
     ├── NotAcme             an answer, but not of an ACME server
+    ├── ForeignUrl          a URL of another server, which is not asked
     └── Refused             the server says no, with a problem document or without
         └── AccountTrouble  … because of our account
 
@@ -20,6 +21,11 @@ from certwright.acme.protocol.problem import Problem, Reaction
 class AcmeError(Exception):
     """The text is one sentence for a condition: what happened, and what the server said."""
 
+    @property
+    def reaction(self) -> Reaction:
+        """What can be done about it."""
+        return Reaction.WAIT
+
 
 class Unreachable(AcmeError):
     """No answer came. Trying again later is right: nothing is known to have happened."""
@@ -31,6 +37,21 @@ class Untrusted(Unreachable):
 
 class NotAcme(AcmeError):
     """What answered does not speak ACME (RFC 8555), or breaks it."""
+
+
+class ForeignUrl(AcmeError):
+    """A URL has another origin than its server's directory and the URLs in it. No request was sent."""
+
+    def __init__(self, url: str, directory_url: str) -> None:
+        super().__init__(
+            f"{url} is not a URL of the ACME server at {directory_url}: neither its directory nor a URL in it "
+            "has this scheme, host and port; no request is sent there"
+        )
+
+    @property
+    def reaction(self) -> Reaction:
+        """Sending it again changes nothing."""
+        return Reaction.OUR_MISTAKE
 
 
 class Refused(AcmeError):

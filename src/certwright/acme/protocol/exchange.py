@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from certwright.acme.protocol.errors import NotAcme, refusal
+from certwright.acme.protocol.errors import ForeignUrl, NotAcme, refusal
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.problem import Problem, Reaction, read_problem
@@ -70,8 +70,11 @@ def post(
     """One signed request; without a payload it is a POST-as-GET (RFC 8555 §6.3).
 
     `key` signs instead of the account, and shows itself in the header. Raises `Refused` for what the server
-    refuses; a refused nonce is not among that: "clients … SHOULD retry" at once (§6.5).
+    refuses; a refused nonce is not among that: "clients … SHOULD retry" at once (§6.5). Raises `ForeignUrl`
+    before anything is sent where the URL is not one of the server's.
     """
+    if not session.directory.serves(url):
+        raise ForeignUrl(url, session.directory.url)
     body = b"" if payload is None else msgspec.json.encode(payload)
     for _ in range(_MOST_NONCES):
         nonce = session.nonces.take()
