@@ -143,6 +143,12 @@ class FakeCa:
         kind. Raises `Refusal`."""
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
+        self.answers_with: dict[str, str] = {}
+        """By ordered name: the identifier that its authorization is made for instead."""
+        self.order_base = base
+        """Where the URLs of orders begin, which may be another server."""
+        self.lowers_names = True
+        """Whether names are written in small letters, each once, as Boulder does; Pebble keeps them."""
         self.lifetime = timedelta(days=90)
         self.is_away = False
         """Whether no request is answered, or each with `status_while_away` where that is not 0."""
@@ -310,13 +316,21 @@ class FakeCa:
         return account
 
     def _new_order(self, request: Request, account: Account, payload: Json) -> Response:
+        if self.lowers_names:
+            # Boulder's `UniqueLowerNames`, on orders and on signing requests.
+            lowered = {(one["type"], one["value"].lower()) for one in payload["identifiers"]}
+            payload["identifiers"] = [{"type": kind, "value": value} for kind, value in sorted(lowered)]
+        for one in payload["identifiers"]:
+            if one["value"].endswith(".") or "_" in one["value"]:
+                raise Refusal("malformed", f"Invalid identifiers requested: {one['value']}")
         wanted = [(one["type"], one["value"]) for one in payload["identifiers"]]
         held = [self._authorize(account, kind, value) for kind, value in wanted]
-        url = f"{self.base}/order/{next(self._numbers)}"
+        url = f"{self.order_base}/order/{next(self._numbers)}"
         order = self.orders[url] = Order(url, account.url, held, payload, self.now())
         return self._ok(request, self._of_order(self._polled(order)), status=201, location=url)
 
     def _authorize(self, account: Account, kind: str, value: str) -> Authorization:
+        value = self.answers_with.get(value, value)
         plain, wildcard = value.removeprefix("*."), value.startswith("*.")
         if self.reuse_authorizations:
             for one in self.authorizations.values():
@@ -430,6 +444,10 @@ class FakeCa:
 
     def _sign(self, csr: x509.CertificateSigningRequest) -> bytes:
         names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if self.lowers_names:
+            hosts = sorted({name.lower() for name in names.get_values_for_type(x509.DNSName)})
+            others = [name for name in names if not isinstance(name, x509.DNSName)]
+            names = x509.SubjectAlternativeName([*map(x509.DNSName, hosts), *others])
         builder: Any = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([]))

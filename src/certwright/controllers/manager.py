@@ -54,6 +54,7 @@ from certwright.controllers.wakings import (
     key_of,
     sharing,
     wake_orders,
+    wake_refused,
     wake_requests,
     wake_with_issuer,
     wake_with_secrets,
@@ -458,6 +459,7 @@ class Controllers:
                 Controller("challenges", challenges.reconcile, queue, workers=_FOR_A_CA * self._workers)
             )
             caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
+            wake_refused(caches, queue.add, challenges.refused)
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
             wake_with_secrets(caches.secrets, queue.add, self._acme.dependents)
 

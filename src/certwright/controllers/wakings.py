@@ -6,7 +6,7 @@ a deleted one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from certwright.resources.core import Secret
 from certwright.resources.meta import Object, ObjectKey, controller_of
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import CertificateSigningRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS, ORDERS
 
 Add = Callable[[ObjectKey], None]
@@ -148,9 +149,42 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
                 if challenge is not None:
                     tell_order(challenge)
 
+    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+        # An Order is refused until its request exists and is approved. Ours are made later than that.
+        if new is not None and _is_approved(old) != _is_approved(new):
+            for order in caches.orders_of(new.metadata):
+                add(order.metadata.key)
+
+    def signing_request_changed(
+        _: CertificateSigningRequest | None, new: CertificateSigningRequest | None
+    ) -> None:
+        if new is not None:
+            for order in caches.orders_of(new.metadata):
+                add(order.metadata.key)
+
     caches.orders.add_handler(order_changed)
     caches.challenges.add_handler(challenge_changed)
+    caches.requests.add_handler(request_changed)
+    if caches.signing_requests is not None:
+        caches.signing_requests.add_handler(signing_request_changed)
     return tell_order
+
+
+def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
+    """Wake the refused Challenges of an Order that changes."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        order = new if new is not None else old
+        if refused and order is not None:
+            for challenge in caches.challenges_of(order.metadata):
+                if challenge.metadata.key in refused:
+                    add(challenge.metadata.key)
+
+    caches.orders.add_handler(order_changed)
+
+
+def _is_approved(request: CertificateRequest | None) -> bool:
+    return request is not None and conditions.is_true(request.status.conditions, reasons.APPROVED)
 
 
 def _heard_by_order(challenge: Challenge) -> Hashable:

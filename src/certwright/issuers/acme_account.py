@@ -61,11 +61,23 @@ def client_for(
     if key is None:
         raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
     client = _client(spec, key, registry)
-    if not client.kid and issuer.account is not None:
-        client.kid = issuer.account.uri
+    known = issuer.account
+    # The account of another server, or of a key that was replaced, must not sign here.
+    is_current = issuer.ready_at == issuer.generation
+    if not client.kid and known is not None and is_current:
+        is_same_key = known.last_private_key_hash in ("", key_hash(secret, spec))
+        client.kid = known.uri if is_same_key else ""
     if not client.kid:
         raise Trouble(_NOT_VERIFIED, f"{_VERIFY}it has not been registered yet")
     return client
+
+
+def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> AccountKey | None:
+    """The account's key, registered or not; None where the Secret holds none that can be read."""
+    try:
+        return _read_key(spec, secret)
+    except Trouble:
+        return None
 
 
 async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:

@@ -139,6 +139,17 @@ def read_csr(pem: bytes) -> CsrFacts:
     return found
 
 
+def read_any_csr(request: bytes) -> CsrFacts:
+    """Read a PEM or DER request: Orders may hold either. Raises `BadCsr`."""
+    if request.lstrip().startswith(b"-----BEGIN"):
+        return read_csr(request)
+    try:
+        pem = x509.load_der_x509_csr(request).public_bytes(serialization.Encoding.PEM)
+    except ValueError:
+        pem = request
+    return read_csr(pem)
+
+
 def known_csr(der: bytes) -> CsrFacts:
     """Read a DER request whose public key is known to be one: to read it too would take as long as all else.
     Raises `BadCsr`."""

@@ -38,7 +38,7 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
     into a request at all (an address that is none) differs in that field.
     """
     differing = [*_address_differences(facts, plan)]
-    if _unlike(sans.ascii_dns_name, plan.dns_names, facts.dns_names):
+    if _canonical(plan.dns_names) != _canonical(facts.dns_names):
         differing.append("dnsNames")
     if frozenset(facts.other_names) != frozenset(plan.other_names):
         differing.append("otherNames")
@@ -65,8 +65,8 @@ def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str
 
 
 def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:
-    wanted, wanted_cn = _lower(_ascii_names(plan.dns_names)), _lower((_wanted_common_name(plan),))
-    found, found_cn = _lower(facts.dns_names), _lower((facts.common_name,))
+    wanted, wanted_cn = _canonical(plan.dns_names), _canonical((_wanted_common_name(plan),))
+    found, found_cn = _canonical(facts.dns_names), _canonical((facts.common_name,))
     wanted_all, found_all = wanted | wanted_cn, found | found_cn
     if wanted_all == found_all:
         return
@@ -85,13 +85,8 @@ def _wanted_common_name(plan: CsrPlan) -> str:
         return ""
 
 
-def _lower(dns_names: Iterable[str]) -> frozenset[str]:
-    # RFC 4343 §3: DNS names are compared without regard to case; some issuers write them in small letters.
-    return frozenset(name.lower() for name in dns_names if name)
-
-
-def _ascii_names(dns_names: Iterable[str]) -> frozenset[str]:
-    return frozenset(_converted(sans.ascii_dns_name, name) for name in dns_names)
+def _canonical(dns_names: Iterable[str]) -> frozenset[str]:
+    return frozenset(sans.canonical_dns_name(name) for name in dns_names if name)
 
 
 def _converted(convert: Callable[[str], str], text: str) -> str:

@@ -79,6 +79,18 @@ def _a_labels(name: str) -> str:
         return ".".join(label if label.isascii() else idna.encode(label).decode() for label in labels)
 
 
+def canonical_dns_name(name: str) -> str:
+    """A DNS name in the one form in which names are compared: small letters, A-labels, no final dot.
+
+    RFC 4343 §3: "comparisons on name lookup for DNS queries should be ASCII case insensitive". CAs write
+    names in small letters (Boulder's `UniqueLowerNames`). What is no DNS name is only put into small letters.
+    """
+    try:
+        return ascii_dns_name(name).lower().removesuffix(".")
+    except BadName:
+        return name.lower()
+
+
 def parse_ip(text: str) -> IpAddress:
     """An IP address; an IPv4 address mapped into IPv6 is taken for what it is. Raises `BadName`."""
     try:

@@ -78,11 +78,13 @@ class _CutTransport:
     ca: FakeCa
     cut: Cut
     silent: set[Action]
+    others: list[FakeCa]
 
     async def send(self, request: Request) -> Response:
         if self.cut.left <= 0:
             raise Unreachable("cut off")
-        response = self.ca.answer(request)
+        asked = next((one for one in self.others if request.url.startswith(one.base)), self.ca)
+        response = asked.answer(request)
         if self.cut.spend(str(request.action)):
             raise Unreachable("cut off")
         if request.action in self.silent:
@@ -104,6 +106,7 @@ class FakeWorld:
     options: dict[str, Any] = field(default_factory=dict)
     cut: Cut = field(default_factory=Cut)
     silent: set[Action] = field(default_factory=set)
+    others: list[FakeCa] = field(default_factory=list)
     handler: Handler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,7 +124,7 @@ class FakeWorld:
 
     def _acme(self) -> AcmeOptions:
         def transport(_tls: TlsOptions) -> _CutTransport:
-            return _CutTransport(self.ca, self.cut, self.silent)
+            return _CutTransport(self.ca, self.cut, self.silent, self.others)
 
         return AcmeOptions(**{"make_transport": transport, "responder": self.shown, **self.options})
 
@@ -138,6 +141,13 @@ class FakeWorld:
 
     def _sees(self, found: Authorization, _kind: str) -> bool:
         return found.token in self.shown.tokens
+
+    def second_ca(self) -> FakeCa:
+        """Another CA, at `https://second.example`."""
+        made = FakeCa(self.world.clock.now, base="https://second.example")
+        made.sees = self._sees
+        self.others.append(made)
+        return made
 
     async def create(self, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
         """Make an object as the administrator, and let everybody do what that means."""

@@ -35,8 +35,8 @@ class Directory:
 
     def __post_init__(self) -> None:
         """Compute `origins`."""
-        places = (self.url, self.new_nonce, self.new_account, self.new_order)
-        places += (self.revoke_cert, self.key_change, self.renewal_info)
+        places = [self.url, self.new_nonce, self.new_account, self.new_order]
+        places += [self.revoke_cert, self.key_change, self.renewal_info]
         object.__setattr__(self, "origins", frozenset(map(origin_of, places)) - {""})
 
     def serves(self, url: str) -> bool:

@@ -16,6 +16,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from certwright.acme.protocol.problem import Problem, Reaction
+from certwright.kit.texts import one_line
+
+# In characters: a URL may be of any length.
+_SHOWN = 300
 
 
 class AcmeError(Exception):
@@ -44,8 +48,8 @@ class ForeignUrl(AcmeError):
 
     def __init__(self, url: str, directory_url: str) -> None:
         super().__init__(
-            f"{url} is not a URL of the ACME server at {directory_url}: neither its directory nor a URL in it "
-            "has this scheme, host and port; no request is sent there"
+            f"{one_line(url)[:_SHOWN]} is not a URL of the ACME server at {directory_url}: neither its "
+            "directory nor a URL in it has this scheme, host and port; no request is sent there"
         )
 
     @property

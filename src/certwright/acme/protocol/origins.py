@@ -1,8 +1,8 @@
 """Origins of URLs (RFC 6454 §4), and which of them belong to one ACME server.
 
 A server names the URLs of its orders, authorizations, challenges and certificates itself, and Orders and
-Challenges repeat them. A signed request to any other server would show that server an account's signature, and
-let the author of the URL choose a target inside our network.
+Challenges repeat them. A signed request to any other server would show that server an account's signature,
+and let the author of the URL choose a target inside our network.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ import msgspec
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.checks import Checks
+from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.precedence import flow_of
 from certwright.controllers.acme.slots import Slots
@@ -66,9 +67,13 @@ _VERDICT_UNTOLD = timedelta(seconds=3)
 # kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
 _PROOF_UNTOLD = 2 * timedelta(seconds=idle.AT_MOST_S)
 
+_NOT_OFFERED = "the ACME server does not offer this challenge for this name at {}"
+
 _log = logging.getLogger(__name__)
 
 FindWay = Callable[[Challenge], Awaitable[Way | Wait]]
+ProblemOf = Callable[[Challenge, Way], str]
+"""Why a Challenge must not be acted on, as a sentence; empty where it may be: see `provenance.py`."""
 FindMeans = Callable[[Challenge], Awaitable["Means"]]
 """Raises `SolverError` where the challenge cannot be answered."""
 
@@ -76,13 +81,17 @@ FindMeans = Callable[[Challenge], Awaitable["Means"]]
 class ChallengeReconciler:
     """At once, `most` challenges are with the CA and `looks` are looked for. `check_period` is the longest
     wait between two looks at a name that is young. `tell_order` wakes the Order of a Challenge, which asks
-    whether it `is_proven`; without it every verdict is written at once.
+    whether it `is_proven`; without it every verdict is written at once. `is_described` says whether this
+    process has read the challenge from the CA itself; other Challenges are compared with the CA first.
     """
 
     def __init__(
         self,
         *,
         challenges: Informer[Challenge],
+        problem_of: ProblemOf,
+        problem_of_clean_up: Callable[[Challenge], Awaitable[str]],
+        is_described: Callable[[Challenge], bool],
         find_way: FindWay,
         find_means: FindMeans,
         sparing: Sparing,
@@ -97,6 +106,9 @@ class ChallengeReconciler:
         check_period: timedelta = timedelta(seconds=10),
     ) -> None:
         self._challenges = challenges
+        self._problem_of = problem_of
+        self._problem_of_clean_up = problem_of_clean_up
+        self._is_described = is_described
         self._find_way = find_way
         self._find_means = find_means
         self._sparing = sparing
@@ -107,6 +119,8 @@ class ChallengeReconciler:
         self._tell_order = tell_order
         self._check_period = check_period
         self._work: dict[ObjectKey, Work] = {}
+        self.refused: set[ObjectKey] = set()
+        """Challenges that are not acted on until their Order changes."""
         # In a row, of the Challenge with that UID.
         self._failures: dict[ObjectKey, tuple[str, int]] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
@@ -145,6 +159,7 @@ class ChallengeReconciler:
             await self._drop(key, work)
         if challenge is None:
             self._failures.pop(key, None)
+            self.refused.discard(key)
             return Result()
         if challenge.metadata.deletion_timestamp is not None:
             return await self._end(challenge)
@@ -156,7 +171,24 @@ class ChallengeReconciler:
         if isinstance(way, Wait):
             self._release(key)
             return await self._wait(challenge, way.why, way.until)
+        if problem := self._problem_of(challenge, way):
+            return await self._refuse(challenge, problem)
+        self.refused.discard(key)
         return await self._go(challenge, way)
+
+    async def _refuse(self, challenge: Challenge, problem: str) -> Result:
+        """Report why the Challenge is not acted on; what this process presents for it is removed."""
+        key = challenge.metadata.key
+        self._release(key)
+        self.refused.add(key)
+        work = self._work.get(key)
+        if work is not None and work.presented_at is not None and not await self._clean_up(challenge, work):
+            return Result(wake_at=self._later(challenge))
+        self._work.pop(key, None)
+        if challenge.status.reason != problem:
+            self._recorder.event(CHALLENGES, challenge, "Warning", "Refused", problem)
+        await self._write(challenge, reason=problem, processing=False, presented=False)
+        return Result()
 
     async def _go(self, challenge: Challenge, way: Way) -> Result:
         from certwright.acme.protocol.errors import AcmeError  # see `_make_work`
@@ -200,9 +232,15 @@ class ChallengeReconciler:
         return Work(challenge.metadata.uid, solving.task_of(challenge, key), means)
 
     async def _advance(self, challenge: Challenge, work: Work, way: Way) -> Result:
-        if work.asked_at is None and (challenge.status.processing or challenge.status.presented):
-            # The process before this one may have gone on further than was written down.
+        status = challenge.status
+        if work.asked_at is None and (
+            status.processing or status.presented or not self._is_described(challenge)
+        ):
+            # The process before this one may have gone on further than was written down. And what this
+            # process has not read from the CA itself may be from another author.
             found = await self._ask(challenge, work, way)
+            if not _is_offered(challenge, found):
+                return await self._refuse(challenge, f"Refused: {_NOT_OFFERED.format(found.url)}")
             if found.status != "pending":
                 return await self._verdict(challenge, work, found)
         if work.presented_at is None:
@@ -363,7 +401,7 @@ class ChallengeReconciler:
 
         key = challenge.metadata.key
         self._release(key)
-        waits = not isinstance(error, Refused) or error.reaction in (Reaction.WAIT, Reaction.ACCOUNT)
+        waits = error.reaction in (Reaction.WAIT, Reaction.ACCOUNT)
         if not waits:
             work = self._work.get(key)
             shown = work is not None and not await self._clean_up(challenge, work)
@@ -389,7 +427,10 @@ class ChallengeReconciler:
         if not challenge.status.presented:
             self._work.pop(key, None)
             return Result()
-        if not await self._clean_up(challenge, self._work.get(key)):
+        work = self._work.get(key)
+        if work is None and await self._must_not_clean_up(challenge):
+            return Result()
+        if not await self._clean_up(challenge, work):
             return Result(wake_at=self._later(challenge))
         await self._write(challenge, presented=False, processing=False)
         self._work.pop(key, None)
@@ -406,6 +447,8 @@ class ChallengeReconciler:
         is_away = (challenge.status.is_final and not challenge.status.presented) or (
             work is not None and work.proven_at is not None
         )
+        if not is_away and work is None:
+            is_away = await self._must_not_clean_up(challenge)
         if not is_away and not await self._clean_up(challenge, work):
             return Result(wake_at=self._later(challenge))
         left = [one for one in meta.finalizers if one not in ours]
@@ -416,6 +459,15 @@ class ChallengeReconciler:
             pass
         self._work.pop(key, None)
         return Result()
+
+    async def _must_not_clean_up(self, challenge: Challenge) -> bool:
+        """Whether the Challenge may be another author's: then no solver runs for it. Reports a proof that may
+        remain."""
+        problem = await self._problem_of_clean_up(challenge)
+        if problem and challenge.status.presented:
+            told = f"No solver was run to remove a proof that may still be shown: {problem}"
+            self._recorder.event(CHALLENGES, challenge, "Warning", "CleanUpSkipped", told)
+        return bool(problem)
 
     async def _clean_up(self, challenge: Challenge, work: Work | None) -> bool:
         """Take the proof away; whether that has been done. What goes wrong is told, and tried again."""
@@ -478,3 +530,16 @@ class ChallengeReconciler:
             )
         except NotFound:
             return
+
+
+def _is_offered(challenge: Challenge, found: Authorization) -> bool:
+    """Whether the CA's authorization is for the Challenge's name, and offers its challenge."""
+    spec = challenge.spec
+    if found.wildcard != spec.wildcard or canonical("dns", found.identifier.value) != canonical(
+        "dns", spec.dns_name
+    ):
+        return False
+    return any(
+        (one.url, one.token, one.type) == (spec.url, spec.token, spec.type.lower())
+        for one in found.challenges
+    )

@@ -14,13 +14,14 @@ from certwright.controllers.secrets import Secrets
 from certwright.issuers.contract import IssuerView
 from certwright.kit.lru import Lru
 from certwright.resources.core import Secret
-from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import ObjectKey, ObjectMeta
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer.
     from certwright.acme.protocol.client import Registry
+    from certwright.acme.protocol.jws import AccountKey
 
 _LOOK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
@@ -71,6 +72,22 @@ class Ways:
             if secret is held.secret and not held.way.client.is_lost:
                 return held.way
         return await self._look(reference, meta)
+
+    async def account_of(
+        self, reference: IssuerReference, meta: ObjectMeta
+    ) -> tuple[ACMEIssuer, AccountKey] | None:
+        """What a Challenge's proof follows from, whether the issuer is ready or not; None where the issuer is
+        missing, is no ACME issuer, or has no key. Raises what a GET of a Secret raises."""
+        from certwright.issuers import acme_account  # see `_look`
+
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        spec = issuer.spec.acme if issuer is not None else None
+        if spec is None:
+            return None
+        namespace = self._issuers.secrets_of(reference, meta.namespace)
+        secret = await self._read(ObjectKey(namespace, spec.private_key_secret_ref.name), meta.key)
+        key = acme_account.account_key(spec, secret.data if secret is not None else None)
+        return (spec, key) if key is not None else None
 
     async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
         # Here, not above: it loads what speaks to ACME servers.

@@ -10,19 +10,26 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from certwright.acme.protocol import authorizations, certificates, challenges, orders
 from certwright.acme.protocol.authorizations import Authorization
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import Refused
+from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.problem import Identifier, Reaction
+from certwright.controllers.acme.identifiers import (
+    Name,
+    canonical,
+    is_ordered,
+    names_of_identity,
+    names_of_spec,
+)
 from certwright.kit.backoff import doubled
 from certwright.kit.durations import parse_duration
+from certwright.kit.texts import one_line
 from certwright.pki.certificates import CertificateFacts
-from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec, OrderStatus
 
 _OPEN = ("pending", "ready", "processing")
@@ -53,7 +60,7 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
     )
 
 
-Contents = dict[str, frozenset[Identifier]]
+Contents = dict[str, frozenset[Name]]
 """What the orders at some URLs are for. That never changes, so that nobody has to ask twice."""
 
 
@@ -65,21 +72,35 @@ async def find_lost(
     None where the server does not list an account's orders. What it learns of orders goes into `contents`:
     after a restart many may ask. Raises `AcmeError`.
     """
-    wanted = frozenset(identifiers_of(spec))
+    wanted = names_of_spec(spec)
     for url in await client.run(orders.list_orders):
         if is_known(url) or contents.get(url, wanted) != wanted:
             continue
         found = await client.run(orders.fetch_order, url)
-        contents[url] = frozenset(found.identifiers)
+        contents[url] = frozenset(canonical(one.type, one.value) for one in found.identifiers)
         if found.status in _OPEN and contents[url] == wanted:
             return found
     return None
 
 
-async def fetch_authorizations(client: AcmeClient, urls: Sequence[str]) -> tuple[ACMEAuthorization, ...]:
-    """The authorizations, as they are written down. Raises `AcmeError`."""
+class NotOrdered(Exception):
+    """The server asks for a proof of a name that was not ordered; the text is one sentence."""
+
+
+async def fetch_authorizations(
+    client: AcmeClient, spec: OrderSpec, urls: Sequence[str]
+) -> tuple[ACMEAuthorization, ...]:
+    """The authorizations, as they are written down. Raises `AcmeError`, and `NotOrdered` where one is for a
+    name that is not in the spec: a proof is shown for ordered names only."""
     found = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
-    return tuple(_written(one) for one in found)
+    written = tuple(_written(one) for one in found)
+    ordered = names_of_spec(spec)
+    for one in written:
+        if not is_ordered(one, ordered):
+            raise NotOrdered(
+                f'the ACME server asks for a proof of "{one_line(one.identifier)}", which was not ordered'
+            )
+    return written
 
 
 def _written(found: Authorization) -> ACMEAuthorization:
@@ -107,20 +128,14 @@ def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
     )
 
 
-def shown_for(client: AcmeClient, kind: str, token: str) -> str:
-    """What a challenge of that type shows."""
-    return challenges.shown_value(kind, token, client.key)
+def shown_for(key: AccountKey, kind: str, token: str) -> str:
+    """What a challenge of that type shows for the account with that key."""
+    return challenges.shown_value(kind, token, key)
 
 
 def csr_of(spec: OrderSpec) -> CsrFacts:
     """The signing request, PEM or DER. Raises `PkiError`."""
-    if spec.request.lstrip().startswith(b"-----BEGIN"):
-        return read_csr(spec.request)
-    try:
-        pem = x509.load_der_x509_csr(spec.request).public_bytes(Encoding.PEM)
-    except ValueError:
-        pem = spec.request
-    return read_csr(pem)
+    return read_any_csr(spec.request)
 
 
 async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrder:
@@ -152,9 +167,10 @@ def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> 
     """Why the certificate must not be used, as a sentence; empty: it may."""
     if found.public_key_der != csr.public_key_der:
         return "the server returned a certificate for another key"
-    missing = {*csr.dns_names, *csr.ip_addresses} - {*found.dns_names, *found.ip_addresses}
+    missing = names_of_identity(csr) - names_of_identity(found)
     if missing:
-        return f"the server returned a certificate without {', '.join(sorted(missing))}"
+        told = ", ".join(sorted(name.value for name in missing))
+        return f"the server returned a certificate without {told}"
     if found.not_after <= now:
         return "the server returned a certificate that has expired"
     return ""

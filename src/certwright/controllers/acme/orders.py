@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from certwright.acme.protocol.origins import origin_of
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
 from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
+from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.own_writes import working_on
@@ -36,11 +38,11 @@ from certwright.kit.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
-from certwright.resources import causes
+from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.errors import AlreadyExists, NotFound
 from certwright.resources.meta import ObjectKey
-from certwright.resources.order import Order, OrderStatus
+from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
@@ -92,11 +94,13 @@ class _Memory:
     replaces_nothing: bool = False
     maybe_placed: bool = False
     ensured: tuple[_FollowFrom, set[str]] | None = None
+    described: tuple[ACMEAuthorization, ...] = ()
+    account: str | None = None
 
 
 class OrderReconciler:
-    """`challenges_of` gives the Challenges that an Order owns, `is_known` whether an Order with that
-    URL at the server is there.
+    """`problem_of` says why an Order must not be acted on (see `provenance.py`). `challenges_of` gives the
+    Challenges that an Order owns, `is_known` whether an Order with that URL at the server is there.
     `began_at` is when this process began: what is older may have been placed by the one before."""
 
     def __init__(
@@ -107,6 +111,7 @@ class OrderReconciler:
         challenges_of: Callable[[Order], Iterable[Challenge]],
         is_known: Callable[[str], bool],
         is_proven: Callable[[Challenge], bool],
+        problem_of: Callable[[Order], str],
         find_way: FindWay,
         sparing: Sparing,
         limited: RefusedFor,
@@ -123,6 +128,7 @@ class OrderReconciler:
         self._challenges_of = challenges_of
         self._is_known = is_known
         self._is_proven = is_proven
+        self._problem_of = problem_of
         self._find_way = find_way
         self._sparing = sparing
         self._limited = limited
@@ -150,10 +156,39 @@ class OrderReconciler:
             return Result()
         if order.status.is_final:
             return await self._tidy(order)
+        if problem := self._problem_of(order):
+            # Its owner's appearance or approval wakes it.
+            return await self._wait(order, Wait(problem))
         way = await self._find_way(order)
         if isinstance(way, Wait):
             return await self._wait(order, way)
+        if is_of_another_account(order.metadata.annotations, _account_of(way)):
+            return await self._supersede(order, way)
         return await self._go(order, way)
+
+    async def _supersede(self, order: Order, way: Way) -> Result:
+        """End an Order of a server or account that the issuer no longer uses: no other server knows it, and
+        no other account may read it. Its request makes the next one immediately (`Acme._ensure_order`), and
+        nothing counts as a failure."""
+        meta = order.metadata
+        former = meta.annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"
+        if former == way.client.directory_url:
+            former = f"account {meta.annotations.get(names.ACME_ACCOUNT, '')}"
+        # First, so that its request never takes this end for a failure.
+        annotations = {names.ACME_SUPERSEDED: "true"}
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+        order = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
+        self._orders.put(order)
+        issuer = f'{way.issuer.kind} "{way.issuer.name}"'
+        reason = f"{issuer} no longer uses {former}, where this order is; another Order takes its place"
+        return await self._fail(order, "errored", reason)
+
+    def described(self, order: Order, url: str) -> ACMEAuthorization | None:
+        """The authorization with that URL as this process has read it from the server for this Order."""
+        memory = self._memories.get(order.metadata.key)
+        if memory is None or memory.uid != order.metadata.uid:
+            return None
+        return next((one for one in memory.described if one.url == url), None)
 
     async def _tidy(self, order: Order) -> Result:
         """After success the Challenges have told all they had to; after a failure those that have come to an
@@ -167,8 +202,13 @@ class OrderReconciler:
 
     async def _go(self, order: Order, way: Way) -> Result:
         from certwright.acme.protocol.errors import AcmeError  # see `Way`
+        from certwright.controllers.acme.ordering import NotOrdered
 
         memory = self._memory(order)
+        if memory.account not in (None, way.client.directory_url + way.client.kid):
+            # What another server or account has asked for binds nobody here.
+            memory.not_before, memory.failures = None, 0
+        memory.account = way.client.directory_url + way.client.kid
         if memory.not_before is not None and self._now() < memory.not_before:
             is_hurried = memory.is_patience and self._sparing.is_wanted_at_once(order)
             if not is_hurried:
@@ -180,6 +220,9 @@ class OrderReconciler:
             result = await self._advance(order, way, memory)
         except AcmeError as error:
             return await self._take(error, self._orders.cache.get(order.metadata.key) or order, way, memory)
+        except NotOrdered as error:
+            current = self._orders.cache.get(order.metadata.key) or order
+            return await self._fail(current, "errored", str(error))
         except PkiError as error:
             return await self._fail(order, "errored", f"spec.request cannot be used: {error}")
         memory.failures = 0
@@ -194,6 +237,10 @@ class OrderReconciler:
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
         memory.asked_at = None
+        if order.status.url and names.ACME_SERVER not in order.metadata.annotations:
+            directory = await way.client.directory()
+            if not directory.serves(order.status.url):
+                return await self._supersede(order, way)
         if memory.polls:
             # The server has the signing request: proofs are behind it.
             return await self._finish(order, way, memory)
@@ -253,10 +300,11 @@ class OrderReconciler:
 
         urls = [one.url for one in status.authorizations]
         try:
-            described = await ordering.fetch_authorizations(way.client, urls)
-        except AcmeError:
+            described = await ordering.fetch_authorizations(way.client, order.spec, urls)
+        except (AcmeError, ordering.NotOrdered):
             await self._write(order, status)
             raise
+        self._memory(order).described = described
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
     async def _ensure_challenges(self, order: Order, way: Way, memory: _Memory) -> list[Challenge]:
@@ -271,7 +319,7 @@ class OrderReconciler:
             return list(held.values())
         found = []
         for wanted in needed_challenges(
-            order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client, kind, token)
+            order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client.key, kind, token)
         ):
             there = take_same(wanted, held, order.metadata.name)
             found.append(there if there is not None else await self._create(wanted))
@@ -341,7 +389,7 @@ class OrderReconciler:
         from certwright.acme.protocol.errors import Refused
         from certwright.acme.protocol.problem import Reaction
 
-        reaction = error.reaction if isinstance(error, Refused) else Reaction.WAIT
+        reaction = error.reaction
         if isinstance(error, Refused) and (
             reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and not order.status.url)
         ):
@@ -405,6 +453,10 @@ class OrderReconciler:
             await self._client.delete(CHALLENGES, meta.name, meta.namespace, uid=meta.uid)
         except NotFound:
             return
+
+
+def _account_of(way: Way) -> dict[str, str]:
+    return {names.ACME_SERVER: way.client.directory_url, names.ACME_ACCOUNT: way.client.kid}
 
 
 def _recalled(order: Order) -> _Memory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,7 +19,9 @@ from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.finding import Ways
 from certwright.controllers.acme.ledger import Ledgers
 from certwright.controllers.acme.naming import order_name
+from certwright.controllers.acme.needed import ShownFor
 from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.provenance import Provenance, is_of_another_account, offers
 from certwright.controllers.acme.refill import Refill
 from certwright.controllers.acme.renewal_office import RenewalOffice
 from certwright.controllers.acme.sparing import Sparing
@@ -52,12 +54,15 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
     from certwright.acme.protocol.client import AcmeClient, MakeTransport
+    from certwright.acme.protocol.jws import AccountKey
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
     from certwright.controllers.acme.solving import MakeCheck, Means, Surroundings
 
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
+# Each change of the issuer's server or account, while one request waits, takes one.
+_MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,8 @@ class Acme:
             get_secret=caches.secrets.look,
             now=clock.now,
         )
+        self._provenance = Provenance(caches)
+        self._orders: OrderReconciler | None = None
         self._challenges: ChallengeReconciler | None = None
         self._office: RenewalOffice | None = None
 
@@ -183,12 +190,13 @@ class Acme:
     def orders(self) -> OrderReconciler:
         """The reconciler of Orders."""
         caches = self._caches
-        return OrderReconciler(
+        self._orders = OrderReconciler(
             orders=caches.orders,
             challenges=caches.challenges,
             challenges_of=lambda order: caches.challenges_of(order.metadata),
             is_known=lambda url: bool(caches.orders_at(url)),
             is_proven=self.is_proven,
+            problem_of=self._provenance.problem_of_order,
             find_way=self._way_of_order,
             sparing=self._sparing(),
             limited=self.ledgers.limited,
@@ -200,6 +208,7 @@ class Acme:
             now=self._clock.now,
             began_at=self._clock.now(),
         )
+        return self._orders
 
     def challenges(
         self, wake: Callable[[ObjectKey], None], tell_order: Callable[[Challenge], None] | None = None
@@ -208,6 +217,9 @@ class Acme:
         reconciles Orders too."""
         self._challenges = ChallengeReconciler(
             challenges=self._caches.challenges,
+            problem_of=self._problem_of_challenge,
+            problem_of_clean_up=self._problem_of_clean_up,
+            is_described=self._is_described,
             find_way=self._way_of_challenge,
             find_means=self._means_of,
             sparing=self._sparing(),
@@ -279,6 +291,28 @@ class Acme:
     async def _way_of_challenge(self, challenge: Challenge) -> Way | Wait:
         return await self._ways.find(challenge.spec.issuer_ref, challenge.metadata)
 
+    def _problem_of_challenge(self, challenge: Challenge, way: Way) -> str:
+        return self._provenance.problem_of_challenge(challenge, way.spec.solvers, _shown_with(way.client.key))
+
+    async def _problem_of_clean_up(self, challenge: Challenge) -> str:
+        account = await self._ways.account_of(challenge.spec.issuer_ref, challenge.metadata)
+        if account is None:
+            return "its issuer is missing, is no ACME issuer, or has no account key"
+        spec, key = account
+        return self._provenance.problem_of_clean_up(challenge, spec.solvers, _shown_with(key))
+
+    def _is_described(self, challenge: Challenge) -> bool:
+        """Whether this process has read the challenge from the CA, for the Order that owns it."""
+        order = self._provenance.order_of(challenge)
+        if order is None or self._orders is None:
+            return False
+        found = self._orders.described(order, challenge.spec.authorization_url)
+        return (
+            found is not None
+            and found.identifier == challenge.spec.dns_name
+            and offers(found, challenge.spec)
+        )
+
     async def _means_of(self, challenge: Challenge) -> Means:
         from certwright.controllers.acme import solving  # loaded with the first Challenge
 
@@ -329,43 +363,77 @@ class Acme:
 
     async def _ensure_order(self, request: CertificateRequest, spec: OrderSpec) -> Order:
         meta = request.metadata
-        name = order_name(meta.name, spec)
-        caches = self._caches
-        if (found := self._order_of(meta, name)) is not None:
+        account = self._account_of(request)
+        if (found := self._order_of(meta, spec, account)) is not None:
             return found
-        if ObjectKey(meta.namespace, name) in caches.orders.cache:
-            # Of a request of the same name that has been deleted: its Order goes too, some day.
-            name = _second_name(name, meta)
         owner = controller_reference(CERTIFICATE_REQUESTS, meta)
         if (survivor := await self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
-        wanted = Order(
-            metadata=ObjectMeta(
-                name=name,
-                namespace=meta.namespace,
-                labels=meta.labels,
-                annotations=meta.annotations,
-                owner_references=(owner,),
-            ),
-            spec=spec,
+        for name in self._free_names(meta, spec):
+            made = await self._create_order(request, name, owner, spec, account)
+            if self._is_usable(made, meta, account):
+                return made
+        raise Conflict(
+            f'Orders that do not belong to CertificateRequest "{meta.name}" have all names for its Order'
+        )
+
+    async def _create_order(
+        self,
+        request: CertificateRequest,
+        name: str,
+        owner: OwnerReference,
+        spec: OrderSpec,
+        account: Mapping[str, str],
+    ) -> Order:
+        meta = request.metadata
+        whole = ObjectMeta(
+            name=name,
+            namespace=meta.namespace,
+            labels=meta.labels,
+            annotations={**meta.annotations, **account},
+            owner_references=(owner,),
         )
         try:
-            made = await self._client.create(ORDERS, wanted)
+            made = await self._client.create(ORDERS, Order(metadata=whole, spec=spec))
         except AlreadyExists:
             made = await self._client.get(ORDERS, name, meta.namespace)
-        caches.orders.put(made)
-        if not is_controlled_by(made.metadata, meta.uid):
-            raise Conflict(f'Order "{name}" belongs to a request that is gone')
+        self._caches.orders.put(made)
         return made
 
-    def _order_of(self, request: ObjectMeta, name: str) -> Order | None:
-        """The Order of this very request: of that name; or of one that we have not given, and then
+    def _account_of(self, request: CertificateRequest) -> dict[str, str]:
+        """The annotations that say at which server an Order is placed now, and by which account."""
+        state = self._issuers.of_request(request)
+        if state is None or state.view.spec.acme is None:
+            return {}
+        view, server = state.view, state.view.spec.acme.server
+        if view.account is None or view.ready_at != view.generation:
+            return {names.ACME_SERVER: server}
+        return {names.ACME_SERVER: server, names.ACME_ACCOUNT: view.account.uri}
+
+    def _is_usable(self, order: Order, request: ObjectMeta, account: Mapping[str, str]) -> bool:
+        """Whether the Order is this request's, and did not end with the issuer's change of account."""
+        if not is_controlled_by(order.metadata, request.uid) or self._provenance.problem_of_order(order):
+            return False
+        has_failed = order.status.is_final and order.status.state != "valid"
+        return not (has_failed and is_of_another_account(order.metadata.annotations, account))
+
+    def _free_names(self, request: ObjectMeta, spec: OrderSpec) -> Iterator[str]:
+        """Names for a new Order: the first is cert-manager's, the others are for when an Order of a deleted
+        request, or a superseded one, has it."""
+        first = order_name(request.name, spec)
+        second = _second_name(first, request)
+        for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
+            if ObjectKey(request.namespace, name) not in self._caches.orders.cache:
+                yield name
+
+    def _order_of(self, request: ObjectMeta, spec: OrderSpec, account: Mapping[str, str]) -> Order | None:
+        """The Order of this very request: of a name that we give; or of one that we have not given, and then
         cert-manager has begun, and it goes on."""
+        now = order_name(request.name, spec)
         for order in self._caches.orders_of(request):
-            ours = order_name(request.name, order.spec)
-            if order.metadata.name in (name, _second_name(name, request)):
-                return order
-            if order.metadata.name not in (ours, _second_name(ours, request)):
+            ours, name = order_name(request.name, order.spec), order.metadata.name
+            is_ours = name == ours or name.startswith(f"{ours}-")
+            if (ours == now or not is_ours) and self._is_usable(order, request, account):
                 return order
         return None
 
@@ -382,6 +450,12 @@ class Acme:
         changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._caches.orders.put(changed)
         return changed
+
+
+def _shown_with(key: AccountKey) -> ShownFor:
+    from certwright.controllers.acme import ordering  # loaded with the first Order
+
+    return partial(ordering.shown_for, key)
 
 
 def _second_name(name: str, request: ObjectMeta) -> str:

@@ -1,0 +1,57 @@
+"""Identifiers in the one form in which they are compared: DNS names as DNS does (RFC 4343), addresses as
+addresses.
+
+What is written and sent keeps the form that the user chose: these are for comparisons only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from certwright.pki import sans
+from certwright.pki.errors import BadName
+from certwright.pki.facts import Identity
+from certwright.resources.order import ACMEAuthorization, OrderSpec
+
+
+class Name(NamedTuple):
+    """A canonical identifier; `kind` is `dns` or `ip`, as in RFC 8555 §9.7.7 and RFC 8738 §3."""
+
+    kind: str
+    value: str
+
+
+def canonical(kind: str, value: str) -> Name:
+    """An identifier of an ACME server."""
+    if kind != "ip":
+        return Name(kind, sans.canonical_dns_name(value))
+    try:
+        return Name(kind, sans.canonical_ip(value))
+    except BadName:
+        return Name(kind, value.lower())
+
+
+def names_of(dns_names: Iterable[str], ip_addresses: Iterable[str], common_name: str = "") -> frozenset[Name]:
+    """Names and addresses; the common name is one of the names unless it is an address."""
+    found = {canonical("ip", address) for address in ip_addresses}
+    found |= {canonical("dns", name) for name in dns_names}
+    if common_name and canonical("ip", common_name) not in found:
+        found.add(canonical("dns", common_name))
+    return frozenset(found)
+
+
+def names_of_spec(spec: OrderSpec) -> frozenset[Name]:
+    """What an Order is for."""
+    return names_of(spec.dns_names, spec.ip_addresses, spec.common_name)
+
+
+def names_of_identity(facts: Identity, *, with_common_name: bool = False) -> frozenset[Name]:
+    """What a signing request or a certificate is for."""
+    return names_of(facts.dns_names, facts.ip_addresses, facts.common_name if with_common_name else "")
+
+
+def is_ordered(authorization: ACMEAuthorization, ordered: frozenset[Name]) -> bool:
+    """Whether the authorization is for one of the names."""
+    value = f"*.{authorization.identifier}" if authorization.wildcard else authorization.identifier
+    return canonical("dns", value) in ordered or canonical("ip", value) in ordered

@@ -1,0 +1,242 @@
+"""Whether an Order or a Challenge may be acted on: it must repeat what an approved request asks for.
+
+The role `edit` may write Orders and Challenges, `metadata.ownerReferences` included. So an owner's name
+proves nothing. An Order counts when the request that owns it, by UID, exists, is approved, and asks for the
+same signing request, names and issuer. A Challenge counts when such an Order owns it, lists its URL,
+authorization and token, and its solver is one of the issuer's. Everything else is refused: no server is
+asked, no solver runs.
+
+A refusal is a sentence for `status.reason`; it may end when the owner appears or is approved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeGuard
+
+from msgspec.structs import replace
+
+from certwright.controllers.acme.identifiers import Name, is_ordered, names_of_identity, names_of_spec
+from certwright.controllers.acme.needed import TYPES, ShownFor
+from certwright.controllers.caches import Caches
+from certwright.kit.lru import Lru
+from certwright.pki.csr import CsrFacts, read_any_csr
+from certwright.pki.errors import PkiError
+from certwright.resources import conditions, names, reasons
+from certwright.resources.challenge import Challenge, ChallengeSpec
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectKey, OwnerReference, controller_of
+from certwright.resources.order import ACMEAuthorization, Order, OrderSpec
+from certwright.resources.signing_request import signer_of
+from certwright.resources.solver import HTTP01Ingress, HTTP01Solver, Solver
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
+
+# RFC 8555 §8.1: a token "MUST NOT contain any characters outside the base64url alphabet". Solvers make file
+# names and paths of it.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+# Each step of each Challenge asks about its Order, which may have a hundred names.
+_REMEMBERED: Final = 256
+
+
+class _Judged(NamedTuple):
+    """A verdict on an Order, and its subject: the Order's generation, its owner, the owner's revision."""
+
+    generation: int
+    owner: OwnerReference | None
+    revision: int | None
+    problem: str
+    ordered: frozenset[Name]
+
+
+class Provenance:
+    """Looks the owners up in `caches`."""
+
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+        self._judged: Lru[str, _Judged] = Lru(_REMEMBERED)
+        self._orders: Lru[ObjectKey, tuple[int, Order]] = Lru(_REMEMBERED)
+
+    def problem_of_order(self, order: Order) -> str:
+        """Why the Order must not be acted on, as a sentence; empty where it may be."""
+        return self._verdict(order).problem
+
+    def _verdict(self, order: Order) -> _Judged:
+        meta, owner = order.metadata, controller_of(order.metadata)
+        revision = self._revision_of(owner, meta.namespace)
+        held = self._judged.get(meta.uid)
+        if held is None or held[:3] != (meta.generation, owner, revision):
+            problem, ordered = self._problem(order, owner), names_of_spec(order.spec)
+            held = self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
+        return held
+
+    def _revision_of(self, owner: OwnerReference | None, namespace: str) -> int | None:
+        if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
+            return self._caches.requests.cache.revision(ObjectKey(namespace, owner.name))
+        informer = self._caches.signing_requests
+        if owner is None or informer is None:
+            return None
+        return informer.cache.revision(ObjectKey("", owner.name))
+
+    def _problem(self, order: Order, owner: OwnerReference | None) -> str:
+        if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
+            return self._problem_of_request(order, owner)
+        if _is(owner, CERTIFICATE_SIGNING_REQUESTS.kind, CERTIFICATE_SIGNING_REQUESTS.group):
+            return self._problem_of_signing_request(order, owner)
+        return (
+            "Refused: no CertificateRequest owns this Order (metadata.ownerReferences, controller: true), so "
+            "nothing has been approved; create a Certificate or a CertificateRequest instead"
+        )
+
+    def problem_of_challenge(
+        self, challenge: Challenge, solvers: Iterable[Solver], shown_for: ShownFor
+    ) -> str:
+        """Why the Challenge must not be acted on, as a sentence; empty where it may be. `solvers` are the
+        issuer's."""
+        order = self.order_of(challenge)
+        if order is None:
+            return (
+                "Refused: no Order that exists owns this Challenge (metadata.ownerReferences, controller: "
+                "true); the controller of Orders creates Challenges"
+            )
+        verdict = self._verdict(order)
+        if verdict.problem:
+            return f'Refused with Order "{order.metadata.name}": {verdict.problem.removeprefix("Refused: ")}'
+        if problem := _difference(challenge.spec, order, verdict.ordered):
+            return f'Refused: {problem} of Order "{order.metadata.name}", which owns this Challenge'
+        return _unfit(challenge.spec, solvers, shown_for)
+
+    def problem_of_clean_up(
+        self, challenge: Challenge, solvers: Iterable[Solver], shown_for: ShownFor
+    ) -> str:
+        """As `problem_of_challenge`, for a Challenge that is being deleted: the Order may have gone first."""
+        if self.order_of(challenge) is not None:
+            return self.problem_of_challenge(challenge, solvers, shown_for)
+        return _unfit(challenge.spec, solvers, shown_for)
+
+    def order_of(self, challenge: Challenge) -> Order | None:
+        """The Order that owns the Challenge, by UID; None where it does not exist."""
+        owner = controller_of(challenge.metadata)
+        if not _is(owner, ORDERS.kind, ORDERS.group):
+            return None
+        order = self._order_at(ObjectKey(challenge.metadata.namespace, owner.name))
+        return order if order is not None and order.metadata.uid == owner.uid else None
+
+    def _order_at(self, key: ObjectKey) -> Order | None:
+        revision, held = self._caches.orders.cache.revision(key), self._orders.get(key)
+        if held is not None and revision and held[0] == revision:
+            return held[1]
+        order = self._caches.orders.cache.get(key)
+        if order is not None and revision:
+            self._orders.put(key, (revision, order))
+        else:
+            self._orders.drop(key)
+        return order
+
+    def _problem_of_request(self, order: Order, owner: OwnerReference) -> str:
+        request = self._caches.requests.cache.get(ObjectKey(order.metadata.namespace, owner.name))
+        called = f'CertificateRequest "{owner.name}", which owns this Order,'
+        if request is None or request.metadata.uid != owner.uid:
+            return f"Refused: {called} does not exist"
+        held = request.status.conditions
+        if not conditions.is_true(held, reasons.APPROVED) or conditions.is_true(held, reasons.DENIED):
+            return f"Refused: {called} is not approved"
+        if differs := difference(order.spec, request.spec.request, request.spec.issuer_ref):
+            return f"Refused: {differs} of {called.rstrip(',')}"
+        return ""
+
+    def _problem_of_signing_request(self, order: Order, owner: OwnerReference) -> str:
+        informer = self._caches.signing_requests
+        request = informer.cache.get(ObjectKey("", owner.name)) if informer is not None else None
+        called = f'CertificateSigningRequest "{owner.name}", which owns this Order,'
+        if request is None or request.metadata.uid != owner.uid:
+            return f"Refused: {called} does not exist, or this process does not read them"
+        if not request.status.has(reasons.APPROVED) or request.status.has(reasons.DENIED):
+            return f"Refused: {called} is not approved"
+        signer = signer_of(request.spec.signer_name)
+        if signer is None or signer.namespace not in ("", order.metadata.namespace):
+            return f"Refused: {called} names another signer"
+        issuer = IssuerReference(name=signer.name, kind=signer.kind)
+        if differs := difference(order.spec, request.spec.request, issuer):
+            return f"Refused: {differs} of {called.rstrip(',')}"
+        return ""
+
+
+def is_of_another_account(annotations: Mapping[str, str], account: Mapping[str, str]) -> bool:
+    """Whether an Order's annotations say that it was superseded, or name another server or account than the
+    issuer uses now. What one side lacks is not compared."""
+    if annotations.get(names.ACME_SUPERSEDED) == "true":
+        return True
+    for key in (names.ACME_SERVER, names.ACME_ACCOUNT):
+        recorded, current = annotations.get(key), account.get(key)
+        if recorded and current and recorded != current:
+            return True
+    return False
+
+
+def difference(spec: OrderSpec, csr_pem: bytes, issuer: IssuerReference) -> str:
+    """What of an Order does not repeat a request, as the beginning of a sentence; empty where all does."""
+    if not spec.issuer_ref.same_issuer(issuer):
+        return "spec.issuerRef is not that"
+    try:
+        asked = _read(csr_pem)
+        if spec.request != csr_pem and _read(spec.request).der != asked.der:
+            return "spec.request is not that"
+    except PkiError:
+        return "spec.request is not that"
+    if names_of_spec(spec) != names_of_identity(asked, with_common_name=True):
+        return "spec.dnsNames, spec.ipAddresses and spec.commonName are not those"
+    return ""
+
+
+def _read(request: bytes) -> CsrFacts:
+    return read_any_csr(bytes(request))
+
+
+def _difference(spec: ChallengeSpec, order: Order, ordered: frozenset[Name]) -> str:
+    if not spec.issuer_ref.same_issuer(order.spec.issuer_ref):
+        return "spec.issuerRef is not that"
+    held = next((one for one in order.status.authorizations if one.url == spec.authorization_url), None)
+    if held is None:
+        return "spec.authorizationURL is not among status.authorizations"
+    if not is_ordered(held, ordered):
+        return "spec.dnsName is not among the names"
+    if (held.identifier, bool(held.wildcard)) != (spec.dns_name, spec.wildcard):
+        return "spec.dnsName and spec.wildcard are not those of the authorization"
+    return (
+        "" if offers(held, spec) else "spec.url, spec.token and spec.type are not those of the authorization"
+    )
+
+
+def offers(authorization: ACMEAuthorization, spec: ChallengeSpec) -> bool:
+    """Whether the server offers the challenge for the authorization."""
+    return any(
+        (one.url, one.token, TYPES.get(one.type)) == (spec.url, spec.token, spec.type)
+        for one in authorization.challenges
+    )
+
+
+def _unfit(spec: ChallengeSpec, solvers: Iterable[Solver], shown_for: ShownFor) -> str:
+    if not _TOKEN.fullmatch(spec.token):
+        return "Refused: spec.token has characters that RFC 8555 does not allow in a token"
+    if spec.key != shown_for(spec.type.lower(), spec.token):
+        return "Refused: spec.key does not follow from spec.token and the issuer's account key"
+    answered = _essence(spec.solver)
+    if spec.solver.challenge_type != spec.type or all(_essence(one) != answered for one in solvers):
+        return "Refused: spec.solver is not one of the issuer's spec.acme.solvers"
+    return ""
+
+
+def _essence(solver: Solver) -> Solver:
+    """The solver without its selector, and without what cert-manager changes in the copy: names and classes
+    of an Ingress (annotations `http01-override-…`), all of which our own listener stands for."""
+    page = solver.http01
+    if page is not None and page.webroot is None:
+        page = HTTP01Solver(ingress=HTTP01Ingress())
+    return replace(solver, selector=None, http01=page)
+
+
+def _is(owner: OwnerReference | None, kind: str, group: str) -> TypeGuard[OwnerReference]:
+    return owner is not None and owner.kind == kind and owner.api_version.partition("/")[0] == group

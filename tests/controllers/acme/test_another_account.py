@@ -1,0 +1,133 @@
+"""An issuer is given another server or another account while Orders are under way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from acme.fake_ca import FakeCa
+from certwright.acme.protocol.messages import Action
+from certwright.resources import names
+from certwright.resources.order import Order
+from certwright.resources.table import CLUSTER_ISSUERS, ORDERS, SECRETS
+from controllers.acme.fake_world import FakeWorld
+
+
+async def point_at(fake: FakeWorld, ca: FakeCa) -> None:
+    """Change the server of the issuer."""
+    patch = {"spec": {"acme": {"server": ca.directory}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
+    await fake.world.settle()
+
+
+async def is_issued_without_failure(fake: FakeWorld) -> None:
+    """Ready within seconds; no attempt failed, and the first request still serves."""
+    await fake.world.advance(timedelta(seconds=10))
+    assert await fake.world.is_ready("web"), [one.status for one in await fake.orders()]
+    certificate = await fake.certificate()
+    assert certificate.status.failed_issuance_attempts is None
+    assert certificate.status.last_failure_time is None
+    assert len(await fake.requests()) == 1
+
+
+async def ended(fake: FakeWorld) -> Order:
+    """The Order that was given up."""
+    (order,) = [one for one in await fake.orders() if one.status.state == "errored"]
+    return order
+
+
+@pytest.mark.parametrize("slow", [Action.CHALLENGE, Action.FINALIZE])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_an_order_at_another_server_is_replaced(fake: FakeWorld, slow: Action, restarts: bool) -> None:
+    second = fake.second_ca()
+    await fake.issuer()
+    if slow is Action.CHALLENGE:
+        fake.ca.slow.add("a.example.org")
+    else:
+        fake.ca.processing_polls = 10**6
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=5))
+    (order,) = await fake.orders()
+    assert order.metadata.annotations[names.ACME_SERVER] == fake.ca.directory
+    assert order.metadata.annotations[names.ACME_ACCOUNT] in fake.ca.accounts
+    if restarts:
+        await fake.world.stop_controllers()
+    asked = len(fake.ca.requests)
+    await point_at(fake, second)
+    if restarts:
+        await fake.start()
+    await is_issued_without_failure(fake)
+    assert len(fake.ca.requests) == asked
+    assert "no longer uses https://ca.example/directory" in (await ended(fake)).status.reason
+    assert second.counted()[Action.NEW_ORDER] == 1
+    assert fake.shown.tokens == {}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_wait_that_one_server_asks_for_does_not_bind_another(fake: FakeWorld, restarts: bool) -> None:
+    second = fake.second_ca()
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="86400")
+    await fake.issue("web")
+    await point_at(fake, second)
+    if restarts:
+        await fake.start()
+    await is_issued_without_failure(fake)
+
+
+async def test_an_order_of_a_replaced_account_key_is_replaced(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+    await fake.issue("web")
+    fake.ca.slow.clear()
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+    await fake.world.advance(timedelta(seconds=10))
+    assert len(fake.ca.accounts) == 2
+    await is_issued_without_failure(fake)
+    assert fake.ca.counted()[Action.NEW_ORDER] == 2
+
+
+async def test_an_order_without_annotations_is_judged_by_its_url(fake: FakeWorld) -> None:
+    """Made by cert-manager, or by an earlier version."""
+    second = fake.second_ca()
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+    await fake.issue("web")
+    (order,) = await fake.orders()
+    await fake.world.stop_controllers()
+    none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
+    await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
+    await point_at(fake, second)
+    asked = len(fake.ca.requests)
+    await fake.start()
+    await is_issued_without_failure(fake)
+    assert len(fake.ca.requests) == asked
+
+
+async def test_an_order_without_annotations_at_the_same_server_goes_on(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+    await fake.issue("web")
+    (order,) = await fake.orders()
+    await fake.world.stop_controllers()
+    none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
+    await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
+    await fake.start()
+    for found in fake.ca.authorizations.values():
+        fake.ca.decide(found)
+    await is_issued_without_failure(fake)
+    assert fake.ca.counted()[Action.NEW_ORDER] == 1
+
+
+async def test_going_back_to_the_first_server_places_a_third_order(fake: FakeWorld) -> None:
+    second = fake.second_ca()
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+    second.slow.add("a.example.org")
+    await fake.issue("web")
+    await point_at(fake, second)
+    await fake.world.advance(timedelta(seconds=5))
+    fake.ca.slow.clear()
+    await point_at(fake, fake.ca)
+    await is_issued_without_failure(fake)

@@ -1,0 +1,49 @@
+"""Names are compared as DNS does: in the order, the authorizations, the certificate and the spec."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from certwright.acme.protocol.messages import Action
+from certwright.pki.certificates import read_certificate
+from certwright.pki.sans import canonical_dns_name
+from controllers.acme.fake_world import FakeWorld
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["App.Example.COM"],
+        ["a.example.com", "A.Example.com"],
+        ["Bücher.example", "XN--BCHER-KVA.example"],
+    ],
+)
+async def test_names_in_capital_letters_are_issued_with_one_order(fake: FakeWorld, names: list[str]) -> None:
+    await fake.issuer()
+    await fake.issue("web", *names)
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web"), await fake.message_of()
+    assert (await fake.certificate()).spec.dns_names == tuple(names)
+    leaf = read_certificate((await fake.world.secret("web")).data["tls.crt"])
+    assert all(name == name.lower() for name in leaf.dns_names)
+    await fake.start()
+    await fake.world.advance(timedelta(days=20))
+    assert fake.ca.counted()[Action.NEW_ORDER] == 1
+    assert await fake.world.is_ready("web")
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("App.Example.COM", "app.example.com"),
+        ("app.example.com.", "app.example.com"),
+        ("*.Example.org", "*.example.org"),
+        ("Bücher.example", "xn--bcher-kva.example"),
+        ("XN--BCHER-KVA.Example", "xn--bcher-kva.example"),
+        ("_Srv.example.org", "_srv.example.org"),
+    ],
+)
+def test_one_form_is_compared(name: str, canonical: str) -> None:
+    assert canonical_dns_name(name) == canonical
