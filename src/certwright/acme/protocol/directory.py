@@ -9,8 +9,8 @@ from certwright.acme.protocol import reading
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import checked
 from certwright.acme.protocol.messages import Action, Flow, Request
-from certwright.kit.outgoing import place_of
 from certwright.acme.protocol.origins import origin_of
+from certwright.kit.outgoing import place_of
 
 
 @dataclass(frozen=True, slots=True)

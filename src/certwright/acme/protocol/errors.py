@@ -16,10 +16,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from certwright.acme.protocol.problem import Problem, Reaction
-from certwright.kit.texts import one_line
-
-# In characters: a URL may be of any length.
-_SHOWN = 300
+from certwright.kit.outgoing import place_of
 
 
 class AcmeError(Exception):
@@ -48,7 +45,7 @@ class ForeignUrl(AcmeError):
 
     def __init__(self, url: str, directory_url: str) -> None:
         super().__init__(
-            f"{one_line(url)[:_SHOWN]} is not a URL of the ACME server at {directory_url}: neither its "
+            f"{place_of(url)} is not a URL of the ACME server at {directory_url}: neither its "
             "directory nor a URL in it has this scheme, host and port; no request is sent there"
         )
 

@@ -168,7 +168,7 @@ class OrderReconciler:
 
     async def _supersede(self, order: Order, way: Way) -> Result:
         """End an Order of a server or account that the issuer no longer uses: no other server knows it, and
-        no other account may read it. Its request makes the next one immediately (`Acme._ensure_order`), and
+        no other account may read it. Its request makes the next one immediately (`RequestOrders`), and
         nothing counts as a failure."""
         meta = order.metadata
         former = meta.annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from certwright.acme.limits.known import Chosen
 from certwright.client.rest import Client
@@ -18,12 +16,11 @@ from certwright.controllers.acme.challenges import ChallengeReconciler
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.finding import Ways
 from certwright.controllers.acme.ledger import Ledgers
-from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.needed import ShownFor
 from certwright.controllers.acme.orders import OrderReconciler
-from certwright.controllers.acme.provenance import Provenance, is_of_another_account, offers
-from certwright.controllers.acme.refill import Refill
+from certwright.controllers.acme.provenance import Provenance, offers
 from certwright.controllers.acme.renewal_office import RenewalOffice
+from certwright.controllers.acme.request_orders import RequestOrders
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.traffic import Traffic
 from certwright.controllers.acme.ways import Wait, Way
@@ -43,13 +40,11 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.errors import AlreadyExists, Conflict
-from certwright.resources.kinds import controller_reference
-from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by
+from certwright.resources.errors import AlreadyExists
+from certwright.resources.meta import ObjectKey, controller_of
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.order import Order, OrderSpec
-from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS, SECRETS
+from certwright.resources.order import Order
+from certwright.resources.table import SECRETS
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
@@ -61,8 +56,6 @@ if TYPE_CHECKING:
 
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
-# Each change of the issuer's server or account, while one request waits, takes one.
-_MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +141,10 @@ class Acme:
             chosen=options.limits,
             sharing=sharing,
         )
-        self._refill = Refill(
-            orders_with=caches.orders_with,
-            get_certificate=caches.certificates.cache.get,
-            get_secret=caches.secrets.look,
-            now=clock.now,
-        )
         self._provenance = Provenance(caches)
+        self._request_orders = RequestOrders(
+            client, caches, issuers.of_request, self._provenance, now=clock.now
+        )
         self._orders: OrderReconciler | None = None
         self._challenges: ChallengeReconciler | None = None
         self._office: RenewalOffice | None = None
@@ -179,7 +169,7 @@ class Acme:
         return AcmeTools(
             registry=self._clients.registry,
             create_secret=self._creating(secrets_in),
-            ensure_order=self._ensure_order,
+            ensure_order=self._request_orders.ensure,
             account_limit=self.ledgers.accounts,
         )
 
@@ -361,102 +351,8 @@ class Acme:
 
         return create_secret
 
-    async def _ensure_order(self, request: CertificateRequest, spec: OrderSpec) -> Order:
-        meta = request.metadata
-        account = self._account_of(request)
-        if (found := self._order_of(meta, spec, account)) is not None:
-            return found
-        owner = controller_reference(CERTIFICATE_REQUESTS, meta)
-        if (survivor := await self._refill.find(request, spec)) is not None:
-            return await self._adopt(survivor, owner)
-        for name in self._free_names(meta, spec):
-            made = await self._create_order(request, name, owner, spec, account)
-            if self._is_usable(made, meta, account):
-                return made
-        raise Conflict(
-            f'Orders that do not belong to CertificateRequest "{meta.name}" have all names for its Order'
-        )
-
-    async def _create_order(
-        self,
-        request: CertificateRequest,
-        name: str,
-        owner: OwnerReference,
-        spec: OrderSpec,
-        account: Mapping[str, str],
-    ) -> Order:
-        meta = request.metadata
-        whole = ObjectMeta(
-            name=name,
-            namespace=meta.namespace,
-            labels=meta.labels,
-            annotations={**meta.annotations, **account},
-            owner_references=(owner,),
-        )
-        try:
-            made = await self._client.create(ORDERS, Order(metadata=whole, spec=spec))
-        except AlreadyExists:
-            made = await self._client.get(ORDERS, name, meta.namespace)
-        self._caches.orders.put(made)
-        return made
-
-    def _account_of(self, request: CertificateRequest) -> dict[str, str]:
-        """The annotations that say at which server an Order is placed now, and by which account."""
-        state = self._issuers.of_request(request)
-        if state is None or state.view.spec.acme is None:
-            return {}
-        view, server = state.view, state.view.spec.acme.server
-        if view.account is None or view.ready_at != view.generation:
-            return {names.ACME_SERVER: server}
-        return {names.ACME_SERVER: server, names.ACME_ACCOUNT: view.account.uri}
-
-    def _is_usable(self, order: Order, request: ObjectMeta, account: Mapping[str, str]) -> bool:
-        """Whether the Order is this request's, and did not end with the issuer's change of account."""
-        if not is_controlled_by(order.metadata, request.uid) or self._provenance.problem_of_order(order):
-            return False
-        has_failed = order.status.is_final and order.status.state != "valid"
-        return not (has_failed and is_of_another_account(order.metadata.annotations, account))
-
-    def _free_names(self, request: ObjectMeta, spec: OrderSpec) -> Iterator[str]:
-        """Names for a new Order: the first is cert-manager's, the others are for when an Order of a deleted
-        request, or a superseded one, has it."""
-        first = order_name(request.name, spec)
-        second = _second_name(first, request)
-        for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
-            if ObjectKey(request.namespace, name) not in self._caches.orders.cache:
-                yield name
-
-    def _order_of(self, request: ObjectMeta, spec: OrderSpec, account: Mapping[str, str]) -> Order | None:
-        """The Order of this very request: of a name that we give; or of one that we have not given, and then
-        cert-manager has begun, and it goes on."""
-        now = order_name(request.name, spec)
-        for order in self._caches.orders_of(request):
-            ours, name = order_name(request.name, order.spec), order.metadata.name
-            is_ours = name == ours or name.startswith(f"{ours}-")
-            if (ours == now or not is_ours) and self._is_usable(order, request, account):
-                return order
-        return None
-
-    async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
-        """Have it live as long as the request that has its certificate now; its first one may go."""
-        meta = order.metadata
-        if any(one.uid == owner.uid for one in meta.owner_references):
-            return order
-        added = msgspec.structs.replace(owner, controller=None, block_owner_deletion=None)
-        held = [msgspec.to_builtins(one) for one in (*meta.owner_references, added)]
-        patch = {
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": held}
-        }
-        changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
-        self._caches.orders.put(changed)
-        return changed
-
 
 def _shown_with(key: AccountKey) -> ShownFor:
     from certwright.controllers.acme import ordering  # loaded with the first Order
 
     return partial(ordering.shown_for, key)
-
-
-def _second_name(name: str, request: ObjectMeta) -> str:
-    return f"{name}-{request.uid[:8]}"

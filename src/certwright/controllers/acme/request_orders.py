@@ -1,0 +1,149 @@
+"""The Order of a CertificateRequest: found, adopted from an earlier request, or created.
+
+A request has one Order at a time. One that ended because the issuer uses another server or account does not
+count: the next one is created at the new server, for the same request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from certwright.client.rest import Client
+from certwright.controllers.acme.naming import order_name
+from certwright.controllers.acme.provenance import Provenance, is_of_another_account
+from certwright.controllers.acme.refill import Refill
+from certwright.controllers.caches import Caches
+from certwright.controllers.signing import FindIssuer
+from certwright.resources import names
+from certwright.resources.errors import AlreadyExists, Conflict
+from certwright.resources.kinds import controller_reference
+from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, is_controlled_by
+from certwright.resources.order import Order, OrderSpec
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS
+
+# Each change of the issuer's server or account, while one request waits, takes one name.
+_MOST_NAMES: Final = 1000
+_OURS: Final = (names.ACME_SERVER, names.ACME_ACCOUNT, names.ACME_SUPERSEDED)
+
+
+class RequestOrders:
+    """`issuer_of` finds the issuer of a request."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        issuer_of: FindIssuer,
+        provenance: Provenance,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._issuer_of = issuer_of
+        self._provenance = provenance
+        self._refill = Refill(
+            orders_with=caches.orders_with,
+            get_certificate=caches.certificates.cache.get,
+            get_secret=caches.secrets.look,
+            now=now,
+        )
+
+    async def ensure(self, request: CertificateRequest, spec: OrderSpec) -> Order:
+        """See `EnsureOrder`. Raises what writes to the API raise, and `Conflict` where no name is free."""
+        meta = request.metadata
+        account = self._account_of(request)
+        if (found := self._order_of(meta, spec, account)) is not None:
+            return found
+        owner = controller_reference(CERTIFICATE_REQUESTS, meta)
+        if (survivor := await self._refill.find(request, spec)) is not None:
+            return await self._adopt(survivor, owner)
+        for name in self._free_names(meta, spec):
+            made = await self._create_order(request, name, owner, spec, account)
+            if self._is_usable(made, meta, account):
+                return made
+        raise Conflict(f'Other Orders have all names for the Order of CertificateRequest "{meta.name}"')
+
+    async def _create_order(
+        self,
+        request: CertificateRequest,
+        name: str,
+        owner: OwnerReference,
+        spec: OrderSpec,
+        account: Mapping[str, str],
+    ) -> Order:
+        meta = request.metadata
+        whole = ObjectMeta(
+            name=name,
+            namespace=meta.namespace,
+            labels=meta.labels,
+            annotations={**_copied(meta.annotations), **account},
+            owner_references=(owner,),
+        )
+        try:
+            made = await self._client.create(ORDERS, Order(metadata=whole, spec=spec))
+        except AlreadyExists:
+            made = await self._client.get(ORDERS, name, meta.namespace)
+        self._caches.orders.put(made)
+        return made
+
+    def _account_of(self, request: CertificateRequest) -> dict[str, str]:
+        """The annotations that say at which server an Order is placed now, and by which account."""
+        state = self._issuer_of(request)
+        if state is None or state.view.spec.acme is None:
+            return {}
+        view, server = state.view, state.view.spec.acme.server
+        if view.account is None or view.ready_at != view.generation:
+            return {names.ACME_SERVER: server}
+        return {names.ACME_SERVER: server, names.ACME_ACCOUNT: view.account.uri}
+
+    def _is_usable(self, order: Order, request: ObjectMeta, account: Mapping[str, str]) -> bool:
+        """Whether the Order is this request's, and did not end with the issuer's change of account."""
+        if not is_controlled_by(order.metadata, request.uid) or self._provenance.problem_of_order(order):
+            return False
+        has_failed = order.status.is_final and order.status.state != "valid"
+        return not (has_failed and is_of_another_account(order.metadata.annotations, account))
+
+    def _free_names(self, request: ObjectMeta, spec: OrderSpec) -> Iterator[str]:
+        """Names for a new Order: the first is cert-manager's, the others are for when an Order of a deleted
+        request, or a superseded one, has it."""
+        first = order_name(request.name, spec)
+        second = f"{first}-{request.uid[:8]}"
+        for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
+            if ObjectKey(request.namespace, name) not in self._caches.orders.cache:
+                yield name
+
+    def _order_of(self, request: ObjectMeta, spec: OrderSpec, account: Mapping[str, str]) -> Order | None:
+        """The Order of this very request: of a name that we give; or of one that we have not given, and then
+        cert-manager has begun, and it goes on."""
+        now = order_name(request.name, spec)
+        for order in self._caches.orders_of(request):
+            ours, name = order_name(request.name, order.spec), order.metadata.name
+            is_ours = name == ours or name.startswith(f"{ours}-")
+            if (ours == now or not is_ours) and self._is_usable(order, request, account):
+                return order
+        return None
+
+    async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
+        """Have it live as long as the request that has its certificate now; its first one may go."""
+        meta = order.metadata
+        if any(one.uid == owner.uid for one in meta.owner_references):
+            return order
+        added = msgspec.structs.replace(owner, controller=None, block_owner_deletion=None)
+        held = [msgspec.to_builtins(one) for one in (*meta.owner_references, added)]
+        patch = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": held}
+        }
+        changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
+        self._caches.orders.put(changed)
+        return changed
+
+
+def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The request's annotations, without those that only an Order has: a Certificate may carry any."""
+    return {key: value for key, value in annotations.items() if key not in _OURS}
