@@ -143,6 +143,10 @@ class FakeCa:
         kind. Raises `Refusal`."""
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
+        self.calls_processing = "processing"
+        """What it calls the state `processing` of orders."""
+        self.authorization_states: dict[str, str] = {}
+        """By ordered name: what it calls the state of its authorization."""
         self.answers_with: dict[str, str] = {}
         """By ordered name: the identifier that its authorization is made for instead."""
         self.order_base = base
@@ -387,7 +391,7 @@ class FakeCa:
 
     def _of_order(self, order: Order) -> Json:
         found: Json = {
-            "status": order.status,
+            "status": self.calls_processing if order.status == "processing" else order.status,
             "identifiers": order.payload["identifiers"],
             "authorizations": [one.url for one in order.authorizations],
             "finalize": f"{order.url}/finalize",
@@ -401,7 +405,7 @@ class FakeCa:
         if found.wildcard:
             kinds = ("dns-01",)
         return {
-            "status": found.status,
+            "status": self.authorization_states.get(found.name, found.status),
             "identifier": {"type": found.kind, "value": found.value},
             "challenges": [self._challenge(found, kind) for kind in kinds],
             **({"wildcard": True} if found.wildcard else {}),

@@ -137,7 +137,9 @@ def _challenge(challenge: Any) -> str:
     """One line: what is proven how, how far that is, and why."""
     spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
     name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else str(spec.get("dnsName"))
-    state = str(status.get("state") or ("shown" if status.get("presented") else "not shown yet"))
+    state = str(status.get("state") or "")
+    if state in ("", "pending", "processing"):
+        state = "shown" if status.get("presented") else "not shown yet"
     reason = sentence(str(status.get("reason", "")))
     return f"{name} by {spec.get('type')}: {state}" + (f" ({reason})" if reason else "")
 

@@ -53,6 +53,7 @@ from certwright.controllers.wakings import (
     add_owner_of_request,
     key_of,
     sharing,
+    wake_challenges,
     wake_orders,
     wake_refused,
     wake_requests,
@@ -458,7 +459,7 @@ class Controllers:
             self._controllers.append(
                 Controller("challenges", challenges.reconcile, queue, workers=_FOR_A_CA * self._workers)
             )
-            caches.challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
+            wake_challenges(caches, queue.add)
             wake_refused(caches, queue.add, challenges.refused)
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
             wake_with_secrets(caches.secrets, queue.add, self._acme.dependents)

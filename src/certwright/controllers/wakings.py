@@ -23,7 +23,7 @@ from certwright.resources.meta import Object, ObjectKey, controller_of
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUERS, ISSUERS, ORDERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ISSUERS, ORDERS
 
 Add = Callable[[ObjectKey], None]
 """Has a key looked at soon."""
@@ -168,6 +168,16 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
     if caches.signing_requests is not None:
         caches.signing_requests.add_handler(signing_request_changed)
     return tell_order
+
+
+def wake_challenges(caches: Caches, add: Add) -> None:
+    """Wake Challenges by their own news, unless their own reconcile has written it."""
+
+    def changed(old: Challenge | None, new: Challenge | None) -> None:
+        if not is_own_write(CHALLENGES, key := key_of(old, new)):
+            add(key)
+
+    caches.challenges.add_handler(changed)
 
 
 def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:

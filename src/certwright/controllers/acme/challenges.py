@@ -24,6 +24,7 @@ import msgspec
 
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
+from certwright.controllers.acme.announcing import RECURRING, Announced, growing, within
 from certwright.controllers.acme.checks import Checks
 from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pace import Pace
@@ -32,6 +33,7 @@ from certwright.controllers.acme.slots import Slots
 from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.acme.work import Work, is_blank, wanted_by
+from certwright.controllers.own_writes import working_on
 from certwright.engine import idle
 from certwright.engine.commit import StatusWriter
 from certwright.engine.loop import Result
@@ -67,6 +69,9 @@ _VERDICT_UNTOLD = timedelta(seconds=3)
 # kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
 _PROOF_UNTOLD = 2 * timedelta(seconds=idle.AT_MOST_S)
 
+# States of an authorization (RFC 8555 §7.1.6) that settle its challenge. Unknown ones are waited out, like
+# unknown states of orders.
+_VERDICTS = frozenset({"valid", "invalid", "deactivated", "expired", "revoked"})
 _NOT_OFFERED = "the ACME server does not offer this challenge for this name at {}"
 
 _log = logging.getLogger(__name__)
@@ -123,6 +128,7 @@ class ChallengeReconciler:
         """Challenges that are not acted on until their Order changes."""
         # In a row, of the Challenge with that UID.
         self._failures: dict[ObjectKey, tuple[str, int]] = {}
+        self._announced: dict[ObjectKey, Announced] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
 
         def granted(key: Hashable) -> None:
@@ -153,12 +159,18 @@ class ChallengeReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step. Raises what writes to the API raise."""
+        # A pass continues from its own writes: a reason that names the next try must not cause it.
+        with working_on(CHALLENGES, key):
+            return await self._pass(key)
+
+    async def _pass(self, key: ObjectKey) -> Result:
         challenge = self._challenges.cache.get(key)
         work = self._work.get(key)
         if work is not None and (challenge is None or challenge.metadata.uid != work.uid):
             await self._drop(key, work)
         if challenge is None:
             self._failures.pop(key, None)
+            self._announced.pop(key, None)
             self.refused.discard(key)
             return Result()
         if challenge.metadata.deletion_timestamp is not None:
@@ -214,9 +226,11 @@ class ChallengeReconciler:
                 # Another Secret, or another listener, may help: look for the means again.
                 del self._work[key]
             told = f"Error presenting challenge: {error}"
-            if challenge.status.reason != told:
+            before = self._announced.get(key)
+            if before is None or not before.why.startswith(told):
                 self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", told)
-            return await self._wait(challenge, told, self._later(challenge))
+            until = self._later(challenge)
+            return await self._wait(challenge, told, until, announced=self._retried(told, until))
         except AcmeError as error:
             return await self._take(challenge, error)
         self._failures.pop(key, None)
@@ -241,7 +255,7 @@ class ChallengeReconciler:
             found = await self._ask(challenge, work, way)
             if not _is_offered(challenge, found):
                 return await self._refuse(challenge, f"Refused: {_NOT_OFFERED.format(found.url)}")
-            if found.status != "pending":
+            if found.status in _VERDICTS:
                 return await self._verdict(challenge, work, found)
         if work.presented_at is None:
             await work.means.solver.present(work.task)
@@ -256,11 +270,11 @@ class ChallengeReconciler:
             return Result(wake_at=work.poll_at)
         after = self._now() - work.accepted_at
         found = await self._ask(challenge, work, way)
-        waits = found.status in ("pending", "processing")
+        waits = found.status not in _VERDICTS
         if work.polls == 1:
             self._pace_of(way).asked(after=after, is_there=not waits)
         if waits:
-            return await self._poll_again(challenge, work, way, found.retry_after)
+            return await self._poll_again(challenge, work, way, found)
         return await self._verdict(challenge, work, found)
 
     async def _look(self, challenge: Challenge, work: Work, way: Way) -> Result | None:
@@ -304,7 +318,7 @@ class ChallengeReconciler:
             work.is_seen = True
             return None
         reason = f"Waiting until {until:%Y-%m-%dT%H:%M:%SZ} before the CA is told (waitInsteadOfSelfCheck)"
-        return await self._wait(challenge, reason, until)
+        return await self._wait(challenge, reason, until, announced=Announced(reason))
 
     async def _look_later(self, challenge: Challenge, work: Work, way: Way, found: NotYet) -> Result:
         work.looks += 1
@@ -317,10 +331,11 @@ class ChallengeReconciler:
         asked = work.asked_at or work.presented_at
         if self._now() - asked > _ASK_THE_SERVER:
             seen = await self._ask(challenge, work, way)
-            if seen.status != "pending":
+            if seen.status in _VERDICTS:
                 return await self._verdict(challenge, work, seen)
         reason = f"Waiting for {challenge.spec.type} challenge propagation: {found.reason}"
-        return await self._wait(challenge, reason, work.look_at)
+        announced = Announced(f"{reason}; checked again {within(max(period, found.not_before))}")
+        return await self._wait(challenge, reason, work.look_at, announced=announced)
 
     async def _accept(self, challenge: Challenge, work: Work, way: Way) -> Result:
         from certwright.acme.protocol import authorizations
@@ -334,27 +349,33 @@ class ChallengeReconciler:
                 raise
             # Told before a crash, or proven by another challenge meanwhile: the authorization says which.
             found = await self._ask(challenge, work, way)
-            if found.status != "pending":
+            if found.status in _VERDICTS:
                 return await self._verdict(challenge, work, found)
             told = {one.type: one.status for one in found.challenges}
-            if told.get(work.task.type) != "processing":
+            if found.status == "pending" and told.get(work.task.type) != "processing":
                 raise
         work.accepted_at = self._now()
-        return await self._poll_again(challenge, work, way, None)
+        return await self._poll_again(challenge, work, way)
 
     def _pace_of(self, way: Way) -> Pace:
         return self._paces[way.client.directory_url]
 
     async def _poll_again(
-        self, challenge: Challenge, work: Work, way: Way, retry_after: datetime | None
+        self, challenge: Challenge, work: Work, way: Way, found: Authorization | None = None
     ) -> Result:
+        retry_after = found.retry_after if found is not None else None
+        why = "Waiting for the CA's verdict"
+        if found is not None and found.status not in ("pending", "processing"):
+            why = f'{why}: the CA calls the authorization "{quote(found.status, 40)}"'
         work.polls += 1
-        delay, now = doubled(self._pace_of(way).delay, work.polls, cap=_LONGEST_POLL), self._now()
+        now, delay = self._now(), doubled(self._pace_of(way).delay, work.polls, cap=_LONGEST_POLL)
+        since = now - (work.accepted_at or now)
+        delay = growing(since, at_least=delay, at_most=_LONGEST_WAIT)
         work.poll_at = max(now + delay, retry_after or now)
-        if work.accepted_at is None or now - work.accepted_at < _VERDICT_UNTOLD:
+        if since < _VERDICT_UNTOLD and work.poll_at - now < RECURRING:
             return Result(wake_at=work.poll_at)
-        reason = "Waiting for the CA's verdict"
-        return await self._wait(challenge, reason, work.poll_at, processing=True)
+        announced = Announced.of(why, work.poll_at, now, brief=RECURRING)
+        return await self._wait(challenge, announced.why, work.poll_at, processing=True, announced=announced)
 
     async def _ask(self, challenge: Challenge, work: Work, way: Way) -> Authorization:
         from certwright.acme.protocol import authorizations
@@ -412,13 +433,14 @@ class ChallengeReconciler:
             return Result(wake_at=self._later(challenge) if shown else None)
         until, why = self._later(challenge), str(error)
         named = error.retry_after if isinstance(error, Refused) else None
+        announced = self._retried(why, until)
         if named is not None:
             until = max(named, self._now() + timedelta(seconds=1))
-            why = causes.with_not_before(why, until)
+            announced = Announced(causes.with_not_before(why, until))
         if (work := self._work.get(key)) is not None:
             work.not_before, work.is_patience = until, named is None
         self._sparing.troubled(challenge, error, named)
-        return await self._wait(challenge, why, until)
+        return await self._wait(challenge, why, until, announced=announced)
 
     async def _tidy(self, challenge: Challenge) -> Result:
         """A final challenge whose proof is still shown."""
@@ -512,14 +534,38 @@ class ChallengeReconciler:
         self._failures[key] = uid, count
         return self._now() + doubled(timedelta(seconds=1), count, cap=_LONGEST_WAIT)
 
+    def _retried(self, why: str, until: datetime) -> Announced:
+        """Names the next try, or how often it is repeated when the waits no longer grow."""
+        if until - self._now() >= _LONGEST_WAIT:
+            return Announced(f"{why}; tried again {within(_LONGEST_WAIT)}")
+        return Announced.of(why, until, self._now())
+
     async def _wait(
-        self, challenge: Challenge, reason: str, until: datetime | None, *, processing: bool = False
+        self,
+        challenge: Challenge,
+        why: str,
+        until: datetime | None,
+        *,
+        processing: bool = False,
+        announced: Announced | None = None,
     ) -> Result:
+        key, now = challenge.metadata.key, self._now()
+        announced = announced or Announced.of(why, until, now)
+        text = challenge.status.reason
+        if not text or announced.is_news(self._announced.get(key), now):
+            self._announced[key], text = announced, announced.text
         work = self._work.get(challenge.metadata.key)
         shown_at = work.presented_at if work is not None else None
         at = shown_at.replace(microsecond=0) if shown_at is not None else challenge.status.presented_at
         shown = shown_at is not None or challenge.status.presented
-        await self._write(challenge, reason=reason, processing=processing, presented=shown, presented_at=at)
+        await self._write(
+            challenge,
+            reason=text,
+            state="processing" if processing else "pending",
+            processing=processing,
+            presented=shown,
+            presented_at=at,
+        )
         return Result(wake_at=until)
 
     async def _write(self, challenge: Challenge, **changes: Any) -> None:

@@ -179,7 +179,7 @@ class Ledgers:
             return None
         self._save_later(book)
         self._look_later(book)
-        return Wait(answer.sentence, answer.moment)
+        return Wait(answer.sentence, answer.moment, names_time=True)
 
     def limited(self, order: Order, way: Way, error: Refused) -> None:
         """The CA has refused a new order because of a limit."""

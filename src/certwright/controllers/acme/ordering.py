@@ -32,7 +32,8 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec, OrderStatus
 
-_OPEN = ("pending", "ready", "processing")
+OPEN_STATES = ("pending", "ready", "processing")
+"""States of an order that may still become a certificate."""
 
 
 def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
@@ -78,7 +79,7 @@ async def find_lost(
             continue
         found = await client.run(orders.fetch_order, url)
         contents[url] = frozenset(canonical(one.type, one.value) for one in found.identifiers)
-        if found.status in _OPEN and contents[url] == wanted:
+        if found.status in OPEN_STATES and contents[url] == wanted:
             return found
     return None
 
@@ -123,7 +124,7 @@ def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
         url=order.url,
         finalize_url=order.finalize,
         authorizations=tuple(ACMEAuthorization(url=url) for url in order.authorizations),
-        state=order.status if order.status in _OPEN else "pending",
+        state=order.status if order.status in OPEN_STATES else "pending",
         reason="",
     )
 

@@ -25,6 +25,7 @@ import msgspec
 from certwright.acme.protocol.origins import origin_of
 from certwright.client.informer import Informer
 from certwright.client.rest import Client
+from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.sparing import Sparing
@@ -35,6 +36,7 @@ from certwright.engine.loop import Result
 from certwright.engine.recorder import Recorder
 from certwright.issuers.contract import IssuerView
 from certwright.kit.backoff import doubled
+from certwright.kit.outgoing import quote
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=10)
+# For an order that the server works on: some CAs have people look at each.
+_LONGEST_POLL = timedelta(hours=1)
 # What a CA has yet to work on goes before what it is done with: of each CA, certificates are fetched and
 # stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
 _END_AT_ONCE = 6
@@ -96,6 +100,9 @@ class _Memory:
     ensured: tuple[_FollowFrom, set[str]] | None = None
     described: tuple[ACMEAuthorization, ...] = ()
     account: str | None = None
+    state: str = ""
+    polling_since: datetime | None = None
+    announced: Announced | None = None
 
 
 class OrderReconciler:
@@ -334,6 +341,7 @@ class OrderReconciler:
         from certwright.controllers.acme import ordering
 
         csr = ordering.csr_of(order.spec)
+        memory.state = memory.state or "ready"
         if memory.polls:
             there = await ordering.look(way.client, order.status.url)
         else:
@@ -345,10 +353,25 @@ class OrderReconciler:
                 return await self._store(order, way, there, csr)
         if there.status == "invalid":
             return await self._fail(order, "invalid", _words(there))
-        # `processing`, or a state of tomorrow.
-        until = max(self._now() + ordering.poll_delay(memory.polls), there.retry_after or self._now())
+        return await self._poll_again(order, there, memory)
+
+    async def _poll_again(self, order: Order, there: ServerOrder, memory: _Memory) -> Result:
+        """The server works on the order, or calls it by a state that RFC 8555 does not know."""
+        from certwright.controllers.acme import ordering
+
+        now = self._now()
+        memory.polling_since = memory.polling_since or now
+        since = now - memory.polling_since
+        delay = growing(since, at_least=ordering.poll_delay(memory.polls), at_most=_LONGEST_POLL)
+        until = max(now + delay, there.retry_after or now)
         memory.polls += 1
-        memory.not_before = until
+        memory.not_before, memory.is_patience = until, there.retry_after is None
+        memory.state = there.status if there.status in ordering.OPEN_STATES else "processing"
+        if since + (until - now) >= RECURRING:
+            why = "the ACME server is processing the order"
+            if there.status != "processing":
+                why = f'the ACME server calls the order "{quote(there.status, 40)}"'
+            await self._announce(order, Announced(why, until), memory)
         return Result(wake_at=until)
 
     async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
@@ -380,6 +403,8 @@ class OrderReconciler:
         reason = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in waits[:3])
         if len(waits) > 3:
             reason += f"; and {len(waits) - 3} more"
+        memory = self._memory(order)
+        memory.announced = None
         if reason != order.status.reason:
             await self._write(order, msgspec.structs.replace(order.status, reason=reason))
         return Result()
@@ -415,16 +440,30 @@ class OrderReconciler:
             until = max(named, self._now() + _SHORTEST_WAIT)
         memory.not_before, memory.is_patience = until, named is None
         self._sparing.troubled(order, error, named)
-        why = causes.with_not_before(str(error), until if named is not None else None)
-        await self._write(order, _traced(order.status, why, memory.asked_at or self._now()))
+        if named is not None:
+            why = causes.with_not_before(str(error), until)
+        else:
+            why = Announced.of(str(error), until, self._now()).text
+        status = _traced(order.status, why, memory.asked_at or self._now())
+        memory.announced = None
+        await self._write(order, msgspec.structs.replace(status, state=memory.state or status.state))
         return Result(wake_at=until)
 
     async def _wait(self, order: Order, wait: Wait) -> Result:
-        if wait.why != causes.without_attempts(order.status.reason):
-            asked = causes.attempts(order.status.reason)
-            reason = causes.with_attempts(wait.why, asked, self._now())
-            await self._write(order, msgspec.structs.replace(order.status, reason=reason))
+        if not wait.is_brief:
+            until = None if wait.names_time else wait.until
+            announced = Announced.of(wait.why, until, self._now())
+            await self._announce(order, announced, self._memory(order))
         return Result(wake_at=wait.until)
+
+    async def _announce(self, order: Order, announced: Announced, memory: _Memory) -> None:
+        if not announced.is_news(memory.announced, self._now()):
+            return
+        memory.announced = announced
+        status = order.status
+        reason = causes.with_attempts(announced.text, causes.attempts(status.reason), self._now())
+        state = memory.state or status.state
+        await self._write(order, msgspec.structs.replace(status, reason=reason, state=state))
 
     async def _fail(self, order: Order, state: str, reason: str) -> Result:
         status = msgspec.structs.replace(

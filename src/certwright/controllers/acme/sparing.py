@@ -11,7 +11,6 @@ from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.certificates.backoff import Hold
 from certwright.controllers.circuit import UNPROVEN
 from certwright.controllers.gate import IssuerGate
-from certwright.resources import causes
 from certwright.resources.causes import Cause
 from certwright.resources.challenge import Challenge
 from certwright.resources.meta import ObjectKey, controller_of
@@ -48,9 +47,7 @@ class Sparing:
         hold = self._gate.may_ask(request) if request is not None else None
         if hold is not None:
             # For moments only: not worth a write.
-            is_brief = UNPROVEN in hold.sentence
-            told = causes.without_attempts(order.status.reason)
-            return Wait(told if is_brief else _words(hold), hold.until)
+            return Wait(_words(hold), hold.until, is_brief=UNPROVEN in hold.sentence)
         wait = await self._admit(order, way, replaces)
         if wait is not None and request is not None:
             self._gate.not_asked(request)

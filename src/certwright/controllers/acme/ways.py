@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now. `until` None: until something changes. `why` is a sentence."""
+    """Not now. `until` None: until something changes. `why` is a sentence, which `names_time` itself or gets
+    the time added. A wait that `is_brief` is not written."""
 
     why: str
     until: datetime | None = None
+    names_time: bool = False
+    is_brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)

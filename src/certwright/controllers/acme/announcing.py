@@ -1,0 +1,65 @@
+"""How a reason names the time of the next step, and when that is worth another write.
+
+The time in a reason is for people; nothing reads it back. A reason climbs from the Challenge to the Order,
+its request and its Certificate, so that each change of it is up to four writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+BRIEF: Final = timedelta(seconds=3)
+"""A wait that ends sooner is over before its time is read."""
+RECURRING: Final = timedelta(seconds=15)
+"""The same for a wait that is one of many: each time would be a write of its own."""
+# An announced time may be off by so much before it is written again.
+_SLACK: Final = timedelta(seconds=2)
+_SHARE: Final = 0.1
+_ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
+_STEPS: Final = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5), timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A reason without its time, and the time of the next step; None: none is named."""
+
+    why: str
+    at: datetime | None = None
+
+    @classmethod
+    def of(cls, why: str, at: datetime | None, now: datetime, *, brief: timedelta = BRIEF) -> Announced:
+        """Without the time where that is less than `brief` away."""
+        return cls(why, at if at is not None and at - now >= brief else None)
+
+    def is_news(self, before: Announced | None, now: datetime) -> bool:
+        """Whether it differs from `before` by more than the slack."""
+        if before is None or before.why != self.why or (before.at is None) != (self.at is None):
+            return True
+        if self.at is None or before.at is None:
+            return False
+        return abs(self.at - before.at) > max(_SLACK, (self.at - now) * _SHARE)
+
+    @property
+    def text(self) -> str:
+        """The reason with the time of the next step."""
+        if self.at is None:
+            return self.why
+        # Never earlier than the step itself.
+        moment = (self.at + _ALMOST_A_SECOND).astimezone(UTC)
+        return f"{self.why}; next step at {moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def within(period: timedelta) -> str:
+    """A bound for something that is repeated: its text changes rarely while the period grows."""
+    bound = next((step for step in _STEPS if period <= step), period)
+    seconds = round(bound.total_seconds())
+    amount, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    return f"within {amount} {unit}{'' if amount == 1 else 's'}"
+
+
+def growing(since: timedelta, *, at_least: timedelta, at_most: timedelta) -> timedelta:
+    """The wait before a question that has been repeated for `since`: a fifth of that, so that a day takes
+    some forty questions, each with its announced time."""
+    return max(min(since / 5, at_most), at_least)
