@@ -8,9 +8,9 @@
 May import:   engine, issuers, acme, client, resources, pki, kit
 Never holds:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
 Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
-              announcing (the time of the next step), naming, identifiers (compared as DNS does), provenance (which objects are acted on), refill
-              (from an Order of before), request_orders (the Order of a request); challenges, work (what is
-              remembered of one),
+              announcing (the time of the next step), naming, identifiers (compared as DNS does), provenance
+              (which objects are acted on), refill (from an Order of before), request_orders (the Order of a
+              request); challenges, work (what is remembered of one),
               precedence (who goes first), slots (who may be proven now), checks (is the proof seen?), pace
               (of a server's verdicts), solving (the solver of a spec), webhook_calls (to DNS webhooks),
               listeners (for CAs), ways (issuer and account), finding (the way of each), clients (of this
