@@ -1,20 +1,71 @@
-"""generateName: names that are taken, and what happens then (KEP-4420)."""
+"""generateName: names that are taken, and what happens then (KEP-4420). Every test runs on each store."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from apiserver.callers import CONFIG_MAPS, Api, StartApi
+from apiserver.callers import CONFIG_MAPS, CRDS, Api, StartApi
 from apiserver.webhook_server import WebhookServer, add_label, patch, register, running
 from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES, FeatureGates
 from certwright.apiserver.verbs.creates import NAME_ATTEMPTS
-from certwright.store.contract import Key
+from certwright.kit import ids
+from certwright.store.contract import Key, Store
+from certwright.store.etcd import open_etcd
+from certwright.store.etcd_client import Access
+from certwright.store.memory import MemoryStore
+from certwright.store.sqlite import open_sqlite
+from faults.every_kind import resources, valid_object
+from support.etcd import Etcd, running_etcd
 
 PREFIX = "job-"
+OpenStore = Callable[[], Any]
+_prefixes = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd for all tests of this module: each uses a prefix of its own."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
+        yield found
+
+
+async def open_on(etcd: Etcd, prefix: str) -> Store:
+    """A store on that etcd."""
+    return await open_etcd(Access((etcd.member,)), prefix=prefix, compact_every_s=0)
+
+
+@pytest.fixture(params=["memory", "SQLite", "etcd"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    """Opens an empty store of each kind."""
+
+    async def open_it() -> Store:
+        if request.param == "etcd":
+            return await open_on(request.getfixturevalue("etcd"), f"/generate-name/{next(_prefixes)}/")
+        return MemoryStore() if request.param == "memory" else await open_sqlite(tmp_path / "store.sqlite")
+
+    return open_it
+
+
+@pytest.fixture
+def start_api(start_api: StartApi, open_store: OpenStore) -> StartApi:
+    """Starts servers over the store of the test."""
+
+    async def start(**options: Any) -> Api:
+        if "store" not in options:
+            options["store"] = await open_store()
+        found: Api = await start_api(**options)
+        return found
+
+    return start
 
 
 @pytest.fixture
@@ -191,13 +242,10 @@ async def test_no_more_than_eight_names_are_validated(start_api: StartApi, hooks
 async def test_a_refusal_ends_the_search_for_a_name(start_api: StartApi, hooks: WebhookServer) -> None:
     api = await server(start_api)
     await take(api, range(2))
-
-    def answer(request: Any) -> Any:
-        # Even in the words of a conflict: only the store's are conflicts of names.
-        taken = {"message": "no", "code": 409, "reason": "AlreadyExists"}
-        return {"allowed": request["name"] == f"{PREFIX}00000", "status": taken}
-
-    hooks.answers["/"] = answer
+    hooks.answers["/"] = lambda request: {
+        "allowed": request["name"] == f"{PREFIX}00000",
+        "status": {"message": "no", "code": 409, "reason": "Conflict"},
+    }
     await register(api, "Validating", hooks.hook())
     refused = await generate(api)
     assert (refused.status, refused.message) == (
@@ -205,6 +253,137 @@ async def test_a_refusal_ends_the_search_for_a_name(start_api: StartApi, hooks: 
         'admission webhook "check.test.dev" denied the request: no',
     )
     assert [check["name"] for check in hooks.requests] == [f"{PREFIX}00000", f"{PREFIX}00002"]
+
+
+async def test_a_webhook_may_refuse_a_name_as_taken(start_api: StartApi, hooks: WebhookServer) -> None:
+    """As in Kubernetes, which looks at the reason of the error and not at its origin."""
+    api = await server(start_api)
+    taken = {"message": "no", "code": 409, "reason": "AlreadyExists"}
+    hooks.answers["/"] = lambda request: {"allowed": request["name"] > f"{PREFIX}00002", "status": taken}
+    await register(api, "Validating", hooks.hook())
+    assert (await generate(api)).json["metadata"]["name"] == f"{PREFIX}00003"
+    hooks.answers["/"] = lambda _: {"allowed": False, "status": taken}
+    refused = await generate(api)
+    assert (refused.status, refused.json["reason"]) == (409, "AlreadyExists")
+    assert refused.message == 'admission webhook "check.test.dev" denied the request: no'
+    assert len(hooks.requests) == 4 + NAME_ATTEMPTS
+
+
+RULES_OF_NAMES = [
+    pytest.param(
+        {"x-kubernetes-validations": [{"rule": "!self.metadata.name.endsWith('1')", "message": "no 1"}]},
+        id="a CEL rule",
+    ),
+    pytest.param(
+        {
+            "properties": {
+                "metadata": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "pattern": "[02-9]$"}},
+                }
+            }
+        },
+        id="a pattern",
+    ),
+]
+
+
+@pytest.mark.parametrize("rule", RULES_OF_NAMES)
+async def test_the_schema_judges_every_name(
+    start_api: StartApi, rule: dict[str, Any], *, look_ahead: bool
+) -> None:
+    api = await server(start_api, look=look_ahead)
+    names = {"plural": "jobs", "singular": "job", "kind": "Job"}
+    schema = {"type": "object", **rule}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {"group": "test.dev", "scope": "Namespaced", "names": names, "versions": [version]}
+    await api.ok("POST", CRDS, {"metadata": {"name": "jobs.test.dev"}, "spec": spec})
+    await api.settle()
+    jobs = "/apis/test.dev/v1/namespaces/default/jobs"
+    about = {"apiVersion": "test.dev/v1", "kind": "Job"}
+    await api.ok("POST", jobs, {**about, "metadata": {"name": f"{PREFIX}00000"}})
+    refused = await api.call("POST", jobs, {**about, "metadata": {"generateName": PREFIX}})
+    assert (refused.status, refused.json["reason"]) == (422, "Invalid"), refused.message
+    made = await api.ok("POST", jobs, {**about, "metadata": {"generateName": PREFIX}})
+    assert made["metadata"]["name"] == f"{PREFIX}00002"
+
+
+_NAMED_BY_RULE = {"customresourcedefinitions", "apiservices"}
+GENERATED = [one for one in resources() if one[1] not in _NAMED_BY_RULE and "review" not in one[1]]
+
+
+async def test_every_kind_gets_a_second_name(start_api: StartApi) -> None:
+    suffixes = iter(["taken", "other"] * len(GENERATED))
+    api = await start_api(name_suffix=lambda: next(suffixes))
+    for group, plural in GENERATED:
+        root = f"/apis/{group}/v1" if group else "/api/v1"
+        found = (await api.ok("GET", root))["resources"]
+        resource = next(one for one in found if one["name"] == plural)
+        path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"
+        body = valid_object(group, plural, resource["kind"], 0)
+        prefix = f"{group.partition('.')[0] or 'core'}-"
+        first = await api.ok("POST", path, {**body, "metadata": {"name": f"{prefix}taken"}})
+        made = await api.ok("POST", path, {**body, "metadata": {"generateName": prefix}})
+        assert made["metadata"]["name"] == f"{prefix}other"
+        assert comparable(made) == comparable(first)
+
+
+def comparable(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object, less what its name, its place in time and its client decide."""
+    own = {"name", "generateName", "uid", "resourceVersion", "labels", "managedFields", "creationTimestamp"}
+    rest = {name: value for name, value in obj["metadata"].items() if name not in own}
+    return {**obj, "metadata": rest}
+
+
+async def test_a_retry_is_logged(start_api: StartApi, caplog: pytest.LogCaptureFixture) -> None:
+    api = await server(start_api)
+    await take(api, range(2))
+    with caplog.at_level(logging.DEBUG, "certwright.apiserver.verbs.creates"):
+        await generate(api)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"configmaps {PREFIX}00000: the generated name is taken; attempt 2 of 8",
+        f"configmaps {PREFIX}00001: the generated name is taken; attempt 3 of 8",
+    ]
+
+
+async def test_a_prefix_is_cut_by_bytes(start_api: StartApi) -> None:
+    api = await server(start_api)
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    made = await generate(api, roles, generateName="é" * 60)
+    assert made.json["metadata"]["name"] == "é" * 29 + "00000"
+    made = await generate(api, roles, generateName="a" + "é" * 60)
+    assert made.json["metadata"]["name"] == "a" + "é" * 28 + "00001"
+
+
+async def test_a_prefix_that_is_no_name_is_refused_with_both_fields(start_api: StartApi) -> None:
+    api = await server(start_api)
+    refused = await generate(api, generateName="ä-")
+    fields = {cause["field"] for cause in refused.json["details"]["causes"]}
+    assert fields == {"metadata.generateName", "metadata.name"}
+
+
+@pytest.mark.parametrize("open_store", ["etcd"], indirect=True)
+async def test_two_servers_share_a_small_space_of_names(start_api: StartApi, etcd: Etcd) -> None:
+    """700 creates into 729 names, by 32 clients of each server."""
+    letters = random.Random(1)
+    prefix = f"/generate-name/{next(_prefixes)}/"
+
+    def suffix() -> str:
+        return "".join(letters.choices(ids.ALPHABET, k=2))
+
+    servers = [await start_api(store=await open_on(etcd, prefix), name_suffix=suffix) for _ in range(2)]
+    answers: list[Any] = []
+    left = iter(range(700))
+
+    async def client(api: Api) -> None:
+        for _ in left:
+            answers.append(await generate(api))
+
+    await asyncio.gather(*(client(api) for api in servers for _ in range(32)))
+    counted = Counter((answer.status, answer.json.get("reason")) for answer in answers)
+    assert counted.keys() <= {(201, None), (409, "AlreadyExists")}, counted
+    made = [answer.json["metadata"]["name"] for answer in answers if answer.status == 201]
+    assert len(set(made)) == len(made) > 600
 
 
 async def test_a_webhook_may_choose_the_name(start_api: StartApi, hooks: WebhookServer) -> None:

@@ -25,3 +25,15 @@ def test_gates_are_read_as_the_command_line_has_them() -> None:
 def test_wrong_gates_are_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         gates.parse(text, KNOWN)
+
+
+def test_a_gate_may_have_two_names() -> None:
+    aliases = {"Hasty": "Quick"}
+    assert gates.parse("Hasty=false", KNOWN, aliases) == {"Quick": False}
+    assert gates.parse("Quick=false,Hasty=false", KNOWN, aliases) == {"Quick": False}
+
+
+@pytest.mark.parametrize("text", ["Quick=true,Hasty=false", "Hasty=false,Quick=true"])
+def test_two_names_of_a_gate_must_agree(text: str) -> None:
+    with pytest.raises(ValueError, match="are two names of one feature gate"):
+        gates.parse(text, KNOWN, {"Hasty": "Quick"})

@@ -19,6 +19,10 @@ DEFAULTS: Mapping[str, bool] = {NAME_GENERATION_RETRIES: True, NAME_GENERATION_L
 """Every gate there is."""
 
 
+ALIASES: Mapping[str, str] = {"RetryGenerateName": NAME_GENERATION_RETRIES}
+"""Other names of gates: Kubernetes released the first one under a name that differs from the KEP's."""
+
+
 class FeatureGates:
     """Which gates are open. They may be switched while the server runs: each request looks anew."""
 

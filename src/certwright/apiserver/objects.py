@@ -96,7 +96,8 @@ def body_of(obj: Json) -> bytes:
 
 
 def columns(obj: Json) -> Encode:
-    """Lays `obj` down at the revision that the store gives it; its resourceVersion is set by that.
+    """Encodes `obj` at the revision that the store assigns. `obj` is not changed, because a store may encode
+    before it knows whether the write succeeds.
 
     Raises `TooLarge`.
     """
@@ -105,17 +106,12 @@ def columns(obj: Json) -> Encode:
         raise TooLarge(f"Request entity too large: limit of an object is {MAX_OBJECT}")
 
     def encode(revision: int) -> tuple[bytes, bytes]:
-        metadata["resourceVersion"] = str(revision)
-        _put_managed_last(metadata)
-        return encode_json(metadata), body
+        written = {**metadata, "resourceVersion": str(revision)}
+        if (managed := written.pop(MANAGED, None)) is not None:
+            written[MANAGED] = managed  # last, so that readers can cut it off
+        return encode_json(written), body
 
     return encode
-
-
-def _put_managed_last(metadata: Json) -> None:
-    managed = metadata.pop(MANAGED, None)
-    if managed is not None:
-        metadata[MANAGED] = managed
 
 
 def last_words(row: Row) -> Encode:

@@ -22,6 +22,8 @@ def controller_gates(text: str) -> dict[str, bool]:
 
 def _parse(text: str) -> dict[str, bool]:
     try:
-        return gates.parse(text, of_server.DEFAULTS.keys() | of_controllers.DEFAULTS.keys())
+        return gates.parse(
+            text, of_server.DEFAULTS.keys() | of_controllers.DEFAULTS.keys(), of_server.ALIASES
+        )
     except ValueError as error:
         raise StartError(f"--feature-gates: {error}") from error

@@ -6,6 +6,8 @@ the store, which decides conflicts. Source: Kubernetes API conventions; KEP-4420
 
 from __future__ import annotations
 
+import logging
+
 from certwright.apiserver import objects
 from certwright.apiserver.admission import rules as admission
 from certwright.apiserver.backend import Backend, Call, already_exists
@@ -27,6 +29,8 @@ from certwright.kit import ids
 from certwright.kit.exchange import Response
 from certwright.resources.errors import AlreadyExists, ApiError, BadRequest, Details
 from certwright.store.contract import Exists, Key, Row
+
+_log = logging.getLogger(__name__)
 
 NAME_ATTEMPTS = 8
 """How many generated names are tried (KEP-4420: the first and seven more)."""
@@ -101,10 +105,11 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
     generated = await aside.run(_shape, backend, call, obj) if is_long else _shape(backend, call, obj)
     try:
         return await _store_new(backend, call, obj, is_long=is_long)
-    except Exists as error:
-        if not generated or not backend.gates.enabled(NAME_GENERATION_RETRIES):
-            raise _taken(definition, obj["metadata"], error.current) from None
-        return await _store_renamed(backend, call, obj, error.current, is_long=is_long)
+    except ApiError as error:
+        is_retried = generated and backend.gates.enabled(NAME_GENERATION_RETRIES)
+        if not is_retried or not _is_taken(error):
+            raise
+        return await _store_renamed(backend, call, obj, error, is_long=is_long)
 
 
 def _shape(backend: Backend, call: Call, obj: Json) -> bool:
@@ -130,29 +135,53 @@ def _shape(backend: Backend, call: Call, obj: Json) -> bool:
 
 
 def _generate_name(backend: Backend, meta: Json) -> None:
-    meta["name"] = meta["generateName"][:_MAX_PREFIX] + backend.name_suffix()
+    # Go cuts bytes; half a character is left out here.
+    prefix = meta["generateName"].encode(errors="replace")[:_MAX_PREFIX].decode(errors="ignore")
+    meta["name"] = prefix + backend.name_suffix()
 
 
-async def _store_renamed(backend: Backend, call: Call, obj: Json, current: Row, *, is_long: bool) -> Row:
-    """Store under another generated name, since the first belongs to `current` (KEP-4420).
+def _is_taken(error: ApiError) -> bool:
+    """Whether another generated name may succeed: the store has the name, or a validating webhook denies it
+    with this reason, as in Kubernetes (apiserver `Store.createWithGenerateNameRetry`)."""
+    return error.reason == AlreadyExists.default_reason
 
-    What judges the object runs again for each name that may be free; what changes it does not. A name that
-    the store is seen to have costs a look instead of a validation, and an attempt like any other.
+
+async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiError, *, is_long: bool) -> Row:
+    """Store under another generated name, because of `taken` for the first one (KEP-4420).
+
+    Schema, CEL rules, name rules and validating admission run for each name that may be free; mutating
+    admission does not. A name that the store is seen to have costs a look instead of a validation, and an
+    attempt like any other. Raises the error of the last attempt.
     """
-    definition, meta = call.definition, obj["metadata"]
+    meta = obj["metadata"]
     look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
-    for _ in range(NAME_ATTEMPTS - 1):
+    for attempt in range(2, NAME_ATTEMPTS + 1):
+        _log.debug(
+            "%s %s: the generated name is taken; attempt %d of %d",
+            call.definition.resource, meta["name"], attempt, NAME_ATTEMPTS,
+        )  # fmt: skip
         call.retries += 1
         _generate_name(backend, meta)
         if look and (there := await backend.store.latest(_key(call, meta))) is not None:
-            current = there
+            taken = _taken(call.definition, meta, there)
             continue
-        definition.strategy.prepare_create(obj)
+        if is_long:
+            await aside.run(_rejudge, call, obj)
+        else:
+            _rejudge(call, obj)
         try:
             return await _store_new(backend, call, obj, is_long=is_long)
-        except Exists as error:
-            current = error.current
-    raise _taken(definition, meta, current)
+        except ApiError as error:
+            if not _is_taken(error):
+                raise
+            taken = error
+    raise taken
+
+
+def _rejudge(call: Call, obj: Json) -> None:
+    """Judge the object under its next name, and prepare what follows from the name. Raises `Invalid`."""
+    admission.check_shape(call.definition, obj, None)
+    call.definition.strategy.prepare_create(obj)
 
 
 def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
@@ -179,18 +208,21 @@ def _key(call: Call, meta: Json) -> Key:
 
 
 async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
-    """Validate and store. Raises `Exists`, and what admission refuses with."""
+    """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission refuses with."""
     await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
     key = _key(call, obj["metadata"])
     if call.dry_run:
         if (there := await backend.store.latest(key)) is not None:
-            raise Exists(there)
+            raise _taken(call.definition, obj["metadata"], there)
         return unstored(key, obj)
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # What an apply creates may name the revision of an object that is gone.
         raise ApiError("resourceVersion should not be set on objects to be created")
     columns = await aside.run(objects.columns, obj) if is_long else objects.columns(obj)
-    return await backend.put(call.definition, key, columns, previous=None)
+    try:
+        return await backend.put(call.definition, key, columns, previous=None)
+    except Exists as error:
+        raise _taken(call.definition, obj["metadata"], error.current) from None
 
 
 def is_revision(text: str) -> bool:

@@ -63,7 +63,11 @@ def for_prefix(rule: NameRule) -> NameRule:
 
 def completed(prefix: str) -> str:
     """A `generateName` as Kubernetes judges it: a dash at its end goes, and what stands before it."""
-    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+    # Go cuts bytes: half a character that is left is no letter of any name.
+    encoded = prefix.encode(errors="replace")
+    return (
+        encoded[:-2].decode(errors="replace") + "a" if len(encoded) > 1 and prefix.endswith("-") else prefix
+    )
 
 
 def path_segment(name: str) -> str | None:
