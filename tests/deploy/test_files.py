@@ -197,10 +197,12 @@ def test_values_reach_what_they_are_about() -> None:
     container = spec["template"]["spec"]["containers"][0]
     assert spec["replicas"] == 3
     assert container["image"] == "certwright@sha256:abc"
-    assert container["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert container["env"] == [pod_name, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     wanted = {
         "--leader-election-lease-duration=30s",
         "--shards=3",
+        "--identity=$(POD_NAME)",
         "--enable-certificate-owner-ref=true",
         "--controllers=*,-certificaterequests-approver",
     }
