@@ -34,7 +34,7 @@ from conformance.daemon import running_daemon
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 from support.programs import spawn, stop, tool
 
-TWICE_PERCENT: Final = 0.5
+TWICE_PERCENT: Final = 1.0
 _CONNECTIONS: Final = 8
 _READY_WITHIN_S: Final = 600.0
 _LOOK_EVERY_S: Final = 1.0

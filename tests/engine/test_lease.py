@@ -11,8 +11,7 @@ import pytest
 
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
-from certwright.engine.fence import FencedTransport
-from certwright.engine.lease import Candidate, Terms
+from certwright.engine.lease import Candidate, FencedTransport, Terms
 from certwright.kit.exchange import Request, Response
 from certwright.resources.core import Lease
 from certwright.resources.errors import Unreachable

@@ -89,9 +89,9 @@ IDENTITIES = (
         (
             {"issuerRef": {"name": "x", "kind": "Foo"}},
             "spec.issuerRef.kind",
-            '"Foo": must be one of Issuer or Cl',
+            '"Foo": must be one of Issuer, Cl',
         ),
-        ({"secretName": ""}, "spec.secretName", "Required value: must be specified; name the Secret"),
+        ({"secretName": ""}, "spec.secretName", "Required value: name the Secret"),
         ({"secretName": "Web_TLS"}, "spec.secretName", '"Web_TLS": a lowercase RFC 1123 subdomain'),
         ({"dnsNames": None}, "spec", f"at least one of {IDENTITIES} must be set"),
         ({"dnsNames": None, "literalSubject": "O=x"}, "spec", "at least one of commonName"),
@@ -110,44 +110,40 @@ IDENTITIES = (
         (
             {"literalSubject": "CN=x", "commonName": "x"},
             "spec.commonName",
-            "Forbidden: When providing a `LiteralSubject` no `",
+            "Forbidden: not with literalSubject",
         ),
         (
             {"literalSubject": "CN=x", "subject": {"serialNumber": "1"}},
             "spec.subject",
-            "Forbidden: When providing a `LiteralSubject` no `",
+            "Forbidden: not with literalSubject",
         ),
         ({"subject": {"countries": [""]}}, "spec.subject.countries[0]", "must not be empty"),
         ({"subject": {"organizations": [""]}}, "spec.subject.organizations[0]", "must not be empty"),
-        ({"ipAddresses": ["1.2.3"]}, "spec.ipAddresses[0]", '"1.2.3": invalid IP address; write'),
+        ({"ipAddresses": ["1.2.3"]}, "spec.ipAddresses[0]", '"1.2.3": is not an IP address'),
         ({"ipAddresses": ["fe80::1%eth0"]}, "spec.ipAddresses[0]", "must not have a zone"),
-        ({"emailAddresses": ["A <a@b.c>"]}, "spec.emailAddresses[0]", "invalid email address: write only"),
+        ({"emailAddresses": ["A <a@b.c>"]}, "spec.emailAddresses[0]", "is not a bare email address"),
         ({"uris": ["https://ä.example"]}, "spec.uris[0]", "must be ASCII"),
         ({"otherNames": [{"oid": "1.2"}]}, "spec.otherNames[0].utf8Value", "Required value"),
         (
             {"otherNames": [{"oid": "1.40", "utf8Value": "x"}]},
             "spec.otherNames[0].oid",
-            "invalid oid syntax; write",
+            "not an object identif",
         ),
         (
             {"otherNames": [{"oid": "1.2.03", "utf8Value": "x"}]},
             "spec.otherNames[0].oid",
-            "invalid oid syntax; write",
+            "not an object ident",
         ),
         ({"otherNames": [{"utf8Value": "x"}]}, "spec.otherNames[0].oid", "Required value"),
         ({"duration": "90d"}, "spec.duration", "'90d' is not a duration; write for instance"),
         ({"duration": "59m"}, "spec.duration", '"59m": must be at least 1h'),
         ({"renewBefore": "4m59s"}, "spec.renewBefore", "must be at least 5m"),
-        ({"renewBefore": "2160h"}, "spec.renewBefore", "2160h0m0s must be greater than renewBefore 2160h"),
-        (
-            {"duration": "2h", "renewBefore": "3h"},
-            "spec.renewBefore",
-            "2h must be greater than renewBefore 3h",
-        ),
+        ({"renewBefore": "2160h"}, "spec.renewBefore", "must be less than the duration (2160h0m0s)"),
+        ({"duration": "2h", "renewBefore": "3h"}, "spec.renewBefore", "must be less than the duration (2h)"),
         (
             {"renewBefore": "1h", "renewBeforePercentage": 5},
             "spec.renewBeforePercentage",
-            "Forbidden: renewBefore and renewBeforePercentage are mutually",
+            "Forbidden: not with renewBefore",
         ),
         ({"renewBeforePercentage": 0}, "spec.renewBeforePercentage", "0: must be between 1 and 99"),
         ({"renewBeforePercentage": 100}, "spec.renewBeforePercentage", "100: must be between 1 and 99"),
@@ -193,9 +189,9 @@ IDENTITIES = (
         (
             {"signatureAlgorithm": "ECDSAWithSHA256"},
             "spec.signatureAlgorithm",
-            "for key algorithm RSA the allowed signature algorithms are [",
+            "does not go with a key of algorithm",
         ),
-        ({"revisionHistoryLimit": 0}, "spec.revisionHistoryLimit", "must not be less than 1"),
+        ({"revisionHistoryLimit": 0}, "spec.revisionHistoryLimit", "must be at least 1"),
         (
             {"additionalOutputFormats": [{"type": "DER"}, {"type": "DER"}]},
             "spec.additionalOutputFormats[1].type",
@@ -224,7 +220,7 @@ IDENTITIES = (
         (
             {"nameConstraints": {"permitted": {"dnsDomains": ["a"]}}},
             "spec.nameConstraints",
-            "isCa should be true",
+            "set isCA to true",
         ),
         ({"isCA": True, "nameConstraints": {"permitted": {}}}, "spec.nameConstraints", "Required value"),
         (
@@ -240,7 +236,7 @@ IDENTITIES = (
         (
             {"secretTemplate": {"annotations": {"cert-manager.io/x": "y"}}},
             "spec.secretTemplate.annotations",
-            "annotations are not allowed; remove it",
+            "cannot be set",
         ),
     ],
 )
@@ -331,15 +327,17 @@ def _decided(*conditions: tuple[str, str]) -> dict[str, Any]:
 def test_a_request_never_changes() -> None:
     assert _errors("CertificateRequest", _request()) == []
     (error,) = _errors("CertificateRequest", _request(isCA=True), _request())
-    assert error.startswith("spec: Forbidden: cannot change spec after creation")
+    assert error.startswith("spec: Forbidden: a request never changes")
 
 
 def test_only_our_annotations_of_a_request_are_fixed() -> None:
     new = copy.deepcopy(_request())
     new["metadata"]["annotations"] = {"x": "2", "venafi.cert-manager.io/pickup-id": "p"}
     (error,) = _errors("CertificateRequest", new, _request())
-    words = "Forbidden: cannot change cert-manager annotation after creation"
-    assert error == f"metadata.annotations.cert-manager.io/a: {words}"
+    assert (
+        error
+        == "metadata.annotations: Forbidden: these annotations of a request never change: cert-manager.io/a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -350,8 +348,8 @@ def test_only_our_annotations_of_a_request_are_fixed() -> None:
         ([("Approved", "True")], [("Approved", "True"), ("Ready", "False")], None),
         ([], [("Approved", "False")], "may only be set to True"),
         ([], [("Approved", "True"), ("Denied", "True")], "cannot coexist"),
-        ([("Approved", "True")], [], "'Approved' condition may not be modified once set"),
-        ([("Denied", "True")], [("Approved", "True")], "'Denied' condition may not be modified once set"),
+        ([("Approved", "True")], [], '"Approved" condition may not be modified once set'),
+        ([("Denied", "True")], [("Approved", "True")], '"Denied" condition may not be modified once set'),
     ],
 )
 def test_a_request_is_approved_or_denied_once(

@@ -55,6 +55,9 @@ _BY_URL = "url"
 _BY_CERTIFICATE = "certificate"
 _BY_NAMES = "names"
 
+_REVISION_DIGITS = 9
+"""Digits of a revision in a request's annotation, at most."""
+
 
 class Caches:
     """Certificates, their requests, issuers and Secrets, of one namespace or of all.
@@ -276,7 +279,7 @@ class Caches:
 
     async def complete_requests(self, certificate: Certificate) -> None:
         """Have the requests of the next revision whole, for whoever issues. Raises what a GET raises."""
-        number = (certificate.status.revision or 0) + 1
+        number = next_revision(certificate)
         for request in self.requests_of(owner_value(*certificate.metadata.key)):
             if not is_whole(request) and revision_number(request.metadata) == number:
                 await self._complete(request)
@@ -335,7 +338,7 @@ class Caches:
         found = self.certificates.cache.get(ObjectKey(request.metadata.namespace, owner))
         if found is None:
             return not self.certificates.synced.is_set()
-        return revision_number(request.metadata) <= (found.status.revision or 0)
+        return revision_number(request.metadata) <= issued_revision(found)
 
     def _refers_to(self, secret: ObjectKey) -> bool:
         """Whether a Certificate or an issuer names that Secret."""
@@ -389,7 +392,22 @@ def revision_number(meta: ObjectMeta) -> int:
     """The revision of its Certificate that a request was made for; 0 where its annotation is missing or no
     number."""
     text = meta.annotations.get(names.CERTIFICATE_REVISION, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _REVISION_DIGITS else 0
+
+
+def issued_revision(certificate: Certificate) -> int:
+    """The revision of the last certificate issued; 0 for none.
+
+    `status.revision` is ignored where the next revision could not be read from a request's annotation
+    (negative, or too large): no controller writes such a number.
+    """
+    revision = certificate.status.revision or 0
+    return revision if 0 <= revision < 10**_REVISION_DIGITS - 1 else 0
+
+
+def next_revision(certificate: Certificate) -> int:
+    """The revision that the issuance in progress, or the next one, has; the first is 1."""
+    return issued_revision(certificate) + 1
 
 
 def _owning_certificate(obj: Object) -> Iterable[str]:

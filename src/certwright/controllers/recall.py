@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from certwright.controllers.belonging import owning_certificate
-from certwright.controllers.caches import Caches, issuer_of, owner_value
+from certwright.controllers.caches import Caches, issuer_of, next_revision, owner_value
 from certwright.controllers.certificates.backoff import is_possible
 from certwright.controllers.certificates.snapshot import revision_of
 from certwright.controllers.circuit import FAILING
@@ -84,7 +84,7 @@ def subject_of(request: CertificateRequest) -> ObjectKey:
 
 def why_failed(certificate: Certificate, caches: Caches) -> Why:
     """Why the last attempt failed: as its request says, else what the Certificate has kept of it."""
-    meta, revision = certificate.metadata, (certificate.status.revision or 0) + 1
+    meta, revision = certificate.metadata, next_revision(certificate)
     for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
         why = causes.of_request(request)
         if revision_of(request) == revision and why.cause is not Cause.UNKNOWN:

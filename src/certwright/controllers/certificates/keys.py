@@ -25,6 +25,7 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.kinds import controller_reference
 from certwright.resources.meta import is_controlled_by
+from certwright.resources.naming import check_name
 from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
@@ -45,7 +46,7 @@ class Keys:
                 draft.change(next_private_key_secret_name=None)
             return
         taken = snapshot.named_key is not None and not snapshot.owns_key(snapshot.named_key)
-        if not name or taken:
+        if not name or taken or check_name(name) is not None:  # A name that no Secret can have.
             draft.change(next_private_key_secret_name=self._choose(snapshot))
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:

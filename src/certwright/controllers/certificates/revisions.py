@@ -25,7 +25,7 @@ class Revisions:
         if not is_well or limit < 1:
             return Did.NOTHING
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
-        done = [r for r in snapshot.requests if 0 < revision_of(r) <= (status.revision or 0)]
+        done = [r for r in snapshot.requests if 0 < revision_of(r) < snapshot.next_revision]
         beyond = sorted(done, key=revision_of)[:-limit]
         # All at once: those of years, where the limit is a new one, are more than a pass has rounds.
         for request in beyond:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.controllers.caches import revision_number
+from certwright.controllers.caches import next_revision, revision_number
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.facts import Compared, Facts, KeyFacts
 from certwright.controllers.withheld import asks_for
@@ -79,8 +79,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @property
     def next_revision(self) -> int:
-        """The revision that the issuance in progress, or the next one, will have; the first is 1."""
-        return (self.certificate.status.revision or 0) + 1
+        """The revision that the issuance in progress, or the next one, has; the first is 1."""
+        return next_revision(self.certificate)
 
     def requests_of(self, revision: int) -> list[CertificateRequest]:
         """Our requests of that revision, oldest first; more than one only if somebody else made some."""
