@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Generic, TypeVar
 
 from certwright.client.local import LocalTransport
@@ -19,7 +20,8 @@ R = TypeVar("R", Replica, ShardedReplica)
 
 
 class Member(Generic[R]):
-    """It can be cut off, and `changes` has what it has written besides Leases and Events."""
+    """It can be cut off, or (`silent`) get no answers; `changes` has what it has written, Leases and Events
+    left out."""
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class Member(Generic[R]):
         controllers: type[Controllers] = Controllers,
     ) -> None:
         self.cut = ""
+        self.silent = False
         self.changes: list[str] = []
         self._world = world
         self._tasks = TaskSet()
@@ -47,6 +50,8 @@ class Member(Generic[R]):
     async def _handle(self, request: Request) -> Response:
         if self.cut:
             raise Unreachable("cut off")
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
         if request.method != "GET" and "/leases" not in request.target and "/events" not in request.target:
             self.changes.append(f"{request.method} {request.target.partition('?')[0]}")
         return await self._world.recording.handle(request)

@@ -197,10 +197,12 @@ def test_values_reach_what_they_are_about() -> None:
     container = spec["template"]["spec"]["containers"][0]
     assert spec["replicas"] == 3
     assert container["image"] == "certwright@sha256:abc"
-    assert container["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert container["env"] == [pod_name, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     wanted = {
         "--leader-election-lease-duration=30s",
         "--shards=3",
+        "--identity=$(POD_NAME)",
         "--enable-certificate-owner-ref=true",
         "--controllers=*,-certificaterequests-approver",
     }
@@ -211,7 +213,8 @@ def test_values_reach_what_they_are_about() -> None:
     rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
     assert not [rule for rule in rules if rule["resources"] == ["signers"]]
     leases = [rule for rule in by_kind["Role"]["rules"] if "resourceNames" in rule]
-    assert leases[0]["resourceNames"] == [f"cert-manager-controller-shard-{n}" for n in range(3)]
+    shards = [f"cert-manager-controller-shard-{n}" for n in range(3)]
+    assert leases[0]["resourceNames"] == ["cert-manager-controller", *shards]
 
 
 def test_the_readme_names_files_that_there_are() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
-from certwright.engine.lease import Candidate, FencedTransport, Terms
+from certwright.engine.fence import FencedTransport
+from certwright.engine.lease import Candidate, Terms
 from certwright.kit.exchange import Request, Response
 from certwright.resources.core import Lease
 from certwright.resources.errors import Unreachable

@@ -188,7 +188,7 @@ async def test_a_bad_request_fails_with_the_reason_signing_error(
     outcome = await setup.sign(setup.request_with(b"nonsense"))
     assert isinstance(outcome, Failed)
     assert outcome.reason == "SigningError"
-    assert outcome.message.startswith("Error signing certificate: not a certificate signing request")
+    assert outcome.message.startswith("Error signing certificate: error decoding certificate request PEM")
     assert outcome.cause is Cause.INVALID_REQUEST
     assert "spec.usages" in outcome.advice
 

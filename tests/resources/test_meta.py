@@ -51,6 +51,7 @@ def test_the_controller_is_the_owner_that_is_marked() -> None:
 
 
 OURS = [kind for kind in errors.ApiError.__subclasses__() if kind.__module__ == errors.__name__]
+OURS[OURS.index(errors.NotAcceptable)] = errors.Denied  # what a client understands a 406 as
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -61,6 +62,19 @@ def test_each_error_comes_back_as_itself(kind: type[errors.ApiError]) -> None:
     back = errors.from_response(error.http_status, json.dumps(status).encode())
     assert (type(back), back.message, back.reason) == (kind, "no luck", error.default_reason)
     assert back.retry_after_s == 3
+
+
+def test_a_denial_is_shown_without_the_opening_words_of_the_webhook() -> None:
+    wrong = [errors.required("spec.secretName", "must be specified"), errors.invalid("spec.x", 1, "no")]
+    denied = errors.denied_object("cert-manager.io", "Certificate", "web", wrong)
+    assert denied.message == (
+        'admission webhook "webhook.cert-manager.io" denied the request: '
+        "[spec.secretName: Required value: must be specified, spec.x: Invalid value: 1: no]"
+    )
+    back = errors.from_response(denied.http_status, json.dumps(denied.status()).encode())
+    assert str(back) == "[spec.secretName: Required value: must be specified, spec.x: Invalid value: 1: no]"
+    assert (back.http_status, back.reason, back.causes) == (406, "NotAcceptable", denied.causes)
+    assert isinstance(back, errors.Invalid)
 
 
 def test_an_answer_that_is_no_status_is_still_an_error() -> None:

@@ -74,6 +74,16 @@ class RunningControllers:
         """Which replica holds the lease, as last seen; empty where there is no election."""
         return self._controllers.holder if isinstance(self._controllers, Replica | ShardedReplica) else ""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether another replica works, as last seen."""
+        return isinstance(self._controllers, Replica | ShardedReplica) and not self._controllers.may_write
+
+    async def wait_tried(self) -> None:
+        """Return when it is known whether these controllers work or wait."""
+        if isinstance(self._controllers, Replica):
+            await self._controllers.wait_tried()
+
     async def wait_leading(self) -> None:
         """Return when these controllers are the ones at work; at once where there is no election."""
         if isinstance(self._controllers, Replica | ShardedReplica):

@@ -9,9 +9,10 @@ import errno
 import os
 import resource
 import secrets
+import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from certwright.apiserver import https, serving
@@ -19,6 +20,7 @@ from certwright.apiserver.server import ApiServer
 from certwright.apiserver.users.auth import read_token_file
 from certwright.app.closers import Closers
 from certwright.app.options import ServeOptions, StartError
+from certwright.kit import ids
 from certwright.kit.exchange import Identity
 from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kit.texts import in_brackets
@@ -53,6 +55,21 @@ def lock_data_dir(data_dir: Path, closers: Closers) -> None:
         lock.release()
 
     closers.add(release)
+
+
+def replica_identity(data_dir: Path) -> str:
+    """The name of this server's controllers on their Lease: the same at each start on this directory, which
+    one process at a time can have (`lock_data_dir`). A copy of the directory, or the same one on another
+    machine, gets a name of its own."""
+    path = data_dir / "replica-identity"
+    place = f"{socket.gethostname()} {data_dir.stat().st_ino}"
+    with suppress(OSError, ValueError):
+        identity, where = path.read_text().splitlines()
+        if where == place and identity:
+            return identity
+    identity = f"{socket.gethostname()}_{ids.new_uid()}"
+    write_atomically(path, f"{identity}\n{place}\n".encode())
+    return identity
 
 
 def _cannot_write(path: Path, error: OSError) -> str:

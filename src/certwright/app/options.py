@@ -61,6 +61,9 @@ class ServeOptions:
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
     (`A=true,B=false`), `event_ttl` (zero: for ever) and `in_flight`.
 
+    With `leader_elect` its controllers work while they hold the Lease in `leader_election_namespace`; False:
+    always.
+
     `encrypt_secrets`: whether Secrets are sealed on the disk; `encryption_key_file` None: the key in
     $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, made where there is none.
     """
@@ -73,6 +76,8 @@ class ServeOptions:
     encrypt_secrets: bool = True
     encryption_key_file: Path | None = None
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    leader_elect: bool = True
+    leader_election_namespace: str = "kube-system"
     token_auth_file: Path | None = None
     client_ca_file: Path | None = None
     anonymous_auth: bool = False

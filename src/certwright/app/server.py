@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,8 +23,7 @@ from certwright.app.stores import open_store
 from certwright.client import kubeconfig
 from certwright.client.local import LocalTransport
 from certwright.client.rest import Client
-from certwright.controllers.beside import ClusterSettings
-from certwright.kit import ids
+from certwright.controllers.beside import LEASE_NAME, ClusterSettings
 from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.exchange import Identity
 from certwright.kit.files import write_atomically
@@ -140,14 +138,12 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
     if options.controllers.controllers:
-        # Other servers have controllers as well: one of all works.
-        cluster = _one_of_many() if isinstance(store, Shared) else None
         local = LocalTransport(api.handle, CONTROLLER)
+        cluster = _cluster(options)
         server.controllers = await start_controllers(local, options.controllers, clock=clock, cluster=cluster)
         closers.add(server.controllers.close)
         api.add_metrics(server.controllers.take_metrics)
-        if cluster is None:
-            await _wait_synced(server.controllers)
+        await _wait_at_work(server.controllers, options, is_alone=not isinstance(store, Shared))
     api.collect_garbage()
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
@@ -189,9 +185,33 @@ async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
         return make()
 
 
-def _one_of_many() -> ClusterSettings:
-    """How controllers behave beside those of other servers: they ask their own one, so they are not paced."""
-    return ClusterSettings(identity=f"{socket.gethostname()}_{ids.new_uid()}", kube_api_qps=-1)
+def _cluster(options: ServeOptions) -> ClusterSettings | None:
+    """How these controllers behave beside others, of other servers or of cert-manager; None: as if there were
+    none. They ask their own server, so they are not paced."""
+    if not options.leader_elect:
+        return None
+    with opening.writing(options.data_dir):
+        identity = opening.replica_identity(options.data_dir)
+    return ClusterSettings(
+        identity=identity, kube_api_qps=-1, leader_election_namespace=options.leader_election_namespace
+    )
+
+
+async def _wait_at_work(controllers: RunningControllers, options: ServeOptions, *, is_alone: bool) -> None:
+    """Return when the controllers work, or wait for another holder of the Lease, which is logged."""
+    await controllers.wait_tried()
+    if not controllers.is_waiting:
+        if is_alone:
+            await _wait_synced(controllers)
+        return
+    # With several servers on one store, waiting for another server is what most of them do.
+    _log.log(
+        logging.WARNING if is_alone else logging.INFO,
+        "this server's controllers wait: %s holds the lease %s/%s; they start when it is released or expires",
+        controllers.holder or "no replica",
+        options.leader_election_namespace,
+        LEASE_NAME,
+    )
 
 
 async def _fail_when_lost(store: Shared) -> None:

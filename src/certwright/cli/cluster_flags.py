@@ -16,11 +16,12 @@ from certwright.cli.options import TRUTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFlags:
-    """What the user wants: the members of `app.ClusterSettings`."""
+    """What the user wants: the members of `app.ClusterSettings`. `identity` None: a new one at each start."""
 
     kube_api_qps: float
     kube_api_burst: int
     shards: int
+    identity: str | None
     leader_elect: bool
     leader_election_namespace: str
     lease_duration: timedelta
@@ -59,6 +60,24 @@ def _duration(flag: str, name: str, default: str, text: str) -> Callable[[Callab
     )
 
 
+LEADER_ELECT = click.option(
+    "--leader-elect",
+    metavar="BOOL",
+    type=TRUTH,
+    default=True,
+    # As Go's flags: without a value it means true.
+    is_flag=False,
+    flag_value=True,
+    help="Whether of several replicas one works, and the others wait for its lease.  [default: true]",
+)
+LEADER_ELECTION_NAMESPACE = click.option(
+    "--leader-election-namespace",
+    metavar="NS",
+    default="kube-system",
+    show_default=True,
+    help="Where the Lease is, by which the replica that works is found.",
+)
+
 _OPTIONS = (
     click.option(
         "--kube-api-qps",
@@ -87,22 +106,13 @@ _OPTIONS = (
         "same number for all of them.",
     ),
     click.option(
-        "--leader-elect",
-        metavar="BOOL",
-        type=TRUTH,
-        default=True,
-        # As Go's flags: without a value it means true.
-        is_flag=False,
-        flag_value=True,
-        help="Whether of several replicas one works, and the others wait for its lease.  [default: true]",
+        "--identity",
+        metavar="NAME",
+        help="The name of this replica on its Leases, which no other may have; a restart with the same "
+        "name takes them over immediately.  [default: a new one at each start]",
     ),
-    click.option(
-        "--leader-election-namespace",
-        metavar="NS",
-        default="kube-system",
-        show_default=True,
-        help="Where the Lease is, by which the replica that works is found.",
-    ),
+    LEADER_ELECT,
+    LEADER_ELECTION_NAMESPACE,
     _duration(
         "--leader-election-lease-duration",
         "lease_duration",

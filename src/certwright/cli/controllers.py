@@ -49,9 +49,10 @@ def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
 
     given = asdict(flags)
     terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
+    # Two processes on one machine are two, and so is one before and after a restart, unless it has a name.
+    identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
     return app.ClusterSettings(
-        # Two processes on one machine are two, and so is one before and after it was started again.
-        identity=f"{socket.gethostname()}_{random_suffix(10)}",
+        identity=identity,
         terms=app.Terms(duration=terms.pop("lease_duration"), **terms),
         **given,
     )

@@ -51,7 +51,7 @@ def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] |
         ]
     if isinstance(error, NotFound) and error.details is not None and error.details.kind == "namespaces":
         return [f"metadata.namespace: {error.message}; create it first, or name another"]
-    return [error.message]
+    return [str(error)]
 
 
 def _unknown_field(path: str, schema: Schema | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, daemon, etcd_flags, fairness_flags
+from certwright.cli import acme_flags, cluster_flags, daemon, etcd_flags, fairness_flags
 from certwright.cli.errors import Failed
 from certwright.cli.options import TRUTH
 from certwright.kit import logs
@@ -40,6 +40,8 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 @daemon.ENCRYPT_SECRETS
 @daemon.controller_options
 @acme_flags.acme_options
+@cluster_flags.LEADER_ELECT
+@cluster_flags.LEADER_ELECTION_NAMESPACE
 @click.option(
     "--token-auth-file",
     metavar="FILE",
@@ -88,6 +90,8 @@ def command(
     encrypt_secrets: bool,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
+    leader_elect: bool,
+    leader_election_namespace: str,
     token_auth_file: Path | None,
     client_ca_file: Path | None,
     anonymous_auth: bool,
@@ -128,6 +132,8 @@ def command(
         controllers=app.ControllerOptions(
             acme=app.AcmeSettings(**acme.given()), feature_gates=feature_gates, **asdict(flags)
         ),
+        leader_elect=leader_elect,
+        leader_election_namespace=leader_election_namespace,
         token_auth_file=token_auth_file,
         client_ca_file=client_ca_file,
         anonymous_auth=anonymous_auth,

@@ -12,7 +12,8 @@ from certwright.controllers.belonging import Mine
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replica import Replica
 from certwright.controllers.shards import ShardedReplica
-from certwright.engine.lease import Candidate, FencedTransport, Terms
+from certwright.engine.fence import FencedTransport
+from certwright.engine.lease import Candidate, Terms
 from certwright.kit.clock import Clock
 from certwright.kit.tasks import TaskSet
 
@@ -20,7 +21,8 @@ Make = Callable[[Client, Mine | None], Controllers]
 """Makes controllers, not started, that use that client and work on what is theirs (None: on everything)."""
 
 LEASE_NAME = "cert-manager-controller"
-"""cert-manager's: where both are installed in one cluster, one of them works."""
+"""cert-manager's: where both are installed in one cluster, one of them works. Shards hold it
+together, so that they exclude cert-manager, replicas without shards, and those of another number."""
 USER_AGENT = "certwright-controllers"
 
 
@@ -29,7 +31,8 @@ class ClusterSettings:
     """How controllers behave beside an API server; names and meanings as cert-manager's flags.
 
     A negative `kube_api_qps` is no limit. With several `shards`, replicas share the work instead of waiting
-    for each other (ours; cert-manager has no such flag). `identity` names this replica, and no other one.
+    for each other (ours; cert-manager has no such flag). `identity` names this replica, and no other one; one
+    that is started again with the identity that it had takes its Leases over immediately.
     """
 
     identity: str
@@ -68,14 +71,15 @@ def beside_a_server(
     # Not paced: a renewal that stands in the line behind a thousand requests comes too late.
     own = Client(transport, user_agent=f"{USER_AGENT}/leader-election", clock=clock)
 
-    def candidate(name: str) -> Candidate:
+    def candidate(name: str, group: str = "") -> Candidate:
         return Candidate(
             own,
             clock,
             namespace=settings.leader_election_namespace,
             name=name,
-            identity=settings.identity,
+            identity=group or settings.identity,
             terms=settings.terms,
+            is_group=bool(group),
         )
 
     # Between the line and the server: what waited there for its turn may not be ours to do any more.
@@ -88,5 +92,6 @@ def beside_a_server(
         replica = Replica(lambda: make(client, None), candidate(LEASE_NAME))
     else:
         seats = [candidate(f"{LEASE_NAME}-shard-{number}") for number in range(settings.shards)]
-        replica = ShardedReplica(lambda mine: make(client, mine), seats, clock, settings.terms)
+        group = candidate(LEASE_NAME, group=f"certwright-shards-of-{settings.shards}")
+        replica = ShardedReplica(lambda mine: make(client, mine), seats, group, clock, settings.terms)
     return replica

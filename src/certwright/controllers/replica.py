@@ -27,6 +27,7 @@ class ReplicaMetrics:
     name: str
     leads: bool
     controllers: Controllers | None
+    has_conflict: bool = False
 
     def take(self) -> Callable[[], bytes]:
         """Hold the present state, and return a function that writes it down."""
@@ -37,6 +38,12 @@ class ReplicaMetrics:
             "Whether this replica holds the lease (1) or waits for it (0).",
         )
         text += f"leader_election_master_status{{{labels((('name', self.name),))}}} {int(self.leads)}\n"
+        text += head(
+            "certwright_shards_conflict",
+            "gauge",
+            "Whether this replica waits because replicas with another number of shards hold the lease (1).",
+        )
+        text += f"certwright_shards_conflict{{{labels((('name', self.name),))}}} {int(self.has_conflict)}\n"
         own = text.encode()
         return lambda: own + (rest() if rest is not None else b"")
 
@@ -124,6 +131,10 @@ class Replica(Member):
     def holder(self) -> str:
         """Who holds the lease, as last seen; empty where nobody does."""
         return self._candidate.holder
+
+    async def wait_tried(self) -> None:
+        """Return when the lease has been asked for once."""
+        await self._candidate.tried.wait()
 
     def start(self) -> None:
         """Begin to wait for the lease, and to work when it is there."""

@@ -15,12 +15,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One name. `module` is where its work is done, below `certwright.`; empty: nothing is there yet, or
-    nothing is needed. `default` says whether `*` stands for it too."""
+    """One name. `module` is where its work is done, below `certwright.`; empty: nothing is to be done.
+    `default` says whether `*` stands for it too. `exists` False: cert-manager has such a controller and
+    certwright has none; the name may be left out (`-name`), but not asked for."""
 
     name: str
     module: str = ""
     default: bool = True
+    exists: bool = True
 
 
 ISSUERS: Final = "issuers"
@@ -55,31 +57,33 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{SIGNERS}ca", "controllers.signing"),
     Row(f"{SIGNERS}selfsigned", "controllers.signing"),
     Row(f"{SIGNERS}acme", "controllers.signing"),
-    Row(f"{SIGNERS}vault", "controllers.signing"),
-    Row(f"{SIGNERS}venafi", "controllers.signing"),
+    # For `*`, so that requests for issuers of these kinds get an answer: that they are not supported.
+    Row(f"{SIGNERS}vault", "controllers.signing", exists=False),
+    Row(f"{SIGNERS}venafi", "controllers.signing", exists=False),
     Row(ORDERS, "controllers.acme.orders"),
     Row(CHALLENGES, "controllers.acme.challenges"),
-    Row("ingress-shim"),
-    Row("gateway-shim", default=False),
-    *(
-        Row(f"{CSR_SIGNERS}{kind}", "controllers.signing_requests", default=False)
-        for kind in ("acme", "ca", "selfsigned", "vault", "venafi")
-    ),
+    Row("ingress-shim", exists=False),
+    Row("gateway-shim", default=False, exists=False),
+    Row(f"{CSR_SIGNERS}ca", "controllers.signing_requests", default=False),
+    Row(f"{CSR_SIGNERS}selfsigned", "controllers.signing_requests", default=False),
+    *(Row(f"{CSR_SIGNERS}{kind}", default=False, exists=False) for kind in ("acme", "vault", "venafi")),
 )
 
 _NAMES = tuple(row.name for row in TABLE)
+_EXISTING = tuple(row.name for row in TABLE if row.exists)
 
 
 def parse_enabled(text: str) -> frozenset[str]:
     """The names that a list such as `*,-certificaterequests-approver` stands for; empty: none.
 
     `*` is every name that is on by default, `-name` leaves one out wherever it stands in the list. Raises
-    `ValueError` with a sentence for a name that does not exist.
+    `ValueError` with a sentence for a name that does not exist, or that certwright has no controller for.
     """
     items = [item for item in (part.strip() for part in text.split(",")) if item]
     for item in items:
-        if item != "*" and item.removeprefix("-") not in _NAMES:
-            raise ValueError(_unknown(item.removeprefix("-")))
+        if item in ("*", *_EXISTING) or (item.startswith("-") and item[1:] in _NAMES):
+            continue
+        raise ValueError(_unknown(item.removeprefix("-")))
     chosen = {item for item in items if item in _NAMES}
     if "*" in items:
         chosen |= {row.name for row in TABLE if row.default}
@@ -93,5 +97,9 @@ def signer_kinds(enabled: Iterable[str], family: str = SIGNERS) -> frozenset[str
 
 
 def _unknown(name: str) -> str:
-    names = ", ".join(_NAMES)
-    return f'"{name}" is not the name of a controller; write *, -name to leave one out, or some of {names}'
+    names = ", ".join(_EXISTING)
+    if name in _NAMES:
+        why = "is a controller of cert-manager that certwright does not have"
+    else:
+        why = "is not the name of a controller"
+    return f'"{name}" {why}; write *, -name to leave one out, or some of {names}'

@@ -3,5 +3,6 @@
 May import:   client, resources, kit
 Never holds:  what a certificate is (it goes to controllers)
 Modules:      queue, turns (between flows), wakeups (when), idle (what can wait), loop (the workers), lease
-              (which of several replicas), commit (one write of a status), recorder (Events)
+              (which of several replicas), fence (no changes without it), commit (one write of a
+              status), recorder (Events)
 """

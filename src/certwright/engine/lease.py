@@ -10,6 +10,10 @@ written in it are for people. So clocks that differ do no harm.
 A holder that could not renew for `renew_deadline` has lost, although the others wait for `duration`: the time
 between is what its last requests have to arrive in.
 
+A process that was started again with the identity of the one before takes its Lease over immediately. Two
+processes that run with one identity at the same time are detected: a Lease that names its holder, but was not
+written by it, is another's.
+
 Source: Kubernetes documentation, "Leases"; client-go `tools/leaderelection`.
 """
 
@@ -18,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,9 +31,7 @@ from typing import Any
 import msgspec
 
 from certwright.client.rest import Client
-from certwright.client.transport import Transport
 from certwright.kit.clock import Clock
-from certwright.kit.exchange import Response
 from certwright.resources.core import Lease, LeaseSpec
 from certwright.resources.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from certwright.resources.meta import ObjectMeta
@@ -39,7 +42,10 @@ _log = logging.getLogger(__name__)
 
 # Candidates that look at the same moments would all try at once; client-go's JitterFactor.
 _JITTER = 0.2
-_READING = ("GET", "HEAD", "OPTIONS")
+# An API server that is stopped, or cut off, must not take a whole renewal period for one request.
+_REQUEST_S = 10.0
+_REMEMBERED = 8
+_CONFLICTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +72,11 @@ class Terms:
 
 
 class Candidate:
-    """One who wants to hold the Lease `namespace`/`name`, under a name of its own (`identity`).
+    """A process that wants to hold the Lease `namespace`/`name`, under a name of its own (`identity`).
 
     `client` MUST NOT be held up by others' requests: a renewal that waits in a line comes too late. `jitter`
-    gives numbers from 0 to 1.
+    gives numbers from 0 to 1. With `is_group` the identity is that of several processes, which hold the Lease
+    together; each of them renews it.
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class Candidate:
         identity: str,
         terms: Terms = Terms(),
         jitter: Callable[[], float] = random.random,
+        is_group: bool = False,
     ) -> None:
         terms.check()
         self.name = name
@@ -95,6 +103,18 @@ class Candidate:
         self._seen_at = 0.0
         self._renewed_at: float | None = None
         self._free_since: float | None = None
+        self._is_group = is_group
+        self._written = deque[str](maxlen=_REMEMBERED)
+        self._has_twin = False
+        self.was_released = False
+        """Whether it was seen in another's hands, and then released by that one."""
+        self.tried = asyncio.Event()
+        """Set as soon as the Lease has been asked for once, whatever the answer."""
+
+    @property
+    def place(self) -> str:
+        """`NAMESPACE/NAME`."""
+        return f"{self._namespace}/{self.name}"
 
     @property
     def held(self) -> bool:
@@ -128,9 +148,46 @@ class Candidate:
         if problem := await self._try(patience_s):
             _log.warning("the lease %s/%s: %s", self._namespace, self.name, problem)
 
+    async def join(self, patience_s: float) -> bool:
+        """Take or renew it for a group, by a write that begins now; False: it is another's, or unreachable.
+        Other members write it too: after a conflict it is tried again."""
+        begun = self._clock.monotonic()
+        for _ in range(_CONFLICTS):
+            await self.attempt(patience_s)
+            if self._renewed_at is not None and self._renewed_at >= begun:
+                return True
+            if self._seen is not None and self._is_others():
+                return False
+        return False
+
+    async def has_news(self) -> bool:
+        """Whether the holder has changed, or a member of the group has called the others (`call`), since this
+        was last looked at. Raises `ApiError`, `Unreachable`."""
+        before = self._seen.spec if self._seen is not None else LeaseSpec()
+        await _within(self._clock, _REQUEST_S, self._is_free())
+        now = self._seen.spec if self._seen is not None else LeaseSpec()
+        return (before.holder_identity, before.lease_transitions) != (
+            now.holder_identity,
+            now.lease_transitions,
+        )
+
+    async def call(self) -> None:
+        """Have the other members of the group look at their Leases now. Raises `ApiError`, `Unreachable`."""
+        for _ in range(_CONFLICTS):
+            lease = await self._client.get(LEASES, self.name, self._namespace)
+            if lease.spec.holder_identity != self.identity:
+                return
+            spec = lease.spec
+            spec = msgspec.structs.replace(spec, lease_transitions=(spec.lease_transitions or 0) + 1)
+            try:
+                self._look_at(await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec)))
+            except Conflict:
+                continue
+            return
+
     async def look(self, patience_s: float) -> None:
         """See who holds it, without taking it. Raises `ApiError`, `Unreachable`."""
-        if await _within(self._clock, patience_s, self._is_free()):
+        if await _within(self._clock, min(patience_s, _REQUEST_S), self._is_free()):
             self._free_since = self._clock.monotonic() if self._free_since is None else self._free_since
         else:
             self._free_since = None
@@ -142,17 +199,20 @@ class Candidate:
         await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
 
     async def acquire(self) -> None:
-        """Return when the Lease is ours. What goes wrong is logged, once for every new cause."""
-        told = ""
+        """Return when the Lease is ours. What goes wrong is logged, once for every new cause, and whom it
+        waits for."""
+        logged = holder = ""
         while True:
-            patience_s = self._terms.renew_deadline.total_seconds()
-            problem = await self._try(patience_s)
+            problem = await self._try(_REQUEST_S)
+            self.tried.set()
             if self.held:
                 _log.debug("%s holds the lease %s/%s", self.identity, self._namespace, self.name)
                 return
-            if problem and problem != told:
+            if problem and problem != logged:
                 _log.warning("the lease %s/%s: %s; trying again", self._namespace, self.name, problem)
-            told = problem
+            if not problem and self.holder != holder:
+                _log.debug("waiting for the lease %s: %s holds it", self.place, self.holder or "no replica")
+            logged, holder = problem, self.holder
             await self._clock.sleep(self._pause_s())
 
     async def keep(self) -> None:
@@ -183,6 +243,9 @@ class Candidate:
         try:
             await self._client.update(LEASES, self._freed(lease))
         except Conflict:
+            if self._is_group:
+                # Another member has come.
+                return
             # Our last renewal may have been broken off after the server had carried it out.
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity == self.identity:
@@ -211,7 +274,7 @@ class Candidate:
         # BEFORE the request: how long it takes must not count in our favour.
         begun = self._clock.monotonic()
         try:
-            if await _within(self._clock, patience_s, self._take()):
+            if await _within(self._clock, min(patience_s, _REQUEST_S), self._take()):
                 self._renewed_at = begun
             elif self.holder not in ("", self.identity):
                 self._renewed_at = None
@@ -231,7 +294,9 @@ class Candidate:
             except Conflict:
                 self._seen = None
         try:
-            self._look_at(await self._client.get(LEASES, self.name, self._namespace))
+            lease = await self._client.get(LEASES, self.name, self._namespace)
+            self._look_for_twin(lease)
+            self._look_at(lease)
         except NotFound:
             meta = ObjectMeta(name=self.name, namespace=self._namespace)
             lease = Lease(metadata=meta, spec=self._spec(LeaseSpec()))
@@ -239,6 +304,20 @@ class Candidate:
             return True
         assert self._seen is not None
         return not self._is_others() and await self._write(self._seen)
+
+    def _look_for_twin(self, lease: Lease) -> None:
+        """Who holds the Lease under our identity, if we have not written it?"""
+        is_ours = lease.spec.holder_identity == self.identity
+        if self._is_group or not is_ours or self._renewed_at is None:
+            return
+        if (lease.spec.renew_time or "") not in self._written:
+            self._has_twin, self._renewed_at = True, None
+            _log.error(
+                "the lease %s was taken by another process with the identity %s, which this one has as well: "
+                "nothing is changed from here until that one ends; give each replica its own --identity",
+                self.place,
+                self.identity,
+            )
 
     async def _is_free(self) -> bool:
         try:
@@ -251,23 +330,29 @@ class Candidate:
         # With the resourceVersion that was seen: of several who try, one succeeds.
         mine = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
         self._look_at(await self._client.update(LEASES, mine))
+        self._has_twin = self.was_released = False
         return True
 
     def _look_at(self, lease: Lease) -> None:
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_at = self._clock.monotonic()
+        if lease.spec.holder_identity:
+            self.was_released = False
+        elif self._seen is not None and self._seen.spec.holder_identity not in (None, "", self.identity):
+            self.was_released = lease.spec.preferred_holder in (None, "", self.identity)
         self._seen = lease
 
     def _is_others(self) -> bool:
         assert self._seen is not None
         spec = self._seen.spec
-        if not spec.holder_identity or spec.holder_identity == self.identity:
+        if not spec.holder_identity or (spec.holder_identity == self.identity and not self._has_twin):
             return False
         lasts_s = spec.lease_duration_seconds or 0
         return self._clock.monotonic() < self._seen_at + lasts_s
 
     def _spec(self, old: LeaseSpec) -> LeaseSpec:
         now = format_micro_time(self._clock.now())
+        self._written.append(now)
         is_ours = old.holder_identity == self.identity
         changes = 0 if old.holder_identity is None else (old.lease_transitions or 0) + (not is_ours)
         return msgspec.structs.replace(
@@ -292,27 +377,3 @@ async def _within(clock: Clock, seconds: float, work: Coroutine[Any, Any, bool])
     finally:
         alarm.cancel()
         task.cancel()
-
-
-class FencedTransport:
-    """Lets changes through only while `may_write`: who has lost a lease changes nothing any more.
-
-    A request that is under way at that moment may still be carried out; objects are changed with the
-    resourceVersion that was seen, so it cannot undo what the next holder did.
-    """
-
-    def __init__(self, inner: Transport, may_write: Callable[[], bool]) -> None:
-        self._inner = inner
-        self._may_write = may_write
-
-    async def request(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> Response:
-        """The answer. Raises `Unreachable` for a change that is no longer ours to make."""
-        if method not in _READING and not self._may_write():
-            raise Unreachable("another replica may have taken over: nothing is changed from here")
-        return await self._inner.request(method, target, headers=headers, body=body)
-
-    async def close(self) -> None:
-        """Close the transport behind it."""
-        await self._inner.close()

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from certwright.acme.protocol import account
+from certwright.acme.protocol import account, profiles
 from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
@@ -89,7 +89,7 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
     if spec.external_account_binding is not None:
         secrets.append(spec.external_account_binding.key_secret_ref.name)
     try:
-        status = await _checked(issuer, spec, tools, acme)
+        status, note = await _checked(issuer, spec, tools, acme)
     except Trouble as trouble:
         return Checked(
             ready=False,
@@ -98,22 +98,28 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
             secrets=tuple(secrets),
             retry_after=trouble.retry_after,
         )
-    return Checked(ready=True, reason=REGISTERED, message=_READY, secrets=tuple(secrets), account=status)
+    return Checked(
+        ready=True, reason=REGISTERED, message=f"{_READY}{note}", secrets=tuple(secrets), account=status
+    )
 
 
-async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> IssuerACMEStatus:
+async def _checked(
+    issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools
+) -> tuple[IssuerACMEStatus, str]:
+    """The account, and what is to be added to the condition's message."""
     key = await _key(spec, tools, acme)
     client = _client(spec, key, acme.registry())
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
         client.kid = client.kid or known.uri
-        return known
+        return known, await _profile_note(spec, client)
     made = await _register(client, spec, tools)
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
         await _tell_contact(client, contact, spec)
-    return IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
+    status = IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
+    return status, await _profile_note(spec, client)
 
 
 def _is_as_before(issuer: IssuerView, known: IssuerACMEStatus, spec: ACMEIssuer, digest: str) -> bool:
@@ -221,7 +227,6 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
                 f"{_REGISTER}the server demands an external account binding; set "
                 "spec.acme.externalAccountBinding to what your CA gave you",
             )
-        await _check_profile(client, spec.profile)
         made = await _make(client, spec, external, tools)
     except AcmeError as error:
         trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
@@ -240,19 +245,16 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
     return made
 
 
-async def _check_profile(client: AcmeClient, profile: str) -> None:
-    """A server that knows of no profiles would ignore the one that is wanted, and sign something else
-    (draft-ietf-acme-profiles §4: clients look into the directory first)."""
-    if not profile or profile in (await client.directory()).profiles:
-        return
-    offered = (await client.directory(fresh=True)).profiles
-    if profile not in offered:
-        names = quote(", ".join(sorted(offered))) or "none"
-        raise Trouble(
-            "InvalidConfig",
-            f'the server offers no profile "{profile}" (it has {names}); change or remove spec.acme.profile',
-            retry_after=_LATER,
-        )
+async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
+    """What the Ready condition adds where the server offers no such profile. As in cert-manager the issuer
+    stays Ready: its Orders fail, with the same explanation."""
+    if not spec.profile:
+        return ""
+    try:
+        wrong = await profiles.missing(client, spec.profile)
+    except AcmeError:
+        return ""
+    return f"; but {wrong}" if wrong else ""
 
 
 async def _make(

@@ -19,7 +19,8 @@ from certwright.pki.names import Subject
 from certwright.pki.pem import blocks
 from certwright.pki.sans import AltNames, NameConstraints, OtherName
 
-_EXPECTED = "not a certificate signing request that can be read (expected is PEM)"
+# The first words are cert-manager's.
+_EXPECTED = "error decoding certificate request PEM block: it cannot be read (expected is PEM)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

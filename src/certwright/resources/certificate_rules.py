@@ -68,7 +68,10 @@ _IDENTITIES: Final = (
 
 
 def validate(certificate: Certificate) -> list[FieldError]:
-    """Everything that is wrong with the spec; empty when nothing is."""
+    """Everything that is wrong with the spec; empty when nothing is.
+
+    Where cert-manager has the same rule, the message has its words, because clients match on them.
+    """
     spec = certificate.spec
     return [
         *checks.check_issuer_ref(spec.issuer_ref, "spec.issuerRef"),
@@ -98,7 +101,7 @@ def _secret_template(template: SecretTemplate | None) -> list[FieldError]:
         # They say what is in the Secret and are written by the controllers alone.
         if key.startswith(f"{GROUP}/") and key != ALLOW_DIRECT_INJECTION:
             errors.append(
-                invalid(f"{path}.annotations", key, f"annotations below {GROUP}/ cannot be set; remove it")
+                invalid(f"{path}.annotations", key, f"{GROUP}/* annotations are not allowed; remove it")
             )
     return errors
 
@@ -127,9 +130,15 @@ def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
     path = "spec.literalSubject"
     errors = []
     if spec.subject not in (None, X509Subject()):
-        errors.append(forbidden("spec.subject", "not with literalSubject; say it all in one of them"))
+        errors.append(
+            forbidden(
+                "spec.subject", "When providing a `LiteralSubject` no `Subject` properties may be provided."
+            )
+        )
     if spec.common_name:
-        errors.append(forbidden("spec.commonName", "not with literalSubject; write CN=… in it instead"))
+        errors.append(
+            forbidden("spec.commonName", "When providing a `LiteralSubject` no `commonName` may be provided.")
+        )
     try:
         names = rfc4514.parse(spec.literal_subject)
     except ValueError as error:
@@ -172,7 +181,11 @@ def _identities(spec: CertificateSpec) -> list[FieldError]:
     for number, other in enumerate(spec.other_names):
         errors += checks.check_oid(other.oid, f"spec.otherNames[{number}].oid")
         if not other.utf8_value:
-            errors.append(required(f"spec.otherNames[{number}].utf8Value", "give the name itself"))
+            errors.append(
+                required(
+                    f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
+                )
+            )
     names = (spec.dns_names, spec.uris, spec.email_addresses, spec.ip_addresses, spec.other_names)
     if not (spec.common_name or any(names) or _has_literal_common_name(spec.literal_subject)):
         errors.append(
@@ -186,7 +199,12 @@ def _identities(spec: CertificateSpec) -> list[FieldError]:
 def _lifetime(spec: CertificateSpec) -> list[FieldError]:
     errors = checks.check_duration(spec.duration, "spec.duration", minimum=MINIMUM_DURATION)
     if spec.renew_before is not None and spec.renew_before_percentage is not None:
-        errors.append(forbidden("spec.renewBeforePercentage", "not with renewBefore; keep one of them"))
+        errors.append(
+            forbidden(
+                "spec.renewBeforePercentage",
+                "renewBefore and renewBeforePercentage are mutually exclusive and cannot both be set",
+            )
+        )
     early = checks.check_duration(spec.renew_before, "spec.renewBefore", minimum=MINIMUM_RENEW_BEFORE)
     if errors or early:
         return errors + early
@@ -195,7 +213,7 @@ def _lifetime(spec: CertificateSpec) -> list[FieldError]:
 
 def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError]:
     if spec.renew_before is not None and parse_duration(spec.renew_before) >= lifetime:
-        detail = f"must be less than the duration ({_told(spec)})"
+        detail = f"certificate duration {_told(spec)} must be greater than renewBefore {spec.renew_before}"
         return [invalid("spec.renewBefore", spec.renew_before, detail)]
     percentage, path = spec.renew_before_percentage, "spec.renewBeforePercentage"
     if percentage is None:
@@ -267,7 +285,7 @@ def _private_key(key: PrivateKeySpec) -> list[FieldError]:
     errors += checks.check_one_of(key.encoding, f"{path}.encoding", KEY_ENCODINGS)
     errors += checks.check_one_of(key.rotation_policy, f"{path}.rotationPolicy", ROTATION_POLICIES)
     if key.size and key.algorithm_or_default == "RSA" and not 2048 <= key.size <= 8192:
-        errors.append(invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for RSA"))
+        errors.append(invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for rsa keyAlgorithm"))
     if key.size and key.algorithm == "ECDSA" and key.size not in (256, 384, 521):
         errors.append(not_supported(f"{path}.size", key.size, ("256", "384", "521")))
     return errors
@@ -280,8 +298,10 @@ def _signature_algorithm(spec: CertificateSpec) -> list[FieldError]:
     key = spec.key.algorithm_or_default
     if not wanted or SIGNATURE_ALGORITHMS[wanted] == key:
         return []
-    fitting = ", ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
-    return [invalid(path, wanted, f"does not go with a key of algorithm {key}; write {fitting}")]
+    fitting = " ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
+    return [
+        invalid(path, wanted, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
+    ]
 
 
 def _keystores(spec: CertificateSpec) -> list[FieldError]:
@@ -325,10 +345,10 @@ def _name_constraints(spec: CertificateSpec) -> list[FieldError]:
         return []
     errors: list[FieldError] = []
     if not spec.is_ca:
-        errors.append(forbidden(path, "only a CA has name constraints; set isCA to true or remove them"))
+        errors.append(forbidden(path, "isCa should be true when nameConstraints is set"))
     parts = {"permitted": constraints.permitted, "excluded": constraints.excluded}
     if all(item is None or item.is_empty for item in parts.values()):
-        errors.append(required(path, "name something in permitted or excluded"))
+        errors.append(required(path, "either permitted or excluded must be set"))
     for name, item in parts.items():
         if item is not None:
             errors += _constraint(item, f"{path}.{name}")
@@ -351,5 +371,7 @@ def _constraint(item: NameConstraintItem, path: str) -> list[FieldError]:
 def _revision_limit(spec: CertificateSpec) -> list[FieldError]:
     limit = spec.revision_history_limit
     return (
-        [invalid("spec.revisionHistoryLimit", limit, "must be at least 1")] if spec.revisions_kept < 1 else []
+        [invalid("spec.revisionHistoryLimit", limit, "must not be less than 1")]
+        if spec.revisions_kept < 1
+        else []
     )

@@ -32,13 +32,13 @@ def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
     """A name, and for our own group a kind that is there."""
     errors: list[FieldError] = []
     if not ref.name:
-        errors.append(required(f"{path}.name", "name the issuer that signs"))
+        errors.append(required(f"{path}.name", "must be specified; name the issuer that signs"))
     if ref.group_or_default == GROUP and not ref.is_ours:
         errors.append(
             invalid(
                 f"{path}.kind",
                 ref.kind,
-                f"must be one of Issuer, ClusterIssuer; for an external issuer set {path}.group as well",
+                f"must be one of Issuer or ClusterIssuer (did you forget to set {path}.group?)",
             )
         )
     return errors
@@ -73,7 +73,7 @@ def check_one_of(value: str, path: str, known: Sequence[str]) -> list[FieldError
 def check_object_name(name: str, path: str, what: str) -> list[FieldError]:
     """A name that an object can have; `what` says whose, for when it is missing."""
     if not name:
-        return [required(path, f"name {what}")]
+        return [required(path, f"must be specified; name {what}")]
     problem = check_name(name)
     return [invalid(path, name, problem)] if problem else []
 
@@ -93,7 +93,7 @@ def check_ip_address(text: str, path: str) -> list[FieldError]:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        return [invalid(path, text, "is not an IP address; write for instance 192.0.2.1 or 2001:db8::1")]
+        return [invalid(path, text, "invalid IP address; write e.g. 192.0.2.1 or 2001:db8::1")]
     return [invalid(path, text, "must not have a zone (%)")] if "%" in text else []
 
 
@@ -112,7 +112,9 @@ def check_email(text: str, path: str) -> list[FieldError]:
     """A bare mailbox: no display name, no angle brackets."""
     if _MAILBOX.fullmatch(text):
         return []
-    return [invalid(path, text, "is not a bare email address; write for instance user@example.com")]
+    return [
+        invalid(path, text, "invalid email address: write only the address itself, e.g. user@example.com")
+    ]
 
 
 def check_visible(text: str, path: str, example: str) -> list[FieldError]:
@@ -132,10 +134,10 @@ def check_uri(text: str, path: str) -> list[FieldError]:
 def check_oid(text: str, path: str) -> list[FieldError]:
     """An object identifier in dotted form."""
     if not text:
-        return [required(path, "give the object identifier of the name's type")]
+        return [required(path, "must be specified; give the object identifier of the name's type")]
     if _OID.fullmatch(text):
         return []
-    return [invalid(path, text, "is not an object identifier; write for instance 1.3.6.1.4.1.311.20.2.3")]
+    return [invalid(path, text, "invalid oid syntax; write e.g. 1.3.6.1.4.1.311.20.2.3")]
 
 
 def check_no_empty(values: Sequence[str], path: str) -> list[FieldError]:

@@ -17,9 +17,11 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
+from certwright import __version__
 from certwright.resources.crd_rules import with_rules
 from certwright.resources.kinds import AnyKind
 from certwright.resources.meta import Condition, ObjectMeta
+from certwright.resources.names import VERSION_LABEL
 from certwright.resources.pod import QUANTITY_PATTERN
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
@@ -79,7 +81,8 @@ def _definition(kind: AnyKind) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.resource},
+        # `cmctl version` reads the label.
+        "metadata": {"name": kind.resource, "labels": {VERSION_LABEL: __version__}},
         "spec": {
             "group": kind.group,
             "names": names,

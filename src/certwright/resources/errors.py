@@ -13,6 +13,7 @@
     ├── TooLarge                413 RequestEntityTooLarge
     ├── UnsupportedMediaType    415 UnsupportedMediaType
     ├── Invalid                 422 Invalid: understood, but wrong; `causes` name the fields
+    │   └── Denied              406 NotAcceptable: cert-manager's webhook, or our rules in its words, say no
     ├── TooManyRequests         429 TooManyRequests; `retry_after_s` says when
     ├── InternalError           500 InternalError
     ├── Unavailable             503 ServiceUnavailable: try again
@@ -52,8 +53,13 @@ class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     retry_after_seconds: int = 0
 
 
+DENIED = 'admission webhook "webhook.cert-manager.io" denied the request: '
+"""How Kubernetes opens the message of a denial by cert-manager's webhook; clients match on it."""
+
+
 class ApiError(Exception):
-    """An answer of 400 and above. `reason` is the machine-readable word, the text is for people."""
+    """An answer of 400 and above. `reason` is the machine-readable word; `message` is what goes over the
+    wire. The text (`str`) is for people, and lacks the opening words of cert-manager's webhook."""
 
     code: ClassVar[int] = 500
     default_reason: ClassVar[str] = ""
@@ -66,6 +72,9 @@ class ApiError(Exception):
         self.details = details
         self.reason = reason or self.default_reason
         self.http_status = code or self.code
+
+    def __str__(self) -> str:
+        return self.message.removeprefix(DENIED)
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -178,6 +187,17 @@ class Invalid(ApiError):
     default_reason = "Invalid"
 
 
+class Denied(Invalid):
+    """406: refused by cert-manager's admission webhook, or by this server in its place; `causes` may name
+    fields.
+
+    Source: cert-manager `pkg/webhook/admission/request_handler.go` for code and reason.
+    """
+
+    code = 406
+    default_reason = "NotAcceptable"
+
+
 class TooManyRequests(ApiError):
     """429: wait `retry_after_s`."""
 
@@ -214,9 +234,10 @@ class Untrusted(Unreachable):
     """Somebody answers there, with a certificate that the CA we were given has not issued."""
 
 
+# A client asks for representations that every server has: a 406 can only be a webhook's.
 _BY_CODE: dict[int, type[ApiError]] = {
     kind.code: kind for kind in ApiError.__subclasses__() if kind is not AlreadyExists
-}
+} | {Denied.code: Denied}
 
 
 class _WireStatus(msgspec.Struct):
@@ -347,16 +368,24 @@ def _told(errors: list[FieldError]) -> list[FieldError]:
 
 def invalid_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Invalid:
     """The 422 that carries `errors`, worded as Kubernetes' `errors.NewInvalid`, which carries any number."""
+    qualified = f"{kind}.{group}" if group else kind
+    listed, details = _listed(group, kind, name, errors)
+    return Invalid(f'{qualified} "{name}" is invalid: {listed}', details=details)
+
+
+def denied_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Denied:
+    """The 406 that carries `errors`, worded as a denial by cert-manager's webhook."""
+    listed, details = _listed(group, kind, name, errors)
+    return Denied(f"{DENIED}{listed}", details=details)
+
+
+def _listed(group: str, kind: str, name: str, errors: list[FieldError]) -> tuple[str, Details]:
     count = len(errors)
     errors = _told(errors)
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
-    qualified = f"{kind}.{group}" if group else kind
     # Each cause is listed, and each sentence said once.
     texts = list(dict.fromkeys(map(str, errors)))
     if len(errors) < count:
         texts.append(f"and {count - len(errors)} more")
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return Invalid(
-        f'{qualified} "{name}" is invalid: {listed}',
-        details=Details(name=name, group=group, kind=kind, causes=causes),
-    )
+    return listed, Details(name=name, group=group, kind=kind, causes=causes)

@@ -18,6 +18,7 @@ HTTP_DOMAIN_LABEL: Final = "acme.cert-manager.io/http-domain"
 HTTP_TOKEN_LABEL: Final = "acme.cert-manager.io/http-token"  # noqa: S105 - a name, no password
 HTTP01_SOLVER_LABEL: Final = "acme.cert-manager.io/http01-solver"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+VERSION_LABEL: Final = "app.kubernetes.io/version"
 MANAGER: Final = "cert-manager"
 DISABLE_VALIDATION_LABEL: Final = "cert-manager.io/disable-validation"
 

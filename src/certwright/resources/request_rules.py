@@ -28,7 +28,9 @@ def validate(request: CertificateRequest) -> list[FieldError]:
     errors = checks.check_issuer_ref(spec.issuer_ref, "spec.issuerRef")
     errors += checks.check_duration(spec.duration, "spec.duration")
     if not spec.request:
-        errors.append(required("spec.request", "give the signing request as PEM, base64-encoded"))
+        errors.append(
+            required("spec.request", "must be specified; give the signing request as PEM, base64-encoded")
+        )
     errors += [
         not_supported(f"spec.usages[{number}]", usage, KEY_USAGES)
         for number, usage in enumerate(spec.usages)
@@ -41,13 +43,13 @@ def validate_update(old: CertificateRequest, new: CertificateRequest) -> list[Fi
     """What must not have changed between `old` and `new`."""
     errors: list[FieldError] = []
     if new.spec != old.spec:
-        errors.append(forbidden("spec", "a request never changes; delete it and make a new one"))
+        errors.append(forbidden("spec", "cannot change spec after creation; create another request instead"))
     errors += _annotations(old.metadata.annotations, new.metadata.annotations)
     errors += _decision(new.status.conditions)
     for kind in (APPROVED, DENIED):
         before = find(old.status.conditions, kind)
         if before is not None and find(new.status.conditions, kind) != before:
-            errors.append(forbidden("status.conditions", f'"{kind}" condition may not be modified once set'))
+            errors.append(forbidden("status.conditions", f"'{kind}' condition may not be modified once set"))
     return errors
 
 
@@ -57,20 +59,22 @@ def _annotations(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldEr
         for key in old.keys() | new.keys()
         if key.startswith(_FIXED_PREFIXES) and old.get(key) != new.get(key)
     )
-    if not changed:
-        return []
-    detail = f"these annotations of a request never change: {', '.join(changed)}"
-    return [forbidden("metadata.annotations", detail)]
+    detail = "cannot change cert-manager annotation after creation"
+    return [forbidden(f"metadata.annotations.{key}", detail) for key in changed]
 
 
 def _decision(conditions: tuple[Condition, ...]) -> list[FieldError]:
     found = [condition for condition in conditions if condition.type in (APPROVED, DENIED)]
     path = "status.conditions"
     errors = [
-        invalid(path, condition.status, f'"{condition.type}" condition may only be set to True')
+        invalid(
+            f"{path}.{condition.type}",
+            condition.status,
+            f'"{condition.type}" condition may only be set to True',
+        )
         for condition in found
         if condition.status != "True"
     ]
     if len({condition.type for condition in found}) > 1:
-        errors.append(forbidden(path, "both Approved and Denied conditions cannot coexist"))
+        errors.append(forbidden(path, "both 'Denied' and 'Approved' conditions cannot coexist"))
     return errors

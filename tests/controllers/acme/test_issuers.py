@@ -15,7 +15,7 @@ import trustme
 from certwright.acme.protocol.messages import Action
 from certwright.resources import conditions, names
 from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
-from controllers.acme.fake_world import FakeWorld
+from controllers.acme.fake_world import FakeWorld, fake_world
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble, running_pebble
 
@@ -295,3 +295,23 @@ async def test_nothing_that_listens_is_told(fake: FakeWorld) -> None:
     await fake.issue("web")
     told = (await fake.requests())[0].status.conditions[-1].message
     assert "nothing of certwright listens for HTTP-01; start it with --http01-listen :80" in told
+
+
+async def test_an_issuer_stays_ready_though_its_profile_is_not_offered_and_its_requests_fail() -> None:
+    async with fake_world() as fake:
+        fake.ca.meta = {"profiles": {"classic": "for servers"}}
+        await fake.issuer(profile="longlived")
+        why = 'the server offers no profile "longlived" (it has classic); change or remove spec.acme.profile'
+        status, reason, message = await fake.ready_of()
+        assert (status, reason) == ("True", "ACMEAccountRegistered")
+        assert message == f"The ACME account was registered with the ACME server; but {why}"
+        await fake.issue("web")
+        await fake.world.advance(timedelta(minutes=1))
+        (order,) = await fake.orders()
+        assert (order.status.state, order.status.reason) == ("errored", why)
+        assert why in await fake.message_of()
+        assert fake.ca.counted()[Action.NEW_ORDER] == 0
+        # The CA offers it by now.
+        fake.ca.meta = {"profiles": {"classic": "for servers", "longlived": "for others"}}
+        await fake.world.advance(timedelta(hours=2))
+        assert await fake.world.is_ready("web")

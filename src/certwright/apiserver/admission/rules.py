@@ -11,7 +11,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.verbs.metadata import check, check_name, check_update
 from certwright.kit.exchange import Identity
-from certwright.resources.errors import FieldError, invalid_object
+from certwright.resources.errors import FieldError, denied_object, invalid_object
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.validation import validate as validate_kind
 
@@ -86,12 +86,14 @@ def _as_of_status(error: FieldError) -> FieldError:
 def validate(
     definition: ResourceDefinition, new: Json, old: Json | None, policy: OperatorPolicy | None = None
 ) -> None:
-    """Raise `Invalid` with every field that the kind's deeper rules forbid, or the operator's `policy`."""
-    errors = definition.strategy.validate(new, old)
-    errors += validate_kind(definition.kind, definition.group, new, old, policy)
+    """Raise `Invalid` with every field that the kind's deeper rules forbid, or the operator's `policy`. For
+    cert-manager's kinds these are the rules of its webhook, and the error is `Denied`."""
+    _raise(definition, new, definition.strategy.validate(new, old))
+    errors = validate_kind(definition.kind, definition.group, new, old, policy)
     if not errors and old is None and _is_certificate_request(definition):
         errors = certificate_requests.check(new)
-    _raise(definition, new, errors)
+    if errors:
+        raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
 
 
 def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:

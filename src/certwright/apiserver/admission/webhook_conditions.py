@@ -17,14 +17,18 @@ from certwright.apiserver.backend import Call
 from certwright.apiserver.objects import Json, decode_json, encode_json
 from certwright.apiserver.users.auth import Action
 from certwright.apiserver.users.authorizer import Authorizer
+from certwright.apiserver.verbs import aside
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import Details, FieldError, Forbidden, invalid, required
 
 if TYPE_CHECKING:
     from certwright.apiserver.schemas.cel_authz import Question
+    from certwright.apiserver.schemas.cel_meter import Meter
 
 _VARIABLES = ("object", "oldObject", "request", "authorizer", "authorizer.requestResource")
 _MAX_KEPT = 1000
+_ON_LOOP_S, _ASIDE_S = 0.025, 0.5
+"""Seconds of processor time that the conditions of one webhook may take, on the event loop and beside it."""
 
 
 class Conditions:
@@ -34,8 +38,19 @@ class Conditions:
         self._authorizer = authorizer
         self._compiled: dict[str, Any] = {}
 
-    def hold(self, hook: Hook, call: Call, request: Json) -> bool:
+    async def check(self, hook: Hook, call: Call, request: Json) -> bool:
         """Whether all conditions are true; one that is false decides, whatever else is wrong.
+
+        Large objects are looked at beside the event loop, unless a condition uses the authorizer, whose state
+        belongs to the loop. Raises as `hold` does.
+        """
+        uses_authorizer = any("authorizer" in text for _name, text in hook.conditions)
+        if aside.is_long(call) and not uses_authorizer:
+            return await aside.run(self.hold, hook, call, request, _ASIDE_S)
+        return self.hold(hook, call, request, _ON_LOOP_S)
+
+    def hold(self, hook: Hook, call: Call, request: Json, seconds: float) -> bool:
+        """Whether all conditions are true, decided within these seconds of processor time.
 
         Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
         """
@@ -43,7 +58,7 @@ class Conditions:
         request = decode_json(encode_json(request))
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors: list[str] = []
-        if hook.conditions and not self._all_hold(hook, call, data, errors):
+        if hook.conditions and not self._all_hold(hook, call, data, errors, seconds):
             return False
         if not errors:
             return True
@@ -51,18 +66,20 @@ class Conditions:
             raise _forbidden(call, request, errors)
         return False
 
-    def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str]) -> bool:
+    def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
         """Whether none is false."""
         # See `_value`.
         from certwright.apiserver.schemas import cel_authz
+        from certwright.apiserver.schemas.cel_meter import Meter
 
+        meter = Meter(seconds, pauses=seconds == _ASIDE_S)
         route = call.route
         data["authorizer"] = cel_authz.AUTHORIZER
         data["authorizer.requestResource"] = cel_authz.request_resource(
             route.group, route.plural, route.subresource, route.namespace, route.name
         )
         with cel_authz.asking(partial(self._decide, call.user)):
-            return all(self._value(text, data, errors) is not False for _name, text in hook.conditions)
+            return all(self._value(text, data, errors, meter) is not False for _name, text in hook.conditions)
 
     def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
         if question.account:
@@ -79,7 +96,7 @@ class Conditions:
         )
         return self._authorizer().explain(user, action)
 
-    def _value(self, expression: str, data: Json, errors: list[str]) -> Any:
+    def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
         # The library takes 12 MB: only who has conditions pays for it.
         from certwright.apiserver.schemas import cel
 
@@ -89,7 +106,7 @@ class Conditions:
                 if len(self._compiled) >= _MAX_KEPT:
                     self._compiled.clear()
                 compiled = self._compiled[expression] = cel.Expression(expression, _VARIABLES)
-            value = compiled.run(data)
+            value = compiled.run(data, meter)
         except (cel.CompileError, cel.EvaluationError) as error:
             errors.append(f"expression '{expression}' resulted in error: {error}")
             return None

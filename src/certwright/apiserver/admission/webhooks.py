@@ -260,7 +260,7 @@ class Webhooks:
             new = new and await self._conversions.shown(definition, new)
             old = old and await self._conversions.shown(definition, old)
         request = attributes(call, definition, new, old, operation)
-        if hook.conditions and not self._conditions.hold(hook, call, request):
+        if hook.conditions and not await self._conditions.check(hook, call, request):
             return None
         return request
 

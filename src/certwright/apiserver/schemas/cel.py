@@ -7,8 +7,8 @@ texts of what is wrong are those of Kubernetes. And once with dynamic types, to 
 
 Known differences from Kubernetes, which uses the Go implementation:
 - What a rule costs is estimated (`cel_estimate`), not counted when it runs. It may take 9,999 steps of
-  comprehensions (the library's own limit, about a millisecond), which is reported as Kubernetes reports a
-  rule that exceeds its cost.
+  comprehensions (the library's own limit) and the processor time of a `Meter`; more is reported as Kubernetes
+  reports a rule that exceeds its cost.
 - Two lists of type set or map are the same only when their items are in the same order.
 
 Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in
@@ -24,8 +24,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from certwright.apiserver.schemas import cel_functions, cel_words
+from certwright.apiserver.schemas import cel_functions, cel_meter, cel_rewrite, cel_words
 from certwright.apiserver.schemas.cel_functions import Carried, Function
+from certwright.apiserver.schemas.cel_meter import Meter
+from certwright.apiserver.schemas.cel_replacements import REPLACEMENTS
 
 # Neither library tells its types to mypy.
 cel: Any = import_module("cel_expr_python.cel")
@@ -160,8 +162,33 @@ def _for_runs(pool: Any) -> Any:
             cel.FunctionDecl(name, _merged_overloads(name, functions, made))
             for name, functions in cel_functions.FUNCTIONS.items()
         ]
-        + [_inserts()],
+        + [_inserts(), _tick(), *_replacements()],
     )
+
+
+def _tick() -> Any:
+    return cel.FunctionDecl(
+        cel_rewrite.TICK, [cel.Overload("k8s_tick", cel.Type.BOOL, [cel.Type.BOOL], impl=cel_meter.tick)]
+    )
+
+
+def _replacements() -> list[Any]:
+    """Our functions in place of the library's; see `cel_rewrite`."""
+    declared = []
+    for name, overloads in REPLACEMENTS.items():
+        ours = cel_rewrite.RENAMED[name]
+        made = [
+            cel.Overload(
+                re.sub(r"\W", "_", f"{ours}_{'_'.join(takes)}"),
+                type_named(gives),
+                [type_named(kind) for kind in takes],
+                is_member=not name.startswith("sets."),
+                impl=run,
+            )
+            for takes, gives, run in overloads
+        ]
+        declared.append(cel.FunctionDecl(ours, made))
+    return declared
 
 
 def _run_kind(kind: str) -> str:
@@ -220,16 +247,12 @@ def bound(expression: str, old: str) -> str:
     return f"cel.bind(oldSelf, {old},\n{expression}\n)"
 
 
-_INSERT = b"@mapInsert"
-_OUR_NAME, _OUR_INSERT = b"k8s.mapInserts", b"k8s_insert"  # of the same lengths
-
-
 def _inserts() -> Any:
     """What `transformMap` and `transformMapEntry` do for each entry."""
     a_map = cel.Type.Map(cel.Type.DYN, cel.Type.DYN)
-    name = _OUR_INSERT.decode()
+    name = "k8s_insert"
     return cel.FunctionDecl(
-        _OUR_NAME.decode(),
+        "k8s.mapInserts",
         [
             cel.Overload(f"{name}_map_key_value", a_map, [a_map, cel.Type.DYN, cel.Type.DYN], impl=_with_key),
             cel.Overload(f"{name}_map_map", a_map, [a_map, a_map], impl=_with_entries),
@@ -276,18 +299,24 @@ class Expression:
             self._compiled = environment.compile(text)
         except RuntimeError as error:
             raise CompileError(cel_words.of_refusal(str(error))) from None
-        if "transformMap" in text and _INSERT.decode() not in text:
-            # The library has the macro, and nothing that does what it is made of.
-            serialized = self._compiled.serialize().replace(b"cel." + _INSERT, _OUR_NAME)
-            self._compiled = environment.deserialize(serialized.replace(_INSERT, _OUR_INSERT))
+        rewritten = cel_rewrite.rewrite(self._compiled.serialize())
+        if rewritten is not None:
+            self._compiled = environment.deserialize(rewritten)
 
-    def run(self, data: Mapping[str, Any]) -> Any:
-        """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them."""
+    def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:
+        """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them.
+
+        `meter`: the processor time that is left; None: no bound.
+        """
         data = {name: _carried(value) if type(value) is Carried else value for name, value in data.items()}
         try:
-            result = self._compiled.eval(data=data)
+            with cel_meter.metered(meter):
+                result = self._compiled.eval(data=data)
         except RuntimeError as error:
+            _check(meter)
             raise _failure(str(error)) from None
+        # First: an expression may have a value even where a part of it has been stopped.
+        _check(meter)
         if result.type() == cel.Type.ERROR:
             raise _failure(str(result.value()))
         return result.value()
@@ -303,11 +332,12 @@ class Program:
             expression = bound(expression, f"{_HAS_OLD} ? optional.of({OLD}) : optional.none()")
         self._expression = Expression(expression, ("self", "oldSelf", OLD, _HAS_OLD))
 
-    def run(self, new: Any, old: Any = None) -> Any:
+    def run(self, new: Any, old: Any = None, meter: Meter | None = None) -> Any:
         """The value for `self` = `new`. Raises `EvaluationError`, `CostExceeded` among them."""
         if self._optional:
-            return self._expression.run({"self": new, OLD: old, _HAS_OLD: old is not None})
-        return self._expression.run({"self": new, "oldSelf": old} if self.uses_old else {"self": new})
+            return self._expression.run({"self": new, OLD: old, _HAS_OLD: old is not None}, meter)
+        data = {"self": new, "oldSelf": old} if self.uses_old else {"self": new}
+        return self._expression.run(data, meter)
 
 
 def timestamp(text: str) -> Any:
@@ -322,6 +352,13 @@ def duration(length: timedelta) -> Any:
     made = duration_pb2.Duration()
     made.FromTimedelta(length)
     return made
+
+
+def _check(meter: Meter | None) -> None:
+    if meter is not None and meter.is_exhausted:
+        raise CostExceeded(
+            f"operation cancelled: actual cost limit exceeded ({meter.shown} of processor time)"
+        )
 
 
 def _failure(text: str) -> EvaluationError:

@@ -23,6 +23,7 @@ from certwright.apiserver.registry import Registry
 from certwright.apiserver.users.auth import MASTERS, Action, go_quoted
 from certwright.apiserver.users.authorizer import Authorizer, refused
 from certwright.kit.exchange import Identity
+from certwright.resources.errors import DENIED, Details, Forbidden
 
 Json = dict[str, Any]
 
@@ -78,7 +79,9 @@ def _check_request(
         )
     else:
         why = f"spec.issuerRef: Forbidden: referenced signer resource does not exist: {{{shown}}}"
-    raise refused(GROUP, "certificaterequests", new["metadata"].get("name", ""), why)
+    # In the words of cert-manager's webhook, with the code of a missing permission.
+    details = Details(name=new["metadata"].get("name", ""), group=GROUP, kind="certificaterequests")
+    raise Forbidden(f"{DENIED}{why}", details=details)
 
 
 def _decisions(request: Json) -> dict[str, Json]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from certwright.acme.protocol import authorizations, certificates, challenges, orders
+from certwright.acme.protocol import authorizations, certificates, challenges, orders, profiles
 from certwright.acme.protocol.authorizations import Authorization
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import Refused
@@ -52,8 +52,10 @@ def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
 async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetime) -> ServerOrder:
     """Make the order at the server; `replaces` empty: it names no certificate that it replaces.
 
-    Raises `AcmeError`.
+    Raises `AcmeError`, `NotOrdered`.
     """
+    if wrong := await profiles.missing(client, spec.profile):
+        raise NotOrdered(wrong)
     not_after = now + parse_duration(spec.duration) if spec.duration else None
     wanted = identifiers_of(spec)
     return await client.run(
@@ -85,7 +87,8 @@ async def find_lost(
 
 
 class NotOrdered(Exception):
-    """The server asks for a proof of a name that was not ordered; the text is one sentence."""
+    """The server asks for a proof of a name that was not ordered, or offers no such certificate; the text is
+    one sentence."""
 
 
 async def fetch_authorizations(

@@ -1,0 +1,24 @@
+"""Profiles of certificates that a server offers.
+
+Source: draft-ietf-acme-profiles §4.
+"""
+
+from __future__ import annotations
+
+from certwright.acme.protocol.client import AcmeClient
+from certwright.kit.outgoing import quote
+
+
+async def missing(client: AcmeClient, profile: str) -> str:
+    """What is wrong with the profile, as a clause; empty: the server offers it, or none is named.
+
+    Clients look into the directory first: a server that knows of no profiles would ignore the field and sign
+    something else. Raises `AcmeError`.
+    """
+    if not profile or profile in (await client.directory()).profiles:
+        return ""
+    offered = (await client.directory(fresh=True)).profiles
+    if profile in offered:
+        return ""
+    names = quote(", ".join(sorted(offered))) or "none"
+    return f'the server offers no profile "{profile}" (it has {names}); change or remove spec.acme.profile'

@@ -1,0 +1,246 @@
+"""Replicas that divide the work differently exclude each other; those that end are replaced in moments."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from certwright.controllers.beside import LEASE_NAME, ClusterSettings
+from certwright.controllers.replica import Replica
+from certwright.controllers.shards import ShardedReplica
+from certwright.resources.core import Lease, LeaseSpec
+from certwright.resources.meta import ObjectMeta
+from certwright.resources.micro_time import format_micro_time
+from certwright.resources.table import LEASES
+from controllers.members import Member
+from controllers.scene import Scene
+from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue
+from support.world import World, make_world
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def sharded(world: World, name: str, shards: int) -> Member[ShardedReplica]:
+    return Member(world, ShardedReplica, ClusterSettings(identity=name, kube_api_qps=-1, shards=shards))
+
+
+def alone(world: World, name: str) -> Member[Replica]:
+    return Member(world, Replica, ClusterSettings(identity=name, kube_api_qps=-1))
+
+
+def metric(member: Member[ShardedReplica]) -> bytes:
+    lines = member.replica.metrics.take()().splitlines()
+    return next(line for line in lines if line.startswith(b"certwright_shards_conflict{"))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with make_world(controllers=False) as made:
+        await allow_shards(made)
+        yield made
+
+
+async def group_of(world: World) -> LeaseSpec:
+    return (await world.get(LEASES, LEASE_NAME, "kube-system")).spec
+
+
+async def test_replicas_with_another_number_of_shards_wait_and_say_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = [sharded(world, name, 2) for name in ("a", "b")]
+    await world.settle()
+    new = [sharded(world, name, 3) for name in ("x", "y", "z")]
+    scene = Scene(world)
+    await scene.add_ca()
+    await issue(scene, NAMES)
+    await world.advance(seconds(30))
+    # Which shard a Certificate is in depends on the number: none is left out, none has two.
+    await check_all_issued_once(world, NAMES)
+    assert [len(one.replica.shards) for one in (*old, *new)] == [1, 1, 0, 0, 0]
+    assert all(not one.changes for one in new)
+    assert "certwright-shards-of-2 holds the lease kube-system/cert-manager-controller" in caplog.text
+    assert "--shards must be the same for all replicas" in caplog.text
+    assert [metric(one).endswith(b" 1") for one in (*old, *new)] == [False, False, True, True, True]
+    assert new[0].replica.holder == "certwright-shards-of-2"
+    for one in (*old, *new):
+        await one.close()
+
+
+async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_ends(world: World) -> None:
+    old = [sharded(world, name, 2) for name in ("a", "b")]
+    await world.settle()
+    new = [sharded(world, name, 3) for name in ("x", "y", "z")]
+    await world.advance(seconds(20))
+    await old[0].close()
+    await world.advance(seconds(5))
+    assert old[1].replica.shards == {0, 1}
+    assert [len(one.replica.shards) for one in new] == [0, 0, 0]
+    await old[1].close()
+    await world.advance(seconds(2))
+    assert sorted(len(one.replica.shards) for one in new) == [1, 1, 1]
+    assert (await group_of(world)).holder_identity == "certwright-shards-of-3"
+    scene = Scene(world)
+    await scene.add_ca()
+    await issue(scene, NAMES)
+    await check_all_issued_once(world, NAMES)
+    for one in new:
+        await one.close()
+
+
+async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends(world: World) -> None:
+    old = sharded(world, "a", 2)
+    await world.settle()
+    await old.die()
+    new = sharded(world, "x", 3)
+    await world.advance(seconds(58))
+    assert new.replica.shards == frozenset()
+    # The Lease ends, and it looks once more.
+    await world.advance(seconds(2 + 12))
+    assert len(new.replica.shards) >= 1
+    await new.close()
+
+
+@pytest.mark.parametrize("first", ["shards", "alone"])
+async def test_shards_and_a_replica_without_shards_exclude_each_other(world: World, first: str) -> None:
+    one: Member[Replica] | Member[ShardedReplica] = (
+        alone(world, "a") if first == "alone" else sharded(world, "a", 2)
+    )
+    await world.settle()
+    two: Member[Replica] | Member[ShardedReplica] = (
+        sharded(world, "b", 2) if first == "alone" else alone(world, "b")
+    )
+    await world.advance(seconds(100))
+    assert (one.replica.leads, two.replica.leads) == (True, False)
+    assert two.changes == []
+    await one.close()
+    await world.advance(seconds(18))
+    assert two.replica.leads
+    await two.close()
+
+
+async def test_shards_wait_for_cert_managers_own_controller_and_it_for_them(world: World) -> None:
+    now = format_micro_time(world.clock.now())
+    spec = LeaseSpec(
+        holder_identity="cert-manager-7d4b5", lease_duration_seconds=60, acquire_time=now, renew_time=now
+    )
+    meta = ObjectMeta(name=LEASE_NAME, namespace="kube-system")
+    await world.create(LEASES, Lease(metadata=meta, spec=spec))
+    member = sharded(world, "a", 2)
+    await world.advance(seconds(55))
+    assert member.replica.shards == frozenset()
+    assert member.replica.holder == "cert-manager-7d4b5"
+    # It renews no longer.
+    await world.advance(seconds(10))
+    assert member.replica.leads
+    for _ in range(10):
+        before = await group_of(world)
+        await world.advance(seconds(20))
+        # As client-go sees it: held by another, and renewed within its duration.
+        after = await group_of(world)
+        assert after.holder_identity == "certwright-shards-of-2"
+        assert after.renew_time != before.renew_time
+    await member.close()
+    assert (await group_of(world)).holder_identity == ""
+
+
+async def test_a_shard_that_ends_in_good_order_is_replaced_within_two_seconds(world: World) -> None:
+    one, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    await world.advance(seconds(31))
+    scene = Scene(world)
+    await scene.add_ca()
+    await one.close()
+    await issue(scene, NAMES)
+    await world.advance(seconds(2))
+    assert two.replica.shards == {0, 1}
+    await check_all_issued_once(world, NAMES)
+    await two.close()
+
+
+async def test_the_last_of_several_that_end_together_frees_the_lease_of_all(world: World) -> None:
+    members = [sharded(world, name, 2) for name in ("one", "two")]
+    await world.advance(seconds(31))
+    for member in members:
+        await member.close()
+    assert (await group_of(world)).holder_identity == ""
+
+
+async def test_a_replica_that_goes_keeps_the_lease_of_all_for_those_that_stay(world: World) -> None:
+    one, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    await world.advance(seconds(31))
+    await one.close()
+    assert (await group_of(world)).holder_identity == "certwright-shards-of-2"
+    await two.close()
+
+
+async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(world: World) -> None:
+    members = [sharded(world, name, 2) for name in ("one", "two")]
+    await world.advance(seconds(31))
+    for member in members:
+        await member.die()
+    members = [sharded(world, name, 2) for name in ("one", "two")]
+    await world.advance(seconds(2))
+    assert sorted(len(member.replica.shards) for member in members) == [1, 1]
+    for member in members:
+        await member.close()
+
+
+async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
+    one = sharded(world, "one", 2)
+    await world.advance(seconds(60))
+    assert one.replica.shards == {0, 1}
+    two = sharded(world, "two", 2)
+    await world.advance(seconds(5))
+    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    await one.close()
+    await two.close()
+
+
+async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) -> None:
+    one, two = sharded(world, "one", 3), sharded(world, "two", 3)
+    await world.advance(seconds(60))
+    assert sorted((len(one.replica.shards), len(two.replica.shards))) == [1, 2]
+    three = sharded(world, "three", 3)
+    await world.advance(seconds(10))
+    assert [len(member.replica.shards) for member in (one, two, three)] == [1, 1, 1]
+    for member in (one, two, three):
+        await member.close()
+
+
+async def test_two_replicas_with_one_identity_are_detected_and_the_older_stops(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = alone(world, "same")
+    await world.settle()
+    assert one.replica.leads
+    await world.advance(seconds(1))
+    two = alone(world, "same")
+    await world.settle()
+    await world.advance(seconds(15))
+    assert (one.replica.leads, two.replica.leads) == (False, True)
+    assert "another process with the identity same" in caplog.text
+    one.changes.clear()
+    await world.advance(seconds(300))
+    assert (one.replica.leads, two.replica.leads) == (False, True)
+    assert one.changes == []
+    await two.close()
+    await world.advance(seconds(20))
+    assert one.replica.leads
+    await one.close()
+
+
+async def test_a_request_for_a_lease_that_gets_no_answer_is_given_up_after_ten_seconds(world: World) -> None:
+    one = alone(world, "one")
+    await world.settle()
+    one.silent = True
+    await world.advance(seconds(27))
+    one.silent = False
+    await world.advance(seconds(15))
+    # One renewal was given up in time for the next.
+    assert one.replica.leads
+    await world.advance(seconds(60))
+    assert one.replica.leads
+    await one.close()
