@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from certwright.acme.solvers.contract import SolverNotAllowed
+from certwright.controllers.acme import solving
 from certwright.resources import codec
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.names import ACME_FINALIZER
@@ -153,6 +155,23 @@ async def test_what_is_not_allowed_is_in_the_condition_where_the_api_server_does
         assert (condition.status, condition.reason) == ("False", "NotAllowed")
         assert condition.message.startswith("spec.acme.solvers[0].exec.command: `/bin/sh -c ")
         assert "--exec-solver NAME=" in condition.message
+
+
+async def _no_secret(_name: str) -> Mapping[str, bytes] | None:
+    return None
+
+
+@pytest.mark.parametrize("kind", ["exec", "webroot"])
+async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kind: str) -> None:
+    """Whatever Order or issuer the Challenge belongs to."""
+    webroot: Json = {"http01": {"webroot": {"path": str(tmp_path / "www")}}}
+    spec = challenge(program(tmp_path) if kind == "exec" else webroot)
+    meta = {"name": "evil", "namespace": "default"}
+    whole = {"apiVersion": CHALLENGES.api_version, "kind": "Challenge", "metadata": meta, "spec": spec}
+    one = codec.from_dict(CHALLENGES, whole)
+    flag = "--exec-solver" if kind == "exec" else "--webroot"
+    with pytest.raises(SolverNotAllowed, match=flag):
+        await solving.means_of(one, solving.Surroundings(), _no_secret, "default")
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])
