@@ -293,6 +293,7 @@ class Controllers:
             wakers=_rows(
                 on,
                 (table.TRIGGER, trigger),
+                (table.ISSUING, issuing),
                 (table.ISSUING, upkeep),
                 (table.READINESS, renewal_info),
                 (table.READINESS, readiness),

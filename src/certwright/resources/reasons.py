@@ -34,6 +34,7 @@ REQUEST_CHANGED: Final = "RequestChanged"
 RENEWING: Final = "Renewing"
 WINDOW_ERROR: Final = "WindowError"
 EXPIRED: Final = "Expired"
+NOT_YET_VALID: Final = "NotYetValid"
 TEMPORARY_CERTIFICATE: Final = "TemporaryCertificate"
 SECRET_OVERWRITTEN: Final = "SecretOverwritten"  # noqa: S105 - a name, no password
 SECRET_DELETED: Final = "SecretDeleted"  # noqa: S105 - a name, no password

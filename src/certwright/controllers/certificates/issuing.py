@@ -12,7 +12,19 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
-from certwright.controllers.certificates import adoption, backoff, keystores, target, temporary, trust, waits
+from datetime import UTC, datetime
+
+from certwright.controllers.certificates import (
+    adoption,
+    backoff,
+    keystores,
+    rules,
+    target,
+    temporary,
+    trust,
+    waits,
+    wanted,
+)
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.hands import Did, Hands
@@ -52,6 +64,8 @@ class Issuing:
         elif is_issued(request):
             if target.holds(snapshot, request):
                 _complete(snapshot, draft)
+            elif (moment := _withheld_until(request, snapshot)) is not None:
+                _say_that_it_is_withheld(moment, snapshot, draft)
         else:
             _say_what_it_waits_for(request, snapshot, draft)
 
@@ -79,7 +93,7 @@ class Issuing:
             return Did.NOTHING
         if not is_issued(request):
             return await self._bridge(snapshot, hands)
-        if target.holds(snapshot, request):
+        if target.holds(snapshot, request) or _withheld_until(request, snapshot) is not None:
             return Did.NOTHING
         # Also where a client has started the issuance: a Secret that is not ours is never overwritten.
         if (taken := secret_is_not_ours(snapshot)) is not None:
@@ -87,6 +101,13 @@ class Issuing:
         pair = _pair_of(request, snapshot, hands)
         await self._store(pair, snapshot, hands)
         return Did.WROTE
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """When a certificate that begins in the future may replace the present one."""
+        request = snapshot.next_request if snapshot.is_issuing else None
+        if request is None or not is_issued(request):
+            return None
+        return _withheld_until(request, snapshot)
 
     async def _bridge(self, snapshot: Snapshot, hands: Hands) -> Did:
         if not temporary.is_wanted(snapshot):
@@ -97,8 +118,8 @@ class Issuing:
 
     async def _store(self, pair: Pair, snapshot: Snapshot, hands: Hands) -> None:
         certificate = snapshot.certificate
-        wanted = keystores.wanted(certificate.spec, snapshot.passwords)
-        for blocked in wanted.missing.values():
+        stores = keystores.wanted(certificate.spec, snapshot.passwords)
+        for blocked in stores.missing.values():
             raise blocked
         found = snapshot.facts.certificate(pair.chain_pem)
         content = target.wanted_content(
@@ -106,7 +127,7 @@ class Issuing:
             pair,
             found if isinstance(found, CertificateFacts) else None,
             issuer=target.issuer_annotations(certificate),
-            keystores=await hands.make_keystores(wanted.stores, pair, snapshot.now),
+            keystores=await hands.make_keystores(stores.stores, pair, snapshot.now),
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
         await hands.apply_secret(certificate, snapshot.secret, content)
@@ -152,6 +173,27 @@ def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None
     else:
         return None
     return Verdict(reasons.INVALID_CERTIFICATE, text)
+
+
+def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:
+    """Until when an issued certificate that is not valid yet stays out of the Secret; None: it may be stored.
+    It never replaces a certificate that is valid now, for as long as that one is."""
+    found, present = snapshot.facts.certificate(request.status.certificate), snapshot.leaf
+    if not isinstance(found, CertificateFacts) or found.not_before <= snapshot.now:
+        return None
+    if rules.no_certificate_in_use(snapshot) or not isinstance(present, CertificateFacts):
+        return None
+    return min(found.not_before, present.not_after + wanted.ONE_SECOND)
+
+
+def _say_that_it_is_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    text = (
+        f"The issued certificate is not valid yet; the present one stays in use until "
+        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    )
+    if held is not None and held.message != text:
+        draft.set_condition(reasons.ISSUING, held.status, held.reason, text, now=snapshot.now)
 
 
 def _complete(snapshot: Snapshot, draft: Draft) -> None:

@@ -42,7 +42,10 @@ class Readiness:
             draft.set_condition(reasons.READY, "False", verdict.reason, verdict.message, now=snapshot.now)
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When the certificate expires, if nothing renews it before."""
+        """When the certificate becomes valid, or expires if nothing renews it before."""
+        begins = snapshot.certificate.status.not_before
+        if begins is not None and begins > snapshot.now:
+            return begins
         moment = snapshot.certificate.status.not_after
         # At notAfter itself it is still valid (RFC 5280 §4.1.2.5, "inclusive"): one second later it is not.
         return moment + wanted.ONE_SECOND if moment and moment >= snapshot.now else None

@@ -174,6 +174,25 @@ def certificate_has_expired(snapshot: Snapshot) -> Verdict | None:
     return Verdict(reasons.EXPIRED, f"Certificate expired on {moment}")
 
 
+def certificate_is_not_valid_yet(snapshot: Snapshot) -> Verdict | None:
+    """The certificate begins in the future: every client refuses it until then."""
+    certificate = snapshot.leaf
+    if not isinstance(certificate, CertificateFacts) or snapshot.now >= certificate.not_before:
+        return None
+    moment = certificate.not_before.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Verdict(
+        reasons.NOT_YET_VALID,
+        f"Certificate is not valid before {moment}; if the clock of this machine or of the issuer was wrong, "
+        "correct it and renew the certificate",
+    )
+
+
+def no_certificate_in_use(snapshot: Snapshot) -> bool:
+    """Whether the Secret holds no real certificate with its key that is valid now."""
+    broken = first((*_SHARED[:4], certificate_has_expired, certificate_is_not_valid_yet), snapshot)
+    return broken is not None
+
+
 def secret_belongs_to_another(snapshot: Snapshot) -> Verdict | None:
     """Another Certificate has the same `secretName` and the better right to it."""
     owner = owner_of_secret_name(snapshot)
@@ -207,7 +226,12 @@ _SHARED: tuple[Rule, ...] = (
 TRIGGER_RULES: tuple[Rule, ...] = (*_SHARED, renewal_is_due)
 """Must a new certificate be issued?"""
 
-READINESS_RULES: tuple[Rule, ...] = (secret_is_not_ours, *_SHARED, certificate_has_expired)
+READINESS_RULES: tuple[Rule, ...] = (
+    secret_is_not_ours,
+    *_SHARED,
+    certificate_has_expired,
+    certificate_is_not_valid_yet,
+)
 """Is the certificate in the Secret unfit for use? (Being due for renewal does not make it so.)"""
 
 
