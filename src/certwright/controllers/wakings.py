@@ -181,16 +181,22 @@ def wake_challenges(caches: Caches, add: Add) -> None:
 
 
 def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
-    """Wake the refused Challenges of an Order that changes."""
+    """Wake the refused Challenges of an Order that changes, and all of one that fails."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
         order = new if new is not None else old
-        if refused and order is not None:
-            for challenge in caches.challenges_of(order.metadata):
-                if challenge.metadata.key in refused:
-                    add(challenge.metadata.key)
+        has_failed = new is not None and _has_failed(new) and not (old is not None and _has_failed(old))
+        if order is None or not (refused or has_failed):
+            return
+        for challenge in caches.challenges_of(order.metadata):
+            if has_failed or challenge.metadata.key in refused:
+                add(challenge.metadata.key)
 
     caches.orders.add_handler(order_changed)
+
+
+def _has_failed(order: Order) -> bool:
+    return order.status.is_final and order.status.state != "valid"
 
 
 def _is_approved(request: CertificateRequest | None) -> bool:

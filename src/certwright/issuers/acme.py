@@ -25,6 +25,7 @@ from certwright.kit.outgoing import BadUrl, parse_server_url, quote
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
+from certwright.pki.sans import canonical_dns_name
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
@@ -35,6 +36,7 @@ from certwright.resources.request import CertificateRequest
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
 
 
+_CHANGE_NAMES = "change spec.dnsNames"
 _KIND = re.compile(r"\[(\w+)\]$")
 # What the types of problems (RFC 8555 §6.7) mean for the next attempt. Those that are not here, about proofs
 # that did not succeed (dns, connection, unauthorized, caa …), are mended outside of the spec.
@@ -109,7 +111,7 @@ def _wrong_url(spec: ACMEIssuer) -> Checked | None:
 
 def _not_orderable(csr: CsrFacts) -> Failed | None:
     names = (*csr.dns_names, *csr.ip_addresses)
-    if csr.common_name and csr.common_name not in names:
+    if csr.common_name and canonical_dns_name(csr.common_name) not in map(canonical_dns_name, names):
         return _impossible(
             "The CSR PEM requests a commonName that is not present in the list of dnsNames or ipAddresses. "
             "If a commonName is set, ACME requires that the value is also present in the list of dnsNames or "
@@ -120,6 +122,10 @@ def _not_orderable(csr: CsrFacts) -> Failed | None:
     if not names:
         text = "ACME proves DNS names and IP addresses; the request has neither"
         return _impossible(text, "add spec.dnsNames or spec.ipAddresses")
+    for name in csr.dns_names:
+        if name.endswith(".") or "*" in name.removeprefix("*."):
+            text = f'"{name}" cannot be a name in an ACME order (RFC 8555 §7.1.3)'
+            return _impossible(text, f"{_CHANGE_NAMES}: no final dot, and * only as the whole first label")
     if csr.email_addresses or csr.uris:
         others = ", ".join((*csr.email_addresses, *csr.uris))
         text = f"ACME proves DNS names and IP addresses only, not {others}"
@@ -160,6 +166,9 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
             f'Failed to wait for order resource "{name}" to become ready: order is in "{status.state}" state'
         )
         cause, advice = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
+        if _kind(status.reason) == "malformed" and any("_" in name for name in csr.dns_names):
+            # Public CAs refuse such names (RFC 5280 §4.2.1.6, "preferred name syntax"); private ones may not.
+            cause, advice = Cause.INVALID_REQUEST, f"{_CHANGE_NAMES}: this CA refuses names with _"
         return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
     reason = causes.without_attempts(status.reason)

@@ -10,6 +10,8 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.acme.announcing import Announced, growing, within
+from certwright.resources.core import Secret, SecretMeta
+from certwright.resources.table import SECRETS
 from controllers.acme.fake_world import FakeWorld
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -163,3 +165,20 @@ async def test_an_unknown_state_of_an_authorization_is_waited_out(fake: FakeWorl
     fake.ca.authorization_states.clear()
     await fake.world.advance(timedelta(minutes=2))
     assert await fake.world.is_ready("web")
+
+
+async def test_a_late_secret_of_a_solver_is_noticed_by_its_event(fake: FakeWorld) -> None:
+    rfc2136: dict[str, Any] = {
+        "nameserver": "192.0.2.1",
+        "tsigKeyName": "k",
+        "tsigSecretSecretRef": {"name": "tsig", "key": "key"},
+    }
+    await fake.issuer(solvers=[{"dns01": {"rfc2136": rfc2136}, "waitInsteadOfSelfCheck": "1h"}])
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=20))
+    data = {"key": b"not base64"}
+    meta = SecretMeta(name="tsig", namespace="kube-system")
+    await fake.world.create(SECRETS, Secret(metadata=meta, data=data))
+    await fake.world.settle()
+    (challenge,) = await fake.challenges()
+    assert "does not exist" not in challenge.status.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,22 @@ async def test_going_back_to_the_first_server_places_a_third_order(fake: FakeWor
     fake.ca.slow.clear()
     await point_at(fake, fake.ca)
     await is_issued_without_failure(fake)
+
+
+async def test_an_order_of_an_issuer_that_is_no_acme_issuer_any_more_fails(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=5))
+    assert fake.shown.tokens != {}
+    patch: dict[str, Any] = {"spec": {"acme": None, "selfSigned": {}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
+    await fake.world.advance(timedelta(seconds=5))
+    assert await fake.world.is_ready("web")
+    (order,) = await fake.orders()
+    assert (order.status.state, order.status.reason) == (
+        "errored",
+        'ClusterIssuer "acme" is not an ACME issuer',
+    )
+    assert fake.shown.tokens == {}
+    assert not any(one.status.presented for one in await fake.challenges())

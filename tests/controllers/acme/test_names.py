@@ -9,6 +9,7 @@ import pytest
 from certwright.acme.protocol.messages import Action
 from certwright.pki.certificates import read_certificate
 from certwright.pki.sans import canonical_dns_name
+from certwright.resources import conditions
 from controllers.acme.fake_world import FakeWorld
 
 
@@ -47,3 +48,29 @@ async def test_names_in_capital_letters_are_issued_with_one_order(fake: FakeWorl
 )
 def test_one_form_is_compared(name: str, canonical: str) -> None:
     assert canonical_dns_name(name) == canonical
+
+
+@pytest.mark.parametrize("name", ["a.example.org.", "_x.example.org", "*.*.example.org", "a.*.example.org"])
+async def test_a_name_that_cannot_be_ordered_asks_for_another_spec(fake: FakeWorld, name: str) -> None:
+    await fake.issuer()
+    await fake.issue("web", name)
+    await fake.world.advance(timedelta(minutes=1))
+    issuing = conditions.find((await fake.certificate()).status.conditions, "Issuing")
+    assert issuing is not None
+    assert (issuing.status, issuing.reason) == ("False", "InvalidRequest")
+    assert "change spec.dnsNames" in issuing.message
+
+
+async def test_a_common_name_in_capital_letters_is_one_of_the_names(fake: FakeWorld) -> None:
+    await fake.issuer()
+    await fake.issue("web", "app.example.com", commonName="App.Example.com")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web"), await fake.message_of()
+
+
+async def test_a_preferred_chain_that_is_not_offered_is_reported(fake: FakeWorld) -> None:
+    await fake.issuer(preferredChain="Nobody")
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert [event.reason for event in await fake.world.events()].count("PreferredChainMissing") == 1

@@ -166,10 +166,14 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: Fake
     await fake.world.advance(timedelta(minutes=50))
     await fake.start()
     assert len(fake.ca.requests) == asked
-    # What failed stays to be read; what was still open has been taken away.
-    assert [one.spec.dns_name for one in await fake.challenges() if one.status.state != "valid"] == [
-        "bad.example.org"
-    ]
+    # All stay to be read, and nothing is shown any more.
+    found = {one.spec.dns_name: one.status for one in await fake.challenges()}
+    assert {name: status.state for name, status in found.items()} == {
+        "a.example.org": "valid",
+        "bad.example.org": "invalid",
+        "slow.example.org": "",
+    }
+    assert "has ended as invalid" in found["slow.example.org"].reason
     assert fake.shown.tokens == {}
 
 

@@ -88,6 +88,7 @@ class ChallengeReconciler:
     wait between two looks at a name that is young. `tell_order` wakes the Order of a Challenge, which asks
     whether it `is_proven`; without it every verdict is written at once. `is_described` says whether this
     process has read the challenge from the CA itself; other Challenges are compared with the CA first.
+    `order_ended` says that the Challenge's Order has failed, as a sentence; empty where it has not.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class ChallengeReconciler:
         problem_of: ProblemOf,
         problem_of_clean_up: Callable[[Challenge], Awaitable[str]],
         is_described: Callable[[Challenge], bool],
+        order_ended: Callable[[Challenge], str],
         find_way: FindWay,
         find_means: FindMeans,
         sparing: Sparing,
@@ -114,6 +116,7 @@ class ChallengeReconciler:
         self._problem_of = problem_of
         self._problem_of_clean_up = problem_of_clean_up
         self._is_described = is_described
+        self._order_ended = order_ended
         self._find_way = find_way
         self._find_means = find_means
         self._sparing = sparing
@@ -179,8 +182,12 @@ class ChallengeReconciler:
             return await self._tidy(challenge)
         if work is not None and work.proven_at is not None:
             return await self._say_proven(challenge, work.proven_at)
+        if ended := self._order_ended(challenge):
+            return await self._stop(challenge, ended)
         way = await self._find_way(challenge)
         if isinstance(way, Wait):
+            if way.is_final:
+                return await self._stop(challenge, way.why, state="errored")
             self._release(key)
             return await self._wait(challenge, way.why, way.until)
         if problem := self._problem_of(challenge, way):
@@ -190,16 +197,24 @@ class ChallengeReconciler:
 
     async def _refuse(self, challenge: Challenge, problem: str) -> Result:
         """Report why the Challenge is not acted on; what this process presents for it is removed."""
-        key = challenge.metadata.key
-        self._release(key)
-        self.refused.add(key)
-        work = self._work.get(key)
-        if work is not None and work.presented_at is not None and not await self._clean_up(challenge, work):
-            return Result(wake_at=self._later(challenge))
-        self._work.pop(key, None)
+        self.refused.add(challenge.metadata.key)
         if challenge.status.reason != problem:
             self._recorder.event(CHALLENGES, challenge, "Warning", "Refused", problem)
-        await self._write(challenge, reason=problem, processing=False, presented=False)
+        return await self._stop(challenge, problem)
+
+    async def _stop(self, challenge: Challenge, why: str, **changes: str) -> Result:
+        """Do no more for a Challenge that stays to be read; its proof is removed."""
+        key = challenge.metadata.key
+        self._release(key)
+        work = self._work.get(key)
+        if work is None and challenge.status.presented:
+            is_away = await self._must_not_clean_up(challenge)
+        else:
+            is_away = work is None or work.presented_at is None
+        if not is_away and not await self._clean_up(challenge, work):
+            return Result(wake_at=self._later(challenge))
+        self._work.pop(key, None)
+        await self._write(challenge, reason=why, processing=False, presented=False, **changes)
         return Result()
 
     async def _go(self, challenge: Challenge, way: Way) -> Result:

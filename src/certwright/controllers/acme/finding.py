@@ -100,7 +100,7 @@ class Ways:
             return Wait(f"{told} does not exist")
         spec = state.view.spec.acme
         if spec is None:
-            return Wait(f"{told} is not an ACME issuer")
+            return Wait(f"{told} is not an ACME issuer", is_final=True)
         if not state.ready:
             return Wait(f"{told} is not ready: {state.message}" if state.message else f"{told} is not ready")
         namespace = self._issuers.secrets_of(reference, meta.namespace)

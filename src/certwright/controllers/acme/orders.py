@@ -49,6 +49,7 @@ from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
     # What speaks to ACME servers is loaded with the first Order: see `_server`.
+    from certwright.acme.protocol.certificates import Download
     from certwright.acme.protocol.errors import AcmeError, Refused
     from certwright.acme.protocol.orders import Order as ServerOrder
     from certwright.controllers.acme.ordering import Contents
@@ -168,6 +169,8 @@ class OrderReconciler:
             return await self._wait(order, Wait(problem))
         way = await self._find_way(order)
         if isinstance(way, Wait):
+            if way.is_final:
+                return await self._fail(order, "errored", way.why)
             return await self._wait(order, way)
         if is_of_another_account(order.metadata.annotations, _account_of(way)):
             return await self._supersede(order, way)
@@ -198,12 +201,13 @@ class OrderReconciler:
         return next((one for one in memory.described if one.url == url), None)
 
     async def _tidy(self, order: Order) -> Result:
-        """After success the Challenges have told all they had to; after a failure those that have come to an
-        end stay to be read, and the others must not go on."""
+        """After success the Challenges are deleted. "If the Order fails for any reason, the Challenge
+        resources will be retained to allow users to debug the failures": their controller stops them."""
         self._memories.pop(order.metadata.key, None)
+        if order.status.state != "valid":
+            return Result()
         for challenge in list(self._challenges_of(order)):
-            tells = order.status.state != "valid" and challenge.status.is_final
-            if not tells and challenge.metadata.deletion_timestamp is None:
+            if challenge.metadata.deletion_timestamp is None:
                 await self._delete(challenge)
         return Result()
 
@@ -381,12 +385,25 @@ class OrderReconciler:
         wrong = ordering.wrong_certificate(found.chain[0], csr, self._now())
         if wrong:
             return await self._fail(order, "errored", wrong)
+        if preferred := way.spec.preferred_chain:
+            self._check_chain(order, found, preferred)
         await self._downloaded(order, way, found.chain[0])
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
         # Its Challenges are deleted by the next pass, whoever wakes it: `_tidy`.
         return Result(when_idle=True)
+
+    def _check_chain(self, order: Order, found: Download, preferred: str) -> None:
+        if not found.ends_with(preferred):
+            self._recorder.event(
+                ORDERS,
+                order,
+                "Warning",
+                "PreferredChainMissing",
+                f'The server offers no chain that "{preferred}" has issued (spec.acme.preferredChain of the '
+                "issuer); its default chain is used",
+            )
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
         """The Challenges say why; the server whether it is the end of the order."""

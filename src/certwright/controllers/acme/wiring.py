@@ -210,6 +210,7 @@ class Acme:
             problem_of=self._problem_of_challenge,
             problem_of_clean_up=self._problem_of_clean_up,
             is_described=self._is_described,
+            order_ended=self._order_ended,
             find_way=self._way_of_challenge,
             find_means=self._means_of,
             sparing=self._sparing(),
@@ -290,6 +291,12 @@ class Acme:
             return "its issuer is missing, is no ACME issuer, or has no account key"
         spec, key = account
         return self._provenance.problem_of_clean_up(challenge, spec.solvers, _shown_with(key))
+
+    def _order_ended(self, challenge: Challenge) -> str:
+        order = self._provenance.order_of(challenge)
+        if order is None or not order.status.is_final or order.status.state == "valid":
+            return ""
+        return f'Order "{order.metadata.name}" has ended as {order.status.state}'
 
     def _is_described(self, challenge: Challenge) -> bool:
         """Whether this process has read the challenge from the CA, for the Order that owns it."""
