@@ -1,0 +1,125 @@
+"""Several `certwright controllers --shards N` at a real CA: together they place as many orders as one may."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certwright.client.kubeconfig import connect, load
+from certwright.client.rest import Client
+from certwright.resources import codec, conditions
+from certwright.resources.kinds import Kind
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
+from cli.calls import AT_WORK, Process
+from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy
+from support.pebble import running_pebble
+from support.web_root import serving
+
+Start = Callable[..., Process]
+LIMIT, MANY = 10, 40
+_WITHIN_S = 300
+pytestmark = pytest.mark.timeout(3 * _WITHIN_S)
+
+
+async def create(client: Client, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
+    meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
+    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, whole))
+
+
+async def ready(client: Client) -> int:
+    found = (await client.list(CERTIFICATES)).items
+    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found)
+
+
+async def waiting(client: Client) -> int:
+    """How many Orders wait for the CA's limit."""
+    found = (await client.list(ORDERS)).items
+    return sum(f"allows {LIMIT} orders of this account" in one.status.reason for one in found)
+
+
+def issuer(proxy: AcmeProxy, pages: Path) -> dict[str, Any]:
+    return {
+        "acme": {
+            "server": proxy.directory,
+            "caBundle": base64.b64encode(proxy.ca_bundle).decode(),
+            "privateKeySecretRef": {"name": "acme-account"},
+            "solvers": [{"http01": {"webroot": {"path": str(pages)}}}],
+        }
+    }
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+async def test_processes_that_share_the_work_place_as_many_orders_as_one(
+    start: Start, tmp_path: Path, shards: int
+) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    async with AsyncExitStack() as stack:
+        pebble = stack.enter_context(running_pebble(environment={"PEBBLE_WFE_NONCEREJECT": "0"}))
+        stack.enter_context(serving(pages, "127.0.0.1", pebble.http_port))
+        proxy = await stack.enter_async_context(running_acme_proxy(pebble))
+        limits = {"newOrders": {"count": LIMIT, "window": "1h", "refills": False}}
+        host = proxy.directory.split("/")[2]
+        (tmp_path / "limits.yaml").write_text(json.dumps({"limits": {host: limits}}))
+        server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+        assert await asyncio.to_thread(server.line)
+        client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
+        stack.push_async_callback(client.close)
+        flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", str(shards)]
+        flags += ["--acme-limits", "limits.yaml", "--webroot", str(pages), "--kube-api-qps", "-1"]
+        flags += ["--http01-check-port", str(pebble.http_port)]
+        flags += ["--acme-http01-solver-nameservers", pebble.names.address]
+        names = [("--identity", f"node-{number}") for number in range(shards)]
+        members = [start("controllers", *flags, *name) for name in names]
+        for member in members:
+            await asyncio.to_thread(member.lines_until, AT_WORK)
+        await create(client, CLUSTER_ISSUERS, "acme", issuer(proxy, pages))
+        for number in range(MANY):
+            await create(client, CERTIFICATES, f"web-{number}", certificate(f"web-{number}"))
+        async with asyncio.timeout(_WITHIN_S):
+            while (await ready(client), await waiting(client)) != (LIMIT, MANY - LIMIT):  # noqa: ASYNC110 - as a user would
+                await asyncio.sleep(0.1)
+        assert (proxy.asked[NEW_ORDER], proxy.agreed[NEW_ACCOUNT]) == (LIMIT, 1)
+        # Within half a minute the command knows of all that wait.
+        async with asyncio.timeout(_WITHIN_S):
+            while (await shown(start))["waiting"] != MANY - LIMIT:  # noqa: ASYNC110 - as a user would
+                await asyncio.sleep(0.5)
+        assert (await shown(start))["used"] == LIMIT
+        # Killed and started again under their names, they have forgotten nothing.
+        for member in members:
+            member.kill(signal.SIGKILL)
+            member.rest()
+        members = [start("controllers", *flags, *name) for name in names]
+        for member in members:
+            await asyncio.to_thread(member.lines_until, AT_WORK)
+        await create(client, CERTIFICATES, "late", certificate("late"))
+        async with asyncio.timeout(_WITHIN_S):
+            while await waiting(client) != MANY - LIMIT + 1:  # noqa: ASYNC110 - as a user would
+                await asyncio.sleep(0.1)
+        assert (proxy.asked[NEW_ORDER], await ready(client)) == (LIMIT, LIMIT)
+
+
+def certificate(name: str) -> dict[str, Any]:
+    return {
+        "secretName": name,
+        "dnsNames": [f"www.{name}.example"],
+        "privateKey": {"algorithm": "ECDSA"},
+        "issuerRef": {"name": "acme", "kind": "ClusterIssuer"},
+    }
+
+
+async def shown(start: Start) -> dict[str, Any]:
+    """What `certwright limits` says of the account's orders."""
+    out = (await asyncio.to_thread(start("limits", "-o", "json").rest)).out
+    (row,) = [one for one in json.loads(out) if one["limit"] == "newOrders"]
+    found: dict[str, Any] = row
+    return found
