@@ -159,5 +159,10 @@ _OPTIONS = (
         type=click.Path(path_type=Path, dir_okay=False),
         help="What ACME servers allow (YAML), where that is not what is known of them.",
     ),
-    click.option("--acme-process", callback=warn_of_acme_process, hidden=True),
+    click.option(
+        "--acme-process",
+        callback=warn_of_acme_process,
+        hidden=True,
+        help="Has no effect any more; accepted for one release.",
+    ),
 )
