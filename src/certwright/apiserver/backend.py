@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from certwright.apiserver.background.namespaces import Namespaces
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.features import FeatureGates
+from certwright.apiserver.objects import encode_json
 from certwright.apiserver.registry import Registry
 from certwright.apiserver.representations.negotiation import Form
 from certwright.apiserver.routes import Route
@@ -31,7 +32,7 @@ from certwright.resources.errors import (
     invalid_object,
 )
 from certwright.resources.errors import not_supported as unsupported_value
-from certwright.store.contract import Encode, Event, Key, Row, Shared, Store
+from certwright.store.contract import DamagedRow, Encode, Event, Key, Row, Shared, Store
 
 Json = dict[str, Any]
 
@@ -161,6 +162,22 @@ class Backend:
             self._wrote(definition, row, previous)
         return row
 
+    async def readable(self, key: Key) -> Row | None:
+        """The row as the next write finds it; None also where it cannot be read, which the store has
+        reported. For work in the background, which goes on without it."""
+        try:
+            return await self.store.latest(key)
+        except DamagedRow:
+            return None
+
+    async def discard(self, definition: ResourceDefinition, key: Key) -> None:
+        """Remove a row that cannot be read, past admission and finalizers, and notify the observers. Raises
+        `Missing`, `Changed` where it can be read."""
+        gone = await self.store.discard(key, partial(_remains, key))
+        _log.warning("the damaged row %s was deleted", key)
+        if not self.fed:
+            self._removed(definition, gone)
+
     async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
         """Remove `row`, and tell the observers. Raises what the store raises: `Changed`, `Missing`."""
         if definition.body_in is not None:
@@ -204,6 +221,12 @@ class Backend:
             self._removed(definition, previous)
         elif row is not None and (previous is None or row.revision != previous.revision):
             self._wrote(definition, row, previous)
+
+
+def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:
+    """What watchers see of a damaged row that is deleted: its name."""
+    metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+    return encode_json({**metadata, "resourceVersion": str(revision)}), b""
 
 
 @lru_cache(maxsize=8)

@@ -73,6 +73,8 @@ class Health:
                 lines.append(f"[+]{check} ok\n")
         if unknown := ", ".join(f'"{name}"' for name in sorted(set(excluded) - set(checks))):
             lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}\n")
+        if verbose:
+            lines += [f"warn: {row}\n" for row in self._store.damage]
         if failed:
             return _text(500, f"{''.join(lines)}{root} check failed\n")
         return _text(200, f"{''.join(lines)}{root} check passed\n" if verbose else "ok")

@@ -35,6 +35,8 @@ _READS = frozenset({"GET", "HEAD"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _COLLECTION = ("namespace", "cluster")
 _VERBS = {"create": "POST", "update": "PUT", "deletecollection": "DELETECOLLECTION"}
+_MOST_NAMED = 100
+"""How many damaged rows have a series of their own."""
 Source = Callable[[], Callable[[], bytes]]
 """Metrics of somebody else in this process: called on the event loop it holds their present state, and gives
 a function that writes them down in Prometheus' text format, which is called in a thread."""
@@ -192,10 +194,24 @@ class Metrics:
         yield GaugeMetricFamily(
             "certwright_store_revision", "The last committed revision.", value=self._store.revision
         )
+        yield _damaged(self._store)
         if isinstance(self._store, _CountsCommits):
             yield CounterMetricFamily(
                 "certwright_store_commits", "Commits of the store.", value=self._store.commits
             )
+
+
+def _damaged(store: Store) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
+
+    gauge = GaugeMetricFamily(
+        "certwright_store_damaged_rows",
+        "Stored rows that cannot be read and are left out of lists.",
+        labels=["resource", "namespace", "name"],
+    )
+    for row in list(store.damage)[:_MOST_NAMED]:
+        gauge.add_metric([row.key.bucket, row.key.namespace, row.key.name], 1)
+    return gauge
 
 
 class _Collector:

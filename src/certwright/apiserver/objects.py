@@ -158,6 +158,24 @@ class _Owners(msgspec.Struct, rename="camel"):
     owner_references: tuple[Owner, ...] | None = None
 
 
+_skim = json_decoder(msgspec.Raw).decode
+
+
+def problem_of(row: Row) -> str:
+    """What keeps a stored row from being an object, as half a sentence; empty for one that is whole. Its body
+    may be missing (empty)."""
+    if not (row.meta.startswith(b"{") and row.meta.endswith(b"}")):
+        return "its metadata is no JSON object"
+    try:
+        for text in (row.meta, b"{%b}" % row.body) if row.body else (row.meta,):
+            if not text.isascii():
+                text.decode()
+            _skim(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "it is not JSON in UTF-8"
+    return ""
+
+
 _labels = json_decoder(_Labels).decode
 _uid = json_decoder(_Uid).decode
 _owners = json_decoder(_Owners).decode

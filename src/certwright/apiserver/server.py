@@ -62,6 +62,7 @@ from certwright.resources.errors import (
     BadRequest,
     InternalError,
     NotAcceptable,
+    StorageReadError,
     TooLarge,
     Unavailable,
 )
@@ -254,6 +255,8 @@ class ApiServer:
             return await convert_failure(request, forms.failure(error))
         except contract.TooLarge as error:
             return forms.failure(TooLarge(str(error)))
+        except contract.DamagedRow as error:
+            return forms.failure(StorageReadError(str(error)))  # the store has logged it
         except contract.StoreError as error:
             _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
             return forms.failure(Unavailable(f"the store does not work: {error}"))

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import certwright
@@ -16,7 +16,7 @@ from certwright.app import opening, shared_files
 from certwright.app.closers import Closers
 from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
-from certwright.app.stores import etcd_access, is_etcd, sqlite_path
+from certwright.app.stores import check_row, etcd_access, is_etcd, sqlite_path
 from certwright.store.backup_file import BackupReader, BackupWriter, Header
 from certwright.store.contract import Encode, Row, Store, StoreError
 from certwright.store.dump import Dump
@@ -35,13 +35,15 @@ given out after the backup, so that nobody who saw those takes a new object for 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What was saved or restored. `wrapped_by`: the fingerprint of the key that its Secrets need, None: they
-    are not sealed; `source`: where that key is. `made`: seconds since 1970."""
+    are not sealed; `source`: where that key is. `made`: seconds since 1970. `left_out`: a sentence for each
+    object that could not be read."""
 
     objects: int
     revision: int
     made: int
     wrapped_by: str | None
     source: str
+    left_out: tuple[str, ...] = ()
 
 
 async def back_up(options: ServeOptions, file: Path) -> Summary:
@@ -68,16 +70,16 @@ async def _back_up(options: ServeOptions, file: Path) -> Summary:
             async for row in _with_identity(dump, options.data_dir):
                 out.add(seal.close_row(row))
                 objects += row.key.bucket != shared_files.KEY.bucket
-    return _summary(header, objects, seal)
+        return replace(_summary(header, objects, seal), left_out=tuple(map(str, dump.damage)))
 
 
 def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump]:
     if not is_etcd(options):
-        return dump_sqlite(sqlite_path(options), seal)
+        return dump_sqlite(sqlite_path(options), seal, check_row)
     access = etcd_access(options)
     from certwright.store.etcd_dump import dump_etcd  # needs grpcio, see `stores`
 
-    return dump_etcd(access, options.etcd.prefix, seal)
+    return dump_etcd(access, options.etcd.prefix, seal, check_row)
 
 
 async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certwright.apiserver import objects
+from certwright.app import shared_files
 from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
-from certwright.store.contract import Store, StoreError
+from certwright.store.contract import Row, Store, StoreError
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
 
@@ -27,9 +29,14 @@ async def open_store(options: ServeOptions) -> Store:
     try:
         if is_etcd(options):
             return await _open_etcd(options)
-        return await open_sqlite(sqlite_path(options), seal=new_seal(options))
+        return await open_sqlite(sqlite_path(options), seal=new_seal(options), check=check_row)
     except StoreError as error:
         raise StartError(str(error)) from error
+
+
+def check_row(row: Row) -> str:
+    """See `store.damage.Check`: all rows are objects, but for the one that servers share."""
+    return "" if row.key.bucket == shared_files.KEY.bucket else objects.problem_of(row)
 
 
 def is_etcd(options: ServeOptions) -> bool:
@@ -53,6 +60,7 @@ async def _open_etcd(options: ServeOptions) -> Store:
     return await open_etcd(
         access,
         seal=new_seal(options),
+        check=check_row,
         prefix=options.etcd.prefix,
         compact_every_s=options.etcd.compaction_interval.total_seconds(),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from certwright.cli import backing, etcd_flags
+from certwright.cli.errors import AlreadyTold, tell_warning
 
 
 @click.command(short_help="Save all objects of a server's store in a file.")
@@ -19,6 +20,9 @@ def command(*, file: Path, store: backing.StoreFlags, etcd: etcd_flags.EtcdFlags
     as to `certwright serve`. What it saves is of one moment. Secrets are encrypted in FILE as they are in the
     store, and only its owner can read it. The key of the Secrets is not in it: keep a copy of that, apart
     from FILE.
+
+    An object whose stored form is damaged is left out: a warning names it, and the exit status is 1, although
+    FILE is good for all others.
 
     \b
     Examples:
@@ -35,3 +39,7 @@ def command(*, file: Path, store: backing.StoreFlags, etcd: etcd_flags.EtcdFlags
         click.echo("Its Secrets are NOT encrypted: keep it as safe as they are.")
     else:
         click.echo(f"Its Secrets need the key of fingerprint {done.wrapped_by} ({done.source}); keep a copy.")
+    for sentence in done.left_out:
+        tell_warning(f"not saved: {sentence}")
+    if done.left_out:
+        raise AlreadyTold

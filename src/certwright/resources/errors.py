@@ -16,6 +16,7 @@
     │   └── Denied              406 NotAcceptable: cert-manager's webhook, or our rules in its words, say no
     ├── TooManyRequests         429 TooManyRequests; `retry_after_s` says when
     ├── InternalError           500 InternalError
+    ├── StorageReadError        500 StorageReadError: the stored object is damaged
     ├── Unavailable             503 ServiceUnavailable: try again
     └── Timeout                 504 Timeout
     Unreachable                 there was no answer at all (client only)
@@ -210,6 +211,13 @@ class InternalError(ApiError):
 
     code = 500
     default_reason = "InternalError"
+
+
+class StorageReadError(ApiError):
+    """500: the object exists and cannot be read, because what is stored of it is damaged."""
+
+    code = 500
+    default_reason = "StorageReadError"
 
 
 class Unavailable(ApiError):

@@ -18,7 +18,7 @@ may not have happened.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -67,20 +67,23 @@ Choice = Callable[[Row], bool]
 class Page:
     """A piece of a list. `revision` is the one that the whole list is of; `last` the last place that was
     looked at; `more` whether there is more to look at after it, wanted or not; `remaining` how many rows
-    follow, where that was asked for and they are not too many to be counted."""
+    follow, where that was asked for and they are not too many to be counted; `damaged` the rows that were
+    left out because they cannot be read."""
 
     rows: list[Row]
     revision: int
     more: bool = False
     remaining: int | None = None
     last: tuple[str, str] | None = None
+    damaged: tuple[Key, ...] = ()
 
     def only(self, rows: list[Row], limit: int | None = None) -> Page:
         """This page with only these of its rows, so many at most: it ends where they do."""
         if limit is None or len(rows) < limit:
-            return Page(rows, self.revision, self.more, None, self.last)
+            return Page(rows, self.revision, self.more, None, self.last, self.damaged)
         last = rows[limit - 1].key[1:]
-        return Page(rows[:limit], self.revision, self.more or last != self.last, None, last)
+        more = self.more or last != self.last
+        return Page(rows[:limit], self.revision, more, None, last, self.damaged)
 
 
 class StoreError(Exception):
@@ -141,6 +144,19 @@ class Damaged(StoreError):
     """What is on disk is not a store, or not a whole one. The text names the file and what to do."""
 
 
+class DamagedRow(Damaged):
+    """One row cannot be read, because its bytes were changed; all others can. The text names it and the way
+    out."""
+
+    def __init__(self, key: Key, problem: str) -> None:
+        where = f"{key.namespace}/{key.name}" if key.namespace else key.name
+        super().__init__(
+            f"the stored row {where} of {key.bucket} cannot be read ({problem}): restore a backup, or delete"
+            " this object by name as a member of system:masters"
+        )
+        self.key = key
+
+
 class Watch(Protocol):
     """The events of one bucket after some revision.
 
@@ -170,6 +186,17 @@ class Watch(Protocol):
         """Stop; harmless when repeated."""
 
 
+class Damages(Protocol):
+    """Rows that cannot be read, as far as they were met."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[DamagedRow]: ...
+
+    def of(self, bucket: str, namespace: str | None) -> Sequence[DamagedRow]:
+        """Those that a list of a bucket, or of one namespace of it, leaves out."""
+
+
 class Store(Protocol):
     """See the module's text for what all of this promises."""
 
@@ -186,7 +213,7 @@ class Store(Protocol):
         process. At once, and less, where nobody has written it yet."""
 
     async def get(self, key: Key) -> Row | None:
-        """The committed row."""
+        """The committed row. Raises `DamagedRow`."""
 
     async def latest(self, key: Key) -> Row | None:
         """The row as the next write will find it: committed, or written and still being committed.
@@ -223,7 +250,8 @@ class Store(Protocol):
         `max_bytes`; its last row may exceed them. With `keep` there are
         only rows that it accepts; of others the bodies need not be read. Such a page may end anywhere, even
         empty, and goes on after its `last`. `counted` (not together with `keep`) asks for `remaining`. Raises
-        `Compacted` when `revision` is too old, and `FutureRevision`.
+        `Compacted` when `revision` is too old, and `FutureRevision`. Rows that cannot be read are left out,
+        and named in `damaged`.
         """
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
@@ -240,6 +268,14 @@ class Store(Protocol):
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
         """Remove a row and return what watchers see of it last: `encode`'s bytes at the deletion's revision,
         or the row's own. Raises `Missing`, `Changed`, `Unavailable`."""
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """Remove a row that cannot be read, and return what watchers see of it last: `encode`'s bytes. Raises
+        `Missing`, `Changed` where it can be read, `Unavailable`."""
+
+    @property
+    def damage(self) -> Damages:
+        """The damaged rows that were met."""
 
     async def check(self) -> None:
         """Return if the store takes writes, as far as is known; a failure before is looked into. Raises

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from certwright.store.contract import Row
+from certwright.store.damage import DamagedRows
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
     """`rows` can be read once, in pages. `ring`: the data keys as they lie in the store, None: no row is
-    sealed there."""
+    sealed there. `damage`: the rows that were left out so far, because they cannot be read."""
 
     revision: int
     ring: bytes | None
     rows: AsyncIterator[list[Row]]
+    damage: DamagedRows

@@ -13,9 +13,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from certwright.store.contract import (
+    Changed,
     Choice,
     Compacted,
     Damaged,
+    DamagedRow,
     Encode,
     Follower,
     Key,
@@ -24,6 +26,7 @@ from certwright.store.contract import (
     StoreError,
     Unavailable,
 )
+from certwright.store.damage import Check
 from certwright.store.decide import check_delete, check_put
 from certwright.store.etcd_client import Access, EtcdClient
 from certwright.store.etcd_compaction import Compaction
@@ -59,6 +62,7 @@ async def open_etcd(
     access: Access,
     *,
     seal: Seal | None = None,
+    check: Check | None = None,
     prefix: str = DEFAULT_PREFIX,
     compact_every_s: float = DEFAULT_COMPACTION_S,
     window_bytes: int = MAX_BYTES,
@@ -68,12 +72,12 @@ async def open_etcd(
 
     `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
     `window_bytes`: how much of what happens from now on can be watched later.
-    `unfinished`: it is being filled from a backup.
+    `unfinished`: it is being filled from a backup. `check`: what rows must hold to be readable.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
     client = EtcdClient(access)
-    layout = Layout(prefix, seal)
+    layout = Layout(prefix, seal, check)
     try:
         await _check_version(client)
         await _check_format(client, layout, UNFINISHED if unfinished else FORMAT)
@@ -131,6 +135,8 @@ class EtcdStore:
         self._closing = False
         self.rotation = _rotation(client, layout, self._feed)
         """The work on the seals, where rows are sealed."""
+        self.damage = layout.damage
+        """See `contract.Store.damage`."""
         self._compaction = Compaction(client, layout.compaction)
         self._tasks = (
             [asyncio.create_task(self._compaction.run(compact_every_s), name="etcd compaction")]
@@ -278,21 +284,37 @@ class EtcdStore:
             await self._feed.reach(_revision_of(found))
             current = check_delete(found, expect)
             last = _last_words(current, content, writer)
-            retries = self._client.retries
-            answer = await self._client.call(
-                TXN,
-                TxnRequest(
-                    compare=self._layout.conditions(key, current.revision),
-                    success=self._layout.delete_ops(last),
-                    failure=[],
-                ),
-            )
-            revision = answer.header.revision
-            if not answer.succeeded:
-                revision = await self._done_before(writer, answer, retries)
-                await self._catch_up()  # the data keys may have been turned
-            if revision:
+            if revision := await self._remove(key, current.revision, last):
                 return last.row(revision, current.body)
+
+    async def _remove(self, key: Key, revision: int, last: LastWords) -> int:
+        """Delete a row at a revision; the revision of that, 0: it is at another one."""
+        retries = self._client.retries
+        request = TxnRequest(
+            compare=self._layout.conditions(key, revision), success=self._layout.delete_ops(last), failure=[]
+        )
+        answer = await self._client.call(TXN, request)
+        if answer.succeeded:
+            return int(answer.header.revision)
+        done = await self._done_before(last.writer, answer, retries)
+        await self._catch_up()  # the data keys may have been turned
+        return done
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """Remove a row that cannot be read; see `contract.Store.discard`."""
+        self._check_open()
+        pieces, body = encode_apart(encode)
+        last = LastWords(new_writer(), key, pieces, body)
+        async with self._writing(key, last.writer):
+            while True:
+                found = await self._reader.revision_of(key)
+                try:
+                    raise Changed(check_delete(await self._reader.row(key), None))
+                except DamagedRow:
+                    revision = await self._remove(key, found, last)
+                if revision:
+                    await self._feed.reach(revision)
+                    return last.row(revision, b"")
 
     async def _done_before(self, writer: bytes, answer: Any, retries: int) -> int:
         """The revision of a write that failed because an attempt before, whose answer was lost, had

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from certwright.store.contract import Row, Unavailable
+from certwright.store.damage import Check
 from certwright.store.dump import Dump
 from certwright.store.etcd import EtcdStore, open_etcd
 from certwright.store.etcd_client import Access, EtcdClient
@@ -20,16 +21,21 @@ _PAGE_BYTES = 4 << 20
 
 
 @asynccontextmanager
-async def dump_etcd(access: Access, prefix: str, seal: Seal) -> AsyncIterator[Dump]:
-    """Read what lies there; servers go on meanwhile. Raises `Unavailable` and `Damaged` (`WrongKey`)."""
-    client, layout = EtcdClient(access), Layout(prefix, seal)
+async def dump_etcd(
+    access: Access, prefix: str, seal: Seal, check: Check | None = None
+) -> AsyncIterator[Dump]:
+    """Read what lies there; servers go on meanwhile. `check`: what rows must hold to be readable.
+
+    Raises `Unavailable` and `Damaged` (`WrongKey`).
+    """
+    client, layout = EtcdClient(access), Layout(prefix, seal, check)
     try:
         answer = await client.call(RANGE, RangeRequest(key=layout.ring))
         ring = answer.kvs[0].value if answer.kvs else None
         if ring is not None:
             seal.adopt(ring)
         revision = answer.header.revision
-        yield Dump(revision, ring, _rows(client, layout, revision))
+        yield Dump(revision, ring, _rows(client, layout, revision), layout.damage)
     finally:
         await client.close()
 
@@ -45,7 +51,7 @@ async def _rows(client: EtcdClient, layout: Layout, revision: int) -> AsyncItera
         page = await reader.page(Wanted(bucket, max_bytes=_PAGE_BYTES), revision)
         yield page.rows
         while page.more:
-            wanted = Wanted(bucket, after=page.rows[-1].key[1:], max_bytes=_PAGE_BYTES)
+            wanted = Wanted(bucket, after=page.last, max_bytes=_PAGE_BYTES)
             page = await reader.page(wanted, revision)
             yield page.rows
         begin = layout.spans(bucket, None, None)[0].end

@@ -17,7 +17,16 @@ from contextlib import aclosing, contextmanager
 from operator import attrgetter
 from typing import Any
 
-from certwright.store.contract import Compacted, Damaged, Event, Follower, Row, StoreError, Unavailable
+from certwright.store.contract import (
+    Compacted,
+    Damaged,
+    DamagedRow,
+    Event,
+    Follower,
+    Row,
+    StoreError,
+    Unavailable,
+)
 from certwright.store.etcd_client import EtcdClient
 from certwright.store.etcd_messages import (
     EVENT_DELETE,
@@ -189,6 +198,7 @@ class Feed:
             for follower in self._followers:
                 follower(events)
             self._fanout.publish(events)
+            self._layout.damage.forget(events)
         self._fanout.advance(revision)
         if not whole:
             self._fanout.interrupt(self.revision)
@@ -211,12 +221,19 @@ class Feed:
                 self._turn(part)
         if meta is None:
             return None, True
-        previous = self._previous(meta, body, before)
+        try:
+            previous, known = self._previous(meta, body, before), True
+        except DamagedRow:
+            previous, known = None, False  # watchers were never sent it, or not as it lay there last
         if meta.type == EVENT_DELETE:
-            return self._deletion(meta, last, previous), previous is not None
-        self._note(layout.read_meta(meta.kv).writer, revision)
-        row = layout.row(meta.kv, body.kv.value if body is not None else b"")
-        return Event(revision, row, previous), previous is not None or meta.kv.version == 1
+            return self._deletion(meta, last, previous), previous is not None or not known
+        try:
+            self._note(layout.read_meta(meta.kv).writer, revision)
+            row = layout.row(meta.kv, body.kv.value if body is not None else b"")
+        except DamagedRow as error:
+            layout.damage.note(error)
+            return None, True
+        return Event(revision, row, previous), previous is not None or meta.kv.version == 1 or not known
 
     def _previous(self, meta: Any, body: Any, before: list[Event]) -> Row | None:
         if meta.type != EVENT_DELETE and meta.kv.version == 1:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from certwright.store.contract import Choice, Key, Page, Row
+from certwright.store.contract import Choice, DamagedRow, Key, Page, Row
 from certwright.store.etcd_client import EtcdClient
 from certwright.store.etcd_messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
 from certwright.store.etcd_rows import Layout, Span
 from certwright.store.log import Place
 from certwright.store.pages import Wanted
 from certwright.store.seal import UnknownDataKey
-
-T = TypeVar("T")
 
 # How many rows are asked for at once; and how many at first, while it is not known how large they are.
 _MOST_ROWS = 1_000
@@ -25,6 +22,17 @@ _FIRST_ROWS = 8
 # etcd takes 128 in one transaction (`--max-txn-ops`).
 _MOST_OPERATIONS = 100
 _ANSWER_BYTES = 4 << 20
+
+
+class _Piece(NamedTuple):
+    """Some rows of a page; whether more follow, how many, the revision of all, and the last place read."""
+
+    rows: list[Row]
+    damaged: list[Key]
+    more: bool
+    left: int
+    revision: int
+    last: Place | None
 
 
 class Reader:
@@ -44,22 +52,44 @@ class Reader:
         )
 
     async def row_of(self, answer: Any) -> Row | None:
-        """The row that a transaction's two reads have found."""
-        return await self._opened(partial(self._row_of, answer))
-
-    async def _opened(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except UnknownDataKey:
-            # Another server has begun to seal with a new one, and we have not heard of it yet.
-            await self._catch_up()
-            return read()
-
-    def _row_of(self, answer: Any) -> Row | None:
+        """The row that a transaction's two reads have found. Raises `DamagedRow`."""
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
-        return self._layout.row(metas[0], bodies[0].value if bodies else b"")
+        found = await self._opened(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
+        if isinstance(found, DamagedRow):
+            raise found
+        return found
+
+    async def revision_of(self, key: Key) -> int:
+        """The revision of a row, which need not be readable; 0: there is none."""
+        found = (await self._client.call(RANGE, RangeRequest(key=self._layout.keys(key)[0]))).kvs
+        return found[0].mod_revision if found else 0
+
+    async def _opened(self, read: Callable[[], Row]) -> Row | DamagedRow:
+        try:
+            return read()
+        except UnknownDataKey:
+            # Another server has begun to seal with a new one, which this one has not read yet.
+            await self._catch_up()
+        except DamagedRow as error:
+            return error
+        try:
+            return read()
+        except DamagedRow as error:
+            self._layout.damage.note(error)
+            return error
+
+    async def _readable(self, reads: Iterable[Callable[[], Row]]) -> tuple[list[Row], list[Key]]:
+        """The rows that can be read, and the keys of the others."""
+        rows, damaged = list[Row](), list[Key]()
+        for read in reads:
+            found = await self._opened(read)
+            if isinstance(found, DamagedRow):
+                damaged.append(found.key)
+            else:
+                rows.append(found)
+        return rows, damaged
 
     async def count(self, span: Span) -> tuple[int, int]:
         """How many keys there are, and the revision of which that is."""
@@ -71,20 +101,23 @@ class Reader:
         """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
         if wanted.keep is not None:
             return await self._chosen(wanted, wanted.keep, revision)
-        rows: list[Row] = []
-        room, more = wanted.max_bytes, True
+        rows, damaged = list[Row](), list[Key]()
+        room, more, last = wanted.max_bytes, True, wanted.after
         left = 0
         while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
-            after = rows[-1].key[1:] if rows else wanted.after
             ask = self._how_many(wanted, len(rows), room)
-            found, more, left, revision = await self._piece(wanted, after, ask, revision or 0)
+            piece = await self._piece(wanted, last, ask, revision or 0)
+            found, more, left, revision = piece.rows, piece.more, piece.left, piece.revision
+            last = piece.last or last
+            damaged += piece.damaged
             if room is not None:
                 kept, room = _fitting(found, room)
-                left += len(found) - kept
-                more, found = more or kept < len(found), found[:kept]
+                if kept < len(found):
+                    left += len(found) - kept
+                    more, found = True, found[:kept]
+                    last = found[-1].key[1:]
             rows += found
-        last = rows[-1].key[1:] if rows else None
-        return Page(rows, revision or 0, more, left if more else None, last)
+        return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
     async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None) -> Page:
         """Metadata first, then the bodies of those that are kept, all of one revision."""
@@ -93,60 +126,62 @@ class Reader:
         page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
         if wanted.meta_only:
             return page
-        rows = await self._with_bodies(wanted, page.rows, page.revision)
-        return page.only(rows, len(rows)) if len(rows) < len(page.rows) else replace(page, rows=rows)
+        return await self._with_bodies(wanted, page)
 
-    async def _with_bodies(self, wanted: Wanted, bare: list[Row], revision: int) -> list[Row]:
-        """The rows with their bodies: all of them, or the first ones that fill `wanted.max_bytes`."""
-        rows: list[Row] = []
-        room = wanted.max_bytes
-        while len(rows) < len(bare) and (room is None or room > 0):
-            some = bare[len(rows) :][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
-            reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in some]
+    async def _with_bodies(self, wanted: Wanted, page: Page) -> Page:
+        """The page's rows with their bodies: all of them, or the first ones that fill `wanted.max_bytes`."""
+        bare, rows, damaged = page.rows, list[Row](), list(page.damaged)
+        room, done = wanted.max_bytes, 0
+        while done < len(bare) and (room is None or room > 0):
+            some = bare[done:][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
+            done += len(some)
+            reads = [read_op(self._layout.keys(row.key)[1], revision=page.revision) for row in some]
             answer = await self._client.call(TXN, TxnRequest(success=reads))
-            whole = await self._opened(partial(self._completed, some, answer))
+            whole, unreadable = await self._readable(
+                partial(self._completed, row, response.response_range.kvs)
+                for row, response in zip(some, answer.responses, strict=True)
+            )
             self._learn(wanted, whole)
             if room is not None:
                 kept, room = _fitting(whole, room)
-                whole = whole[:kept]
+                if kept < len(whole):
+                    done += 1 - len(some) + [row.key for row in some].index(whole[kept - 1].key)
+                    whole = whole[:kept]
             rows += whole
-        return rows
+            damaged += unreadable
+        if done < len(bare):
+            page = page.only(bare, done)
+        return replace(page, rows=rows, damaged=tuple(damaged))
 
-    def _completed(self, bare: list[Row], answer: Any) -> list[Row]:
-        rows = []
-        for row, response in zip(bare, answer.responses, strict=True):
-            found = response.response_range.kvs
-            if not found:
-                raise self._layout.damaged(self._layout.keys(row.key)[1])
-            rows.append(row._replace(body=self._layout.read_body(row.key, found[0].value)))
-        return rows
+    def _completed(self, row: Row, bodies: Any) -> Row:
+        return self._layout.with_body(row, bodies[0].value if bodies else b"")
 
-    async def _piece(
-        self, wanted: Wanted, after: Place | None, limit: int, revision: int
-    ) -> tuple[list[Row], bool, int, int]:
-        """At most `limit` rows after a place; whether more follow, how many, and the revision of all."""
+    async def _piece(self, wanted: Wanted, after: Place | None, limit: int, revision: int) -> _Piece:
+        """At most `limit` rows after a place."""
         metas, bodies = self._layout.spans(wanted.bucket, wanted.namespace, after)
         reads = [read_op(metas.begin, metas.end, limit=limit, revision=revision)]
         if not wanted.meta_only:
             reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
         answer = await self._client.call(TXN, TxnRequest(success=reads))
-        found = answer.responses[0].response_range
-        contents = None if wanted.meta_only else answer.responses[1].response_range.kvs
-        rows = await self._opened(partial(self._rows, found.kvs, contents))
-        self._learn(wanted, rows)
-        return rows, found.more, found.count - len(rows), revision or answer.header.revision
-
-    def _rows(self, metas: Any, bodies: Any) -> list[Row]:
-        layout = self._layout
-        if bodies is None:
-            return [layout.row(meta, b"") for meta in metas]
+        found, layout = answer.responses[0].response_range, self._layout
+        kept = list(found.kvs)
         skip, skip_body = len(layout.meta), len(layout.body)
-        rows = []
-        for meta, body in zip_longest(metas, bodies):
-            if meta is None or body is None or meta.key[skip:] != body.key[skip_body:]:
-                raise layout.damaged((meta or body).key)
-            rows.append(layout.row(meta, body.value))
-        return rows
+        values: dict[bytes, bytes] = {}
+        if not wanted.meta_only:
+            contents = answer.responses[1].response_range
+            values = {body.key[skip_body:]: body.value for body in contents.kvs}
+            if contents.more:
+                # Where a row lacks one of its two keys, the two answers do not end at the same row.
+                end = contents.kvs[-1].key[skip_body:]
+                kept = [meta for meta in kept if meta.key[skip:] <= end]
+        rows, damaged = await self._readable(
+            partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
+            for meta in kept
+        )
+        self._learn(wanted, rows)
+        last = layout.key_of(kept[-1].key)[1:] if kept else None
+        more, left = found.more or len(kept) < len(found.kvs), found.count - len(kept)
+        return _Piece(rows, damaged, more, left, revision or answer.header.revision, last)
 
     def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
         """How many rows to ask for, so that an answer is neither much too large nor one of many."""

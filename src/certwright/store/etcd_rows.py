@@ -13,16 +13,19 @@ etcd says the revision of a write only when it is committed: `meta` is kept in p
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.kit.decoders import msgpack_decoder
-from certwright.store.contract import Damaged, Key, Row
+from certwright.store.contract import Damaged, DamagedRow, Key, Row
+from certwright.store.damage import Check, DamagedRows
 from certwright.store.etcd_messages import at_revision, delete_op, put_op
 from certwright.store.log import Place
-from certwright.store.seal import BODY, LAST, META, Seal
+from certwright.store.seal import BODY, LAST, META, Seal, UnknownDataKey
 from certwright.store.stand_ins import join
 
 FORMAT, UNFINISHED = b"1", b"unfinished"
@@ -75,8 +78,11 @@ class Span:
 class Layout:
     """Keys and values below one prefix (`/certwright`)."""
 
-    def __init__(self, prefix: str, seal: Seal | None = None) -> None:
+    def __init__(self, prefix: str, seal: Seal | None = None, check: Check | None = None) -> None:
         self.seal = seal
+        self.damage = DamagedRows()
+        """The rows that could not be read."""
+        self._check = check
         root = prefix.rstrip("/").encode() + b"/"
         self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
         self.meta = root + b"m/"
@@ -111,10 +117,11 @@ class Layout:
 
     def read_meta(self, kv: Any) -> Meta:
         """The value of an `m/` key. Raises `Damaged`."""
+        key = self.key_of(kv.key)
         try:
-            return _unpack_meta(self._open(self.key_of(kv.key), META, kv.value))
+            return _unpack_meta(self._open(key, META, kv.value))
         except msgspec.MsgspecError:
-            raise self.damaged(kv.key) from None
+            raise DamagedRow(key, "no certwright wrote its metadata") from None
 
     def read_last(self, kv: Any, meta_key: bytes) -> LastWords:
         """The value of `last`, of the row that had this `m/` key. Raises `Damaged`."""
@@ -123,14 +130,35 @@ class Layout:
         except msgspec.MsgspecError:
             raise self.damaged(kv.key) from None
 
-    def row(self, kv: Any, body: bytes) -> Row:
-        """The row whose `m/` key and value `kv` is. Raises `Damaged`."""
+    def row(self, kv: Any, body: bytes | None) -> Row:
+        """The row whose `m/` key and value `kv` is; `body` None: it was not asked for. Raises `DamagedRow`,
+        which is noted, and `UnknownDataKey`."""
         key, revision = self.key_of(kv.key), kv.mod_revision
-        return Row(key, revision, self.read_meta(kv).at(revision), self.read_body(key, body))
+        with self._noting():
+            meta = self.read_meta(kv).at(revision)
+            opened = b"" if body is None else self._open(key, BODY, body)
+            return self._checked(Row(key, revision, meta, opened))
 
-    def read_body(self, key: Key, kept: bytes) -> bytes:
-        """The value of a row's `b/` key. Raises `Damaged`."""
-        return self._open(key, BODY, kept)
+    def with_body(self, row: Row, kept: bytes) -> Row:
+        """A row that was read without its body, with the value of its `b/` key. Raises as `row` does."""
+        with self._noting():
+            return self._checked(row._replace(body=self._open(row.key, BODY, kept)))
+
+    def _checked(self, row: Row) -> Row:
+        if self._check is not None and (problem := self._check(row)):
+            raise DamagedRow(row.key, problem)
+        return row
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except UnknownDataKey:
+            # Not damage until this server has caught up with the ring; then its reader notes it.
+            raise
+        except DamagedRow as error:
+            self.damage.note(error)
+            raise
 
     def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
         return kept if self.seal is None else self.seal.open(key, part, kept)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
-from certwright.store.contract import Choice, Encode, Event, Key, Page, Row, Unavailable
+from certwright.store.contract import Changed, Choice, Encode, Event, Key, Page, Row, Unavailable
+from certwright.store.damage import DamagedRows
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
@@ -58,6 +59,8 @@ class MemoryStore:
         self._log = EventLog(max_bytes=window_bytes)
         self._fanout = Fanout(self._log)
         self._closed = False
+        self.damage = DamagedRows()
+        """None: see `contract.Store.damage`."""
 
     @property
     def revision(self) -> int:
@@ -144,6 +147,10 @@ class MemoryStore:
         self._buckets[key.bucket].remove((key.namespace, key.name))
         self._fanout.publish([Event(revision, row, previous, deleted=True)])
         return row
+
+    async def discard(self, key: Key, encode: Encode) -> Row:  # noqa: ARG002 - none is ever damaged
+        """No row here is ever damaged: raises `Missing` or `Changed`."""
+        raise Changed(check_delete(self._find(key), None))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -52,13 +52,13 @@ def cut(
     current: Iterator[Row],
     wanted: Wanted,
     undo: Undo,
-    whole: Callable[[Row], Row] = _as_it_is,
+    whole: Callable[[Row], Row | None] = _as_it_is,
 ) -> Cut:
     """The page.
 
     `current` gives the rows there are now in order of key, beginning after `wanted.after`; it is read no
     further than needed. With `wanted.keep` they may lack their bodies: `whole` then completes the one that
-    was read last of them.
+    was read last of them; None: it cannot be read.
     """
     if undo:
         unchanged = (row for row in current if row.key[1:] not in undo)
@@ -93,7 +93,7 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     return rows
 
 
-def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row]) -> Cut:
+def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row | None]) -> Cut:
     limit, rows = wanted.limit, list[Row]()
     room = math.inf if wanted.max_bytes is None else wanted.max_bytes
     last: Row | None = None
@@ -101,8 +101,8 @@ def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callabl
         if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT or room <= 0):
             return Cut(rows, True, last.key[1:])
         last = row
-        if keep(row):
-            rows.append(whole(row))
+        if keep(row) and (completed := whole(row)) is not None:
+            rows.append(completed)
             room -= size_of_row(rows[-1])
     return Cut(rows, False, last.key[1:] if last is not None else None)
 

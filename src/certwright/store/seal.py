@@ -14,7 +14,7 @@ from collections.abc import Collection
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from certwright.store.contract import Damaged, Key, Row
+from certwright.store.contract import DamagedRow, Key, Row
 from certwright.store.keyring import (
     EMPTY,
     NONCE_BYTES,
@@ -36,7 +36,7 @@ META, BODY, LAST = b"m", b"b", b"l"
 """Which part of a row something is; `LAST`: what is said of it when it is deleted."""
 
 
-class UnknownDataKey(Damaged):
+class UnknownDataKey(DamagedRow):
     """It was sealed with a data key that is not in the ring: a newer one, perhaps."""
 
 
@@ -115,7 +115,7 @@ class Seal:
         )
 
     def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
-        """What was sealed; what never was, as it is. Raises `UnknownDataKey`, `Damaged`."""
+        """What was sealed; what never was, as it is. Raises `UnknownDataKey`, `DamagedRow`."""
         return self._opened(key, _place(key) + part, kept) if key.bucket in self.buckets else kept
 
     def close_row(self, row: Row) -> Row:
@@ -133,7 +133,7 @@ class Seal:
         )
 
     def open_row(self, row: Row) -> Row:
-        """A row as it was. Raises `UnknownDataKey`, `Damaged`."""
+        """A row as it was. Raises `UnknownDataKey`, `DamagedRow`."""
         key, revision, meta, body = row
         if key.bucket not in self.buckets:
             return row
@@ -147,11 +147,11 @@ class Seal:
             return kept
         cipher = self._ciphers.get(kept[_KEY_AT:_NONCE_AT])
         if cipher is None:
-            raise UnknownDataKey(_does_not_open(key, "its data key is not there"))
+            raise UnknownDataKey(key, "its data key is missing")
         try:
             return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], place)
         except (InvalidTag, ValueError) as error:
-            raise Damaged(_does_not_open(key, "it was changed, or copied from elsewhere")) from error
+            raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
 
     def is_current(self, *kept: bytes) -> bool:
         """Whether byte strings lie on the disk as they would if they were written now."""
@@ -166,11 +166,3 @@ def _place(key: Key) -> bytes:
 
 def _closed(head: bytes, cipher: AESGCM, nonce: bytes, plain: bytes, place: bytes) -> bytes:
     return head + nonce + cipher.encrypt(nonce, plain, place)
-
-
-def _does_not_open(key: Key, why: str) -> str:
-    where = f"{key.namespace}/{key.name}" if key.namespace else key.name
-    return (
-        f"the row {where} of {key.bucket} does not open ({why}): restore a backup, or delete that row"
-        " (docs/encryption.md says how)"
-    )

@@ -11,7 +11,20 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from certwright.store.contract import Choice, Encode, Event, Key, Lost, Page, Row, StoreError, Unavailable
+from certwright.store.contract import (
+    Changed,
+    Choice,
+    DamagedRow,
+    Encode,
+    Event,
+    Key,
+    Lost,
+    Page,
+    Row,
+    StoreError,
+    Unavailable,
+)
+from certwright.store.damage import Check, DamagedRows, Opener
 from certwright.store.decide import check_delete, check_put, farewell
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
@@ -30,17 +43,22 @@ _GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ?
 
 
 async def open_sqlite(
-    path: Path, *, seal: Seal | None = None, begin_at: int = 0, window_bytes: int = MAX_BYTES
+    path: Path,
+    *,
+    seal: Seal | None = None,
+    check: Check | None = None,
+    begin_at: int = 0,
+    window_bytes: int = MAX_BYTES,
 ) -> SqliteStore:
     """Open the store in a file, or make it; its folder must exist.
 
     `begin_at`: the revision that a new store is to have. `seal`: how rows lie in the file; None: as they
-    are. What is not as it says yet is rewritten first.
+    are. What is not as it says yet is rewritten first. `check`: what rows must hold to be readable.
     `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
     it are readable by their owner only. Raises `Unavailable` and `Damaged`.
     """
     files = await asyncio.to_thread(open_files, path, seal, begin_at)
-    return SqliteStore(files, seal=seal, window_bytes=window_bytes)
+    return SqliteStore(files, seal=seal, check=check, window_bytes=window_bytes)
 
 
 class SqliteStore:
@@ -49,7 +67,9 @@ class SqliteStore:
     Beside what the contract says, any method raises `Damaged` when SQLite finds the file damaged.
     """
 
-    def __init__(self, files: Files, *, seal: Seal | None = None, window_bytes: int) -> None:
+    def __init__(
+        self, files: Files, *, seal: Seal | None = None, check: Check | None = None, window_bytes: int
+    ) -> None:
         self._path = files.path
         self._lock = files.lock
         self._reader = files.reader
@@ -66,7 +86,9 @@ class SqliteStore:
         self._commits = 0
         self.trouble = ""
         """See `contract.Store.trouble`."""
-        self._seal = seal
+        self.damage = DamagedRows()
+        """See `contract.Store.damage`."""
+        self._opener = Opener(seal, check, self.damage)
         self._writer = Writer(files.writer, files.path, self._done, seal)
         self._guard = Guard(
             files.path,
@@ -126,8 +148,7 @@ class SqliteStore:
             raise explain(error, self._path) from error
         if found is None:
             return None
-        row = Row(key, *found)
-        return row if self._seal is None else self._seal.open_row(row)
+        return self._opener.row(Row(key, *found))
 
     async def list(
         self,
@@ -149,14 +170,15 @@ class SqliteStore:
         undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
         try:
-            with closing(Scan(self._reader, wanted, self._seal)) as scan:
+            with closing(Scan(self._reader, wanted, self._opener)) as scan:
                 rows, more, last = cut(iter(scan), wanted, undo, scan.whole)
             countable = counted and more and keep is None
             found = count_rows(self._reader, wanted, undo) if countable else None
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
         remaining = found - len(rows) if found is not None else None
-        return Page(rows, self.revision if revision is None else revision, more, remaining, last)
+        of = self.revision if revision is None else revision
+        return Page(rows, of, more, remaining, last, tuple(scan.damaged))
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """How many rows there are."""
@@ -215,6 +237,19 @@ class SqliteStore:
         await self._write(Event(revision, row, previous, deleted=True))
         return row
 
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """Remove a row that cannot be read; see `contract.Store.discard`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        try:
+            current = self._read(key) if entry is None else entry.latest
+        except DamagedRow:
+            revision = self._handed_out + 1
+            row = Row(key, revision, *encode(revision))
+            await self._write(Event(revision, row, None, deleted=True))
+            return row
+        raise Changed(check_delete(current, None))
+
     async def check(self) -> None:
         """Whether the files are as they must be; where the last commit failed, whether another would
         succeed."""
@@ -268,6 +303,7 @@ class SqliteStore:
         self._commits += 1
         self.trouble = ""
         self._overlay.committed(batch)
+        self.damage.forget(batch.events)
         self._flush()
         for waiter in batch.waiters:
             if not waiter.done():

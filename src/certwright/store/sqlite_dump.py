@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 from certwright.store import sqlite_sealing
-from certwright.store.contract import Key, Row, Unavailable
+from certwright.store.contract import DamagedRow, Key, Row, Unavailable
+from certwright.store.damage import Check, DamagedRows, Opener
 from certwright.store.dump import Dump
 from certwright.store.seal import Seal
 from certwright.store.sqlite_file import SELECT_REVISION, check_identity, connect, explain
@@ -21,8 +22,9 @@ _SELECT = (
 
 
 @asynccontextmanager
-async def dump_sqlite(path: Path, seal: Seal) -> AsyncIterator[Dump]:
-    """Read the file in one transaction: writers go on meanwhile, and are not seen.
+async def dump_sqlite(path: Path, seal: Seal, check: Check | None = None) -> AsyncIterator[Dump]:
+    """Read the file in one transaction: writers go on meanwhile, and are not seen. `check`: what rows must
+    hold to be readable.
 
     Raises `Unavailable` and `Damaged` (`WrongKey`).
     """
@@ -37,7 +39,8 @@ async def dump_sqlite(path: Path, seal: Seal) -> AsyncIterator[Dump]:
             ring = sqlite_sealing.read_ring(connection)
             if ring is not None:
                 seal.adopt(ring)
-            yield Dump(revision, ring, _rows(connection, seal))
+            opener = Opener(seal, check, DamagedRows())
+            yield Dump(revision, ring, _rows(connection, opener), opener.damage)
     except sqlite3.Error as error:
         raise explain(error, path) from error
 
@@ -46,7 +49,11 @@ def _is_there(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-async def _rows(connection: sqlite3.Connection, seal: Seal) -> AsyncIterator[list[Row]]:
+async def _rows(connection: sqlite3.Connection, opener: Opener) -> AsyncIterator[list[Row]]:
     with closing(connection.execute(_SELECT)) as cursor:
         while found := cursor.fetchmany(_ROWS):
-            yield [seal.open_row(Row(Key(*row[:3]), *row[3:])) for row in found]
+            rows: list[Row] = []
+            for row in found:
+                with suppress(DamagedRow):
+                    rows.append(opener.row(Row(Key(*row[:3]), *row[3:])))
+            yield rows

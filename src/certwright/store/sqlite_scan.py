@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from certwright.store.contract import Key, Row
+from certwright.store.contract import DamagedRow, Key, Row
+from certwright.store.damage import Opener
 from certwright.store.pages import Undo, Wanted, count_past
-from certwright.store.seal import BODY, META, Seal
 
 _BODY = "SELECT body FROM rows WHERE rowid = ?"
 # What lies in the row's own page as a rule. SQLite knows a length without reading what is so long.
@@ -26,13 +26,15 @@ _COUNTED = 100_000
 class Scan:
     """Rows of a bucket as they are now, in order, sealed ones opened. Close it, lest it hold up checkpoints.
 
-    Methods raise `sqlite3.Error`, and `Damaged` for what does not open.
+    Methods raise `sqlite3.Error`.
     """
 
-    def __init__(self, reader: sqlite3.Connection, wanted: Wanted, seal: Seal | None) -> None:
+    def __init__(self, reader: sqlite3.Connection, wanted: Wanted, opener: Opener) -> None:
         self._reader = reader
         self._wanted = wanted
-        self._seal = seal if seal is not None and wanted.bucket in seal.buckets else None
+        self._opener = opener
+        self.damaged: list[Key] = []
+        """The rows that were passed over because they cannot be read."""
         self._at: tuple[int, bytes | None] = (0, None)
         where, values = where_of(wanted)
         self._has_bodies = wanted.keep is None and not wanted.meta_only
@@ -48,28 +50,39 @@ class Scan:
         return self._whole_rows() if self._has_bodies else self._bare_rows()
 
     def _whole_rows(self) -> Iterator[Row]:
-        bucket, seal = self._wanted.bucket, self._seal
+        bucket, opened = self._wanted.bucket, self._opener.row
         for _, namespace, name, revision, meta, body in self._cursor:
-            row = Row(Key(bucket, namespace, name), revision, meta, body)
-            yield row if seal is None else seal.open_row(row)
+            try:
+                row = opened(Row(Key(bucket, namespace, name), revision, meta, body))
+            except DamagedRow as error:
+                self.damaged.append(error.key)
+                continue
+            yield row
 
     def _bare_rows(self) -> Iterator[Row]:
-        bucket, seal = self._wanted.bucket, self._seal
+        bucket, opened = self._wanted.bucket, self._opener.bare
         for rowid, namespace, name, revision, meta, body in self._cursor:
-            self._at, key = (rowid, body), Key(bucket, namespace, name)
-            yield Row(key, revision, meta if seal is None else seal.open(key, META, meta), b"")
+            self._at = (rowid, body)
+            try:
+                row = opened(Row(Key(bucket, namespace, name), revision, meta, b""))
+            except DamagedRow as error:
+                self.damaged.append(error.key)
+                continue
+            yield row
 
-    def whole(self, row: Row) -> Row:
-        """The row that came last, with its body if that is wanted."""
+    def whole(self, row: Row) -> Row | None:
+        """The row that came last, with its body if that is wanted; None where the body cannot be read."""
         if self._wanted.meta_only:
             return row
         rowid, body = self._at
         if body is None:
             # The cursor is still open, so this is of the same moment.
             (body,) = self._reader.execute(_BODY, (rowid,)).fetchone()
-        if self._seal is not None:
-            body = self._seal.open(row.key, BODY, body)
-        return Row(row.key, row.revision, row.meta, body)
+        try:
+            return self._opener.body(row, body)
+        except DamagedRow as error:
+            self.damaged.append(error.key)
+            return None
 
     def close(self) -> None:
         """Read no more."""

@@ -107,9 +107,9 @@ class Aggregation:
             page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after)
             for row in page.rows:
                 self.wrote(definition, row, None)
-            if not page.more or not page.rows:
+            if not page.more:
                 return
-            after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+            after = page.last
 
     def _definition(self) -> ResourceDefinition | None:
         return self._backend.registry.by_kind("rbac.authorization.k8s.io", "ClusterRole")
@@ -140,7 +140,7 @@ class Aggregation:
 
     async def _collect(self, name: str) -> None:
         selectors, definition = self._selectors.get(name), self._definition()
-        row = await self._backend.store.latest(Key(BUCKET, "", name))
+        row = await self._backend.readable(Key(BUCKET, "", name))
         if selectors is None or definition is None or row is None:
             return
         rules = await self._rules(definition, name, selectors)
@@ -156,7 +156,7 @@ class Aggregation:
         for other in sorted(self._labels):
             if other == name or not selectors.match(self._labels[other]):
                 continue
-            row = await self._backend.store.latest(Key(BUCKET, "", other))
+            row = await self._backend.readable(Key(BUCKET, "", other))
             for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
                 found.setdefault(objects.encode_json(rule), rule)
         return list(found.values())

@@ -89,9 +89,9 @@ class EventExpiry:
             page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after, meta_only=True)
             for row in page.rows:
                 self._note(row.key, _seconds(_created(row.meta).creation_timestamp))
-            if not page.more or not page.rows:
+            if not page.more:
                 return
-            after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+            after = page.last
             await asyncio.sleep(0)
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class EventExpiry:
 
     async def _look_at(self, packed: bytes) -> None:
         namespace, _, name = packed.decode().partition("/")
-        row = await self._backend.store.latest(Key(BUCKET, namespace, name))
+        row = await self._backend.readable(Key(BUCKET, namespace, name))
         definition = self._backend.registry.find("", "v1", "events")
         if row is None or definition is None:
             return

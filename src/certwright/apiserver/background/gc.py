@@ -35,7 +35,7 @@ from certwright.apiserver.verbs.reads import CHUNK
 from certwright.apiserver.verbs.shaping import is_released, refuse_patch
 from certwright.apiserver.verbs.updates import Wish, modify
 from certwright.resources.errors import ApiError, NotFound
-from certwright.store.contract import Changed, Key, Missing, Row, StoreError
+from certwright.store.contract import Changed, DamagedRow, Key, Missing, Row, StoreError
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -200,7 +200,7 @@ class GarbageCollector:
 
     async def _check(self, uid: str, key: Key) -> None:
         """Whether the owner with that uid, whom somebody names, is where he is looked for."""
-        row = await self._backend.store.latest(key)
+        row = await self._backend.readable(key)
         own = _named(row, uid)
         # Of an owner in a namespace, named by an object in none, it has to be told even though he lives.
         if own is not None and not (key.namespace and await self._lives(own, key.namespace)):
@@ -216,7 +216,10 @@ class GarbageCollector:
         place = self._place_of(owner, namespace)
         if place is None:
             return True
-        row = await self._backend.store.latest(place)
+        try:
+            row = await self._backend.store.latest(place)
+        except DamagedRow:
+            return True
         return row is not None and objects.uid_of(row.meta) == owner.uid
 
     def _place_of(self, owner: Owner, namespace: str) -> Key | None:
@@ -230,7 +233,7 @@ class GarbageCollector:
     async def _bereave(self, key: Key, uid: str, policy: str = "") -> None:
         """Delete a dependent, or only its reference while it has another living owner."""
         for _ in range(_ATTEMPTS):
-            row = await self._backend.store.latest(key)
+            row = await self._backend.readable(key)
             definition, own = self._definition(key), _named(row, uid)
             if row is None or own is None or definition is None:
                 return
@@ -292,7 +295,7 @@ class GarbageCollector:
 
     async def _finish(self, dying: _Dying) -> None:
         """Go on with an owner that is held by one of our finalizers."""
-        row = await self._backend.store.latest(dying.key)
+        row = await self._backend.readable(dying.key)
         meta = objects.to_metadata(row) if row is not None else {}
         held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
         uid = meta.get("uid", "")
@@ -309,18 +312,18 @@ class GarbageCollector:
         """Delete the dependents of an owner that is going; whether it has to wait for any."""
         left = False
         for key in self._dependents.of(uid):
-            row = await self._backend.store.latest(key)
+            row = await self._backend.readable(key)
             if row is not None and b'"deletionTimestamp"' not in row.meta:
                 policy = FOREGROUND if objects.uid_of(row.meta) in self._dependents else BACKGROUND
                 await self._bereave(key, uid, policy)
-                row = await self._backend.store.latest(key)
+                row = await self._backend.readable(key)
             owners = objects.owners_of(row.meta) if row is not None else ()
             left = left or any(owner.uid == uid and owner.block_owner_deletion for owner in owners)
         return left
 
     async def _let_go(self, dying: _Dying, finalizer: str) -> None:
         for _ in range(_ATTEMPTS):
-            row = await self._backend.store.latest(dying.key)
+            row = await self._backend.readable(dying.key)
             if row is None or finalizer.encode() not in row.meta:
                 return
             try:
@@ -333,7 +336,7 @@ class GarbageCollector:
         """Take the owner of that uid out of the owner references of all its dependents."""
         for key in self._dependents.of(uid):
             for _ in range(_ATTEMPTS):
-                row, definition = await self._backend.store.latest(key), self._definition(key)
+                row, definition = await self._backend.readable(key), self._definition(key)
                 if row is None or definition is None or _named(row, uid) is None:
                     break
                 try:

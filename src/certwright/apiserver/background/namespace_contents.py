@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from certwright.apiserver.backend import Backend
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
@@ -18,7 +19,7 @@ from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json, encode_json
 from certwright.apiserver.verbs.reads import CHUNK
 from certwright.kit.exchange import Handler, Identity, Request
-from certwright.store.contract import Key, Row, StoreError
+from certwright.store.contract import DamagedRow, Key, Row, StoreError
 
 _log = logging.getLogger(__name__)
 _ACCOUNTS, _CONFIG_MAPS = "serviceaccounts", "configmaps"
@@ -69,9 +70,9 @@ class NamespaceContents:
             for start in range(0, len(page.rows), _TOGETHER):
                 some = page.rows[start : start + _TOGETHER]
                 await asyncio.gather(*(self._fill(row.key.name) for row in some))
-            if not page.more or not page.rows:
+            if not page.more:
                 return
-            after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+            after = page.last
 
     async def run(self) -> None:
         """Look after namespaces for ever."""
@@ -88,6 +89,10 @@ class NamespaceContents:
                 self._working = False
 
     async def _fill(self, namespace: str) -> None:
+        with suppress(DamagedRow):  # which the store has reported; it is not overwritten
+            await self._fill_readable(namespace)
+
+    async def _fill_readable(self, namespace: str) -> None:
         there = await self._backend.store.latest(Key(NAMESPACES, "", namespace))
         if there is None or is_terminating(there):
             return

@@ -47,7 +47,7 @@ class OwnerWarnings:
         self, kind: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
     ) -> bool:
         for namespace in sorted(namespaces - {row.key.namespace, ""})[:_LOOKED_AT]:
-            found = await self._backend.store.latest(Key(kind.bucket, namespace, owner.name))
+            found = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
             if found is not None and objects.uid_of(found.meta) == owner.uid:
                 return True
         return False

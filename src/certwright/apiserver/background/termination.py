@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from certwright.apiserver import objects
@@ -113,6 +114,7 @@ class Termination:
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
             rows = await every_row(self._backend, resource, namespace)
+            await self._discard_damaged(resource, namespace)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
                 for held in await asyncio.gather(
@@ -121,6 +123,12 @@ class Termination:
                     if held is not None:
                         remains.add(resource, held)
         return remains
+
+    async def _discard_damaged(self, resource: ResourceDefinition, namespace: str) -> None:
+        """Delete the rows that cannot be read, which were met when all rows were listed."""
+        for damaged in self._backend.store.damage.of(resource.bucket, namespace):
+            with suppress(Changed, Missing):
+                await self._backend.discard(resource, damaged.key)
 
     async def _tell(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
         """Say in the namespace's status what keeps it."""
@@ -143,7 +151,7 @@ class Termination:
 
         The objects of a definition that goes are deleted without, as in Kubernetes.
         """
-        current = await self._backend.store.latest(row.key)
+        current = await self._backend.readable(row.key)
         if current is None:
             return None
         if asks and b'"deletionTimestamp"' not in current.meta:

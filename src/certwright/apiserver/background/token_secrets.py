@@ -29,7 +29,7 @@ from certwright.apiserver.verbs.patch import MERGE
 from certwright.kit.decoders import json_decoder
 from certwright.kit.exchange import Handler, Identity, Request
 from certwright.resources.errors import ApiError, from_response
-from certwright.store.contract import Key, Row, StoreError
+from certwright.store.contract import DamagedRow, Key, Row, StoreError
 
 _log = logging.getLogger(__name__)
 _MOST_TRIES, _LONGEST_PAUSE_S = 10, 256
@@ -132,8 +132,12 @@ class TokenSecrets:
         self._waiting.put_nowait(named)
 
     async def _look_at(self, named: _Named) -> None:
-        secret = await self._backend.store.get(named.secret)
-        account = await self._backend.store.get(named.account)
+        try:
+            secret = await self._backend.store.get(named.secret)
+            account = await self._backend.store.get(named.account)
+        except DamagedRow:
+            self._leave(named)
+            return
         if secret is None:
             self._leave(named)
             if account is not None:

@@ -31,7 +31,7 @@ from certwright.apiserver.representations.negotiation import WHOLE, Shape
 from certwright.kit import ids
 from certwright.kit.exchange import Response
 from certwright.resources.errors import InternalError
-from certwright.store.contract import Choice, Encode, Key, Page, Row, Store, Watch
+from certwright.store.contract import Choice, Damages, Encode, Key, Page, Row, Store, Watch
 
 _TIMEOUT_S = 30
 _CHOSEN_FROM = 500  # rows at a time, where few may match
@@ -248,6 +248,15 @@ class ConvertedStore:
             gone = await self._store.delete(key, lambda revision: (words(revision)[0], body), expect=expect)
         (row,) = await self._shown([gone])
         return row
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """As in `Store`."""
+        return await self._store.discard(key, encode)
+
+    @property
+    def damage(self) -> Damages:
+        """As in `Store`."""
+        return self._store.damage
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
         """As in `Store`; events are not converted here."""

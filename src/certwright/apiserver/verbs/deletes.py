@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from certwright.apiserver import objects
-from certwright.apiserver.backend import Backend, Call, conflict, not_found
+from certwright.apiserver.backend import Backend, Call, conflict, details, not_found
 from certwright.apiserver.background.namespaces import BUCKET as NAMESPACES
 from certwright.apiserver.background.namespaces import IMMORTAL
 from certwright.apiserver.crds import crd_status
@@ -20,6 +21,7 @@ from certwright.apiserver.crds.crd_outline import lightly
 from certwright.apiserver.definitions import ResourceDefinition
 from certwright.apiserver.objects import Json
 from certwright.apiserver.routes import is_true
+from certwright.apiserver.users.auth import MASTERS
 from certwright.apiserver.verbs import bodies, forms, reads
 from certwright.apiserver.verbs.metadata_types import struct_problem
 from certwright.apiserver.verbs.options import check_dry_run, values_of
@@ -33,12 +35,13 @@ from certwright.resources.errors import (
     Details,
     FieldError,
     Forbidden,
+    StorageReadError,
     invalid,
     invalid_object,
     not_supported,
     quoted,
 )
-from certwright.store.contract import Changed, Missing, Row
+from certwright.store.contract import Changed, DamagedRow, Missing, Row
 
 CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
@@ -175,9 +178,14 @@ _OTHER_OPTIONS = {
 async def delete(backend: Backend, call: Call) -> Response:
     """DELETE of an object: a `Status` when it is gone, the object while finalizers hold it."""
     options, definition, name = read_options(call), call.definition, call.route.name
-    _check_mortal(definition, name)
     for _ in range(WRITE_ATTEMPTS):
-        row = await backend.store.latest(call.key)
+        try:
+            row = await backend.store.latest(call.key)
+        except DamagedRow as error:
+            if await _discard(backend, call, options, error):
+                return forms.success(call, name=name, uid="")
+            continue
+        _check_mortal(definition, name)
         if row is None:
             raise not_found(definition, name)
         _check_preconditions(definition, options, row)
@@ -193,6 +201,19 @@ async def delete(backend: Backend, call: Call) -> Response:
         code = 202 if not gone and options.orphan_dependents is False else 200
         return forms.one(call, last, backend.clock, code=code)
     raise conflict(definition, name)
+
+
+async def _discard(backend: Backend, call: Call, options: DeleteOptions, damaged: DamagedRow) -> bool:
+    """Remove a row that cannot be read; whether that was done. Its finalizers, owners and preconditions are
+    not known, so only administrators may. Raises `StorageReadError`."""
+    if MASTERS not in call.user.groups or options.preconditions != Preconditions():
+        raise StorageReadError(str(damaged), details=details(call.definition, call.route.name))
+    if options.dry_run:
+        return True
+    with suppress(Changed, Missing):
+        await backend.discard(call.definition, call.key)
+        return True
+    return False
 
 
 def _check_mortal(definition: ResourceDefinition, name: str) -> None:
@@ -353,9 +374,9 @@ async def every_row(backend: Backend, definition: ResourceDefinition, namespace:
     while True:
         page = await backend.store.list(definition.bucket, namespace or None, limit=CHUNK, after=after)
         rows += page.rows
-        if not page.more or not page.rows:
+        if not page.more:
             return rows
-        after = (page.rows[-1].key.namespace, page.rows[-1].key.name)
+        after = page.last
 
 
 async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:

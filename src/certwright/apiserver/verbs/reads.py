@@ -17,7 +17,7 @@ from certwright.apiserver.verbs.paging import ListOptions
 from certwright.kit.exchange import Response
 from certwright.resources import errors
 from certwright.resources.errors import BadRequest
-from certwright.store.contract import Compacted, FutureRevision, Key, Page, Row
+from certwright.store.contract import Compacted, DamagedRow, FutureRevision, Key, Page, Row
 from certwright.store.log import size_of_row
 
 CHUNK = 500
@@ -52,6 +52,14 @@ async def _check_reached(backend: Backend, wanted: int) -> None:
         raise paging.too_large(wanted, reached)
 
 
+def warn_of_damage(backend: Backend, call: Call) -> None:
+    """Name the rows that a list leaves out because they cannot be read."""
+    if len(backend.store.damage):
+        for row in backend.store.damage.of(call.definition.bucket, call.route.namespace):
+            if (text := f"left out of this list: {row}") not in call.warnings:
+                call.warnings.append(text)
+
+
 @dataclass(slots=True)
 class _Found:
     """The beginning of a list, or all of it."""
@@ -82,6 +90,7 @@ async def list_objects(backend: Backend, call: Call) -> Response:
     )
     matcher = Matcher.of(call)
     await _check_reached(backend, options.not_older)
+    warn_of_damage(backend, call)
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
             return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
@@ -117,6 +126,8 @@ async def _page(
         keep=matcher.of_meta,
         counted=counted,
     )
+    if page.damaged:
+        warn_of_damage(backend, call)
     if not matcher.of_body:
         return page
     return page.only(list(filter(matcher.matches_body, page.rows)), limit)
@@ -132,7 +143,11 @@ async def _at_most_one(
     # Of a limit with a revision Kubernetes makes an exact one elsewhere, but not here.
     await _check_reached(backend, options.exact)
     revision = backend.store.revision
-    row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
+    try:
+        row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
+    except DamagedRow:
+        row = None
+        warn_of_damage(backend, call)
     rows = [row] if row is not None and matcher.matches(row) else []
     # The row may have been written after `revision` was read: a list must not be older than what it shows.
     return _Found(rows, max([revision, *(row.revision for row in rows)]))
