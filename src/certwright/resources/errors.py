@@ -312,11 +312,26 @@ def _escaped(mark: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+_KEY_MARKS = (
+    "PRIVATE KEY-----",
+    # The beginnings of the same in base64: PKCS#8, PKCS#1, SEC 1, encrypted PKCS#8.
+    "LS0tLS1CRUdJTiBQUklWQVRF",
+    "LS0tLS1CRUdJTiBSU0EgUFJJVkFUR",
+    "LS0tLS1CRUdJTiBFQyBQUklWQVRF",
+    "LS0tLS1CRUdJTiBFTkNSWVBURUQgUFJJVkFUR",
+)
+
+
+def holds_private_key(text: str) -> bool:
+    """Whether there is a private key in PEM, or the base64 of one, in `text`."""
+    return any(mark in text for mark in _KEY_MARKS)
+
+
 def _show(value: object) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return f"{value}" if is_number else msgspec.json.encode(value).decode()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value}"
+    shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return '"<private key>"' if holds_private_key(shown) else shown
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:

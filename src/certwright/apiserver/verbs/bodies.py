@@ -19,7 +19,13 @@ from certwright.apiserver.verbs import json_errors
 from certwright.apiserver.verbs.aside import LARGE
 from certwright.apiserver.verbs.metadata_types import cannot_unmarshal
 from certwright.resources import manifests
-from certwright.resources.errors import BadRequest, invalid_object, not_supported, quoted
+from certwright.resources.errors import (
+    BadRequest,
+    holds_private_key,
+    invalid_object,
+    not_supported,
+    quoted,
+)
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
@@ -144,10 +150,23 @@ _GO_HEAD = (
 _SHOWN = 30  # bytes of a body that errors repeat
 
 
+_CONFIDENTIAL = frozenset({"secrets", "certificates.cert-manager.io", "tokenreviews.authentication.k8s.io"})
+"""Resources whose objects may hold keys, passwords and tokens."""
+
+
+def quotable(call: Call, text: str) -> str:
+    """An object, or a part of one, as an error may quote it: every error that does so MUST ask here.
+
+    Kubernetes quotes anything. Errors are kept in logs of clients and CI, where no key may be.
+    """
+    is_confidential = call.definition.resource in _CONFIDENTIAL or holds_private_key(text)
+    return "<omitted: it may hold a secret>" if is_confidential else text
+
+
 def _check_head(call: Call, value: Any) -> None:
     """Whether the value is an object that can say what it is, in the words of Go's decoder."""
     if value is None:
-        shown = call.request.body.decode(errors="replace")
+        shown = quotable(call, call.request.body.decode(errors="replace"))
         raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
     if text := headless(value):
         raise unrecognized(call, text)
@@ -172,7 +191,7 @@ def unrecognized(call: Call, detail: str) -> BadRequest:
     body, kind = call.request.body, call.definition.kind
     start = body[:_SHOWN]
     shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
-    shown = (shown + " ..." if len(body) > _SHOWN else shown) or "<empty>"
+    shown = (quotable(call, shown) + " ..." if len(body) > _SHOWN else shown) or "<empty>"
     return BadRequest(f"the object provided is unrecognized (must be of type {kind}): {detail} ({shown})")
 
 

@@ -57,11 +57,11 @@ def _check_custom_type(call: Call, obj: Json, repeats: Sequence[str]) -> None:
     if not kind:
         detail = "Object 'Kind' is missing in '{}'"
         if call.verb != "patch":
-            text = detail.format(call.request.body.decode(errors="replace"))
+            text = detail.format(bodies.quotable(call, call.request.body.decode(errors="replace")))
             if bodies.field_validation(call) == "Ignore":
                 raise bodies.unreadable(call, definition.kind, definition.version, text)
             raise bodies.unrecognized(call, text)
-        shown = objects.go_json(obj)
+        shown = bodies.quotable(call, objects.go_json(obj))
         raise _refused(shown, detail.format(shown))
     meta = obj.get("metadata")
     name = str(meta.get("name", "")) if type(meta) is dict else ""
@@ -103,12 +103,12 @@ def refuse_body(call: Call, text: str) -> ApiError:
 
 def refuse_patch(call: Call, text: str) -> ApiError:
     """The 422 of a patch whose result has such fields. It names no object, as in Kubernetes."""
-    return _refused(call.request.body.decode(errors="replace"), text)
+    return _refused(bodies.quotable(call, call.request.body.decode(errors="replace")), text)
 
 
-def refuse_patched(patched: Json, text: str) -> ApiError:
+def refuse_patched(call: Call, patched: Json, text: str) -> ApiError:
     """The same, where the result of the patch is there to be shown."""
-    return _refused(objects.go_json(patched), text)
+    return _refused(bodies.quotable(call, objects.go_json(patched)), text)
 
 
 def _refused(shown: str, text: str) -> Invalid:

@@ -298,7 +298,7 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
 
     def refuse(_: Call, text: str) -> ApiError:
         # Shaping changes what the patch made, which is to be shown: it is made once more.
-        return refuse_patched(wish.change(objects.to_object(call.definition, row)), text)
+        return refuse_patched(call, wish.change(objects.to_object(call.definition, row)), text)
 
     read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
     return old, shape_update(call, new, old, refuse, track, is_read=True, is_fine=is_fine)
