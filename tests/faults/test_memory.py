@@ -9,10 +9,12 @@ from pathlib import Path
 
 from certwright.client.kubeconfig import load
 from faults.server import CONFIG_MAPS, Server, config_map, running
+from support.waiting import until
 
 OBJECTS = 150
 CLIENTS = 60
-MOST_MB = 150.0
+MOST_MB, LEFT_MB = 150.0, 50.0
+"""Over idle, while the clients are connected, and when they have left."""
 
 
 def resident_mb(server: Server) -> float:
@@ -44,3 +46,17 @@ async def test_clients_that_never_read_a_large_state_cost_little(tmp_path: Path)
             for _ in range(20):
                 assert (await server.ask("GET", "/livez")).status == 200
                 assert resident_mb(server) < idle + MOST_MB
+        await until(lambda: resident_mb(server) < idle + LEFT_MB)
+
+
+async def test_large_objects_that_are_deleted_leave_little_behind(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.ask("POST", CONFIG_MAPS, config_map("first", x="y"))
+        idle = resident_mb(server)
+        for number in range(60):
+            made = await server.ask("POST", CONFIG_MAPS, config_map(f"c{number}", x="y" * 1_000_000))
+            assert made.status == 201
+        assert (await server.ask("GET", CONFIG_MAPS)).status == 200
+        for number in range(60):
+            assert (await server.ask("DELETE", f"{CONFIG_MAPS}/c{number}")).status == 200
+        await until(lambda: resident_mb(server) < idle + LEFT_MB)

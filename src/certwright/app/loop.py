@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from certwright.kit import loop
+from certwright.kit import loop, memory
 
 T = TypeVar("T")
 
@@ -16,7 +17,17 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on the fastest event loop there is."""
     collect_seldom()
     take_turns_often()
-    return loop.run(main)
+    memory.map_large_blocks()
+    return loop.run(_trimmed(main))
+
+
+async def _trimmed(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main`, and meanwhile return memory that peaks leave behind."""
+    trimming = asyncio.create_task(memory.keep_trimmed(), name="memory")
+    try:
+        return await main
+    finally:
+        trimming.cancel()
 
 
 def collect_seldom() -> None:

@@ -1,20 +1,99 @@
-"""Memory that the process has freed, and the system has not got back."""
+"""Returning freed memory to the system, which the C library otherwise keeps for the process (glibc)."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+LARGE_BLOCK = 128 * 1024
+"""Bytes from which a block is a mapping of its own, which goes back to the system when it is freed."""
+_M_MMAP_THRESHOLD = -3
+CHECK_S = 30.0
+"""Seconds between two looks at the process's memory, as long as returning some helps."""
+LONGEST_CHECK_S = 3600.0
+"""The same where it does not help: the process may need what it has."""
+_NOTABLE = 32 * 1024 * 1024
+_HELPFUL = 8 * 1024 * 1024
+
+
+def map_large_blocks() -> None:
+    """Have each large block mapped by itself.
+
+    That is glibc's own rule, but it raises the size to that of the largest block freed so far, up to 32 MiB.
+    From then on pages of large objects lie in the heap, between small ones that stay.
+
+    Source: mallopt(3).
+    """
+    if (mallopt := _of_c_library("mallopt")) is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def give_back() -> None:
-    """Let the C library return free pages to the system, where it can (glibc).
+    """Let the C library return free pages to the system, where it can.
 
     By itself it returns only what lies at the end of its heap. A start reads some hundred megabytes of lists
     and keeps little of them, and what it keeps lies in between. Takes some milliseconds.
 
     Source: malloc_trim(3).
     """
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    if (trim := _of_c_library("malloc_trim")) is not None:
+        trim(0)
+
+
+def _of_c_library(name: str) -> Callable[..., object] | None:
+    """A function of the C library; None where it is not glibc."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+
+
+def resident_bytes() -> int:
+    """The memory of the process, as the system counts it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Trimmer:
+    """Returns freed memory after peaks.
+
+    `check` is to be called again after the seconds that it returns. It does nothing unless the process has
+    grown by 32 MiB since its smallest size. Where returning does not help, the next try waits twice as long,
+    until the process has grown again.
+    """
+
+    def __init__(
+        self, resident: Callable[[], int] = resident_bytes, trim: Callable[[], None] = give_back
+    ) -> None:
+        self._resident = resident
+        self._trim = trim
+        self._least = self._last = resident()
+        self._wait_s = CHECK_S
+
+    def check(self) -> float:
+        """Return memory if there may be some to return; the seconds until the next check."""
+        before = self._resident()
+        if before > self._last + _NOTABLE:
+            self._wait_s = CHECK_S
+        self._last = before
+        if before > self._least + _NOTABLE:
+            self._trim()
+            self._last = self._resident()
+            helps = before - self._last >= _HELPFUL
+            self._wait_s = CHECK_S if helps else min(2 * self._wait_s, LONGEST_CHECK_S)
+        else:
+            self._wait_s = CHECK_S
+        self._least = min(self._least, self._last)
+        return self._wait_s
+
+
+async def keep_trimmed() -> None:
+    """Return freed memory after peaks, for as long as the process runs, in a thread of its own."""
+    if sys.platform != "linux":
+        return
+    trimmer = Trimmer()
+    wait_s = CHECK_S
+    while True:
+        await asyncio.sleep(wait_s)
+        wait_s = await asyncio.to_thread(trimmer.check)
