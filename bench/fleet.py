@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench.fleet_chart import draw
-from bench.fleet_scenario import Scenario, read, span
+from bench.fleet_scenario import read, span
 from bench.fleet_simulation import POLICIES, Fleet, Outcome
 from bench.rig import table
 
@@ -35,25 +35,25 @@ def main() -> None:
         f"{scenario.certificates:,} certificates, {scenario.issuers} issuers, {days:.0f} days: "
         f"{events:,} events in {took:.0f} s of processor time.\n"
     )
-    _print(outcomes, scenario)
+    _print(outcomes)
     if name == _DRAWN:
         draw(PICTURE, outcomes, scenario)
 
 
-def _print(outcomes: list[Outcome], scenario: Scenario) -> None:
-    limited = {one.issuer for one in scenario.limits}
+def _print(outcomes: list[Outcome]) -> None:
     rows = []
     for one in outcomes:
-        out = [max(hours) for issuer, hours in enumerate(one.in_vain) if issuer not in limited]
         rows.append(
             [
                 one.policy.name,
                 f"{one.attempts:,}",
                 f"{one.failed:,}",
-                f"{max(out):,}",
+                f"{one.peak_while_out:,}",
                 f"{one.peak_in_vain:,}",
                 f"{one.expired:,}",
                 f"{one.avoidable:,}",
+                f"{one.probes:,}",
+                str(one.slowest_return).partition(".")[0] if one.policy.sees else "-",
             ]
         )
     table(
@@ -65,6 +65,8 @@ def _print(outcomes: list[Outcome], scenario: Scenario) -> None:
             "most at all",
             "expired",
             "of these avoidable",
+            "probes",
+            "from the end of an outage to the first certificate, at most",
         ],
         rows,
     )

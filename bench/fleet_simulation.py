@@ -1,7 +1,7 @@
 """A fleet of certificates under one policy, from event to event on a clock of its own.
 
-When an attempt is made is said by the functions that the controllers use: `backoff.next_attempt`, `Circuit`,
-`pki.renewal`. What is simulated is only the world around them: issuers, names, approvers, restarts.
+When an attempt is made is decided by the functions that the controllers use: `backoff.next_attempt`,
+`Circuit`, `pki.renewal`. Only the world around them is simulated: ACME CAs, names, approvers, restarts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from enum import IntEnum
 from bench.fleet_scenario import Answer, Authority, Scenario, Times, span
 from certwright.controllers.certificates.backoff import Limits, Standing, next_attempt
 from certwright.controllers.circuit import Circuit, Released
+from certwright.kit.backoff import doubled
 from certwright.pki import renewal
 from certwright.resources.causes import Cause
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _HOUR = timedelta(hours=1)
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=10)
+"""Pauses of an Order whose CA does not answer, as in `controllers/acme/orders.py`."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -56,6 +59,7 @@ class Certificate:
     not_before: datetime | None = None
     is_asking: bool = False
     is_held: bool = False
+    pauses: int = 0
     turn: int = 0
     broken: Times | None = None
 
@@ -63,16 +67,22 @@ class Certificate:
 @dataclass(slots=True)
 class Outcome:
     """What came of it. `per_hour` and `in_vain` are attempts that reached an issuer, by issuer and hour;
+    `while_out` those that an issuer did not answer, or answered with 5xx;
     `expired` counts ends of certificates that had not been replaced, `avoidable` those of them before which
     the issuer would have issued at some time since the renewal was due."""
 
     policy: Policy
     per_hour: list[list[int]]
     in_vain: list[list[int]]
+    while_out: list[list[int]]
     expired: int = 0
     avoidable: int = 0
     down: timedelta = timedelta(0)
     events: int = 0
+    probes: int = 0
+    slowest_return: timedelta = timedelta(0)
+    """The longest time from the end of an outage to the first certificate after it, of issuers that had
+    certificates waiting."""
 
     @property
     def attempts(self) -> int:
@@ -90,6 +100,11 @@ class Outcome:
         return max(map(max, self.per_hour))
 
     @property
+    def peak_while_out(self) -> int:
+        """The most that one issuer got in an hour while it was out."""
+        return max(map(max, self.while_out))
+
+    @property
     def peak_in_vain(self) -> int:
         """The most that one issuer got in vain in an hour."""
         return max(map(max, self.in_vain))
@@ -100,7 +115,8 @@ class _Kind(IntEnum):
 
     ANSWER = 0
     RESTART = 1
-    WAKE = 2
+    PROBE = 2
+    WAKE = 3
 
 
 class Fleet:
@@ -114,11 +130,13 @@ class Fleet:
         self._restarts_every = span(scenario.restarts_every) if scenario.restarts_every else None
         self._authorities = [Authority(number, scenario, START) for number in range(scenario.issuers)]
         self._circuits = [self._circuit() for _ in self._authorities]
+        self._planned: list[datetime | None] = [None] * scenario.issuers
         self._certificates = _certificates(scenario)
         self._events: list[tuple[datetime, int, int, int]] = []
         hours = int((self._end - START) / _HOUR) + 2
         self._outcome = Outcome(
             policy,
+            [[0] * hours for _ in self._authorities],
             [[0] * hours for _ in self._authorities],
             [[0] * hours for _ in self._authorities],
         )
@@ -136,6 +154,9 @@ class Fleet:
             count += 1
             if kind == _Kind.RESTART:
                 self._restart(now)
+                continue
+            if kind == _Kind.PROBE:
+                self._probe(number, now)
                 continue
             one = self._certificates[number]
             if turn != one.turn:
@@ -167,8 +188,10 @@ class Fleet:
             one.is_held = hold is not None
             if hold is not None:
                 self._wake(one, hold.until)
+                self._plan_probe(one.issuer, now)
                 return
             circuit.asked(one.number, now)
+            self._plan_probe(one.issuer, now)
         one.is_asking = True
         one.turn += 1
         answered = now + self._answers_in
@@ -185,6 +208,7 @@ class Fleet:
             hour = int((now - START) / _HOUR)
             self._outcome.per_hour[one.issuer][hour] += 1
             self._outcome.in_vain[one.issuer][hour] += answer.cause is not None
+            self._outcome.while_out[one.issuer][hour] += answer.cause is Cause.UNAVAILABLE
         if answer.cause is None:
             self._issued(one, now)
         else:
@@ -192,7 +216,8 @@ class Fleet:
 
     def _issued(self, one: Certificate, now: datetime) -> None:
         self._account(one, now)
-        one.failures, one.last_failure, one.not_before = 0, None, None
+        one.failures, one.last_failure, one.not_before, one.pauses = 0, None, None, 0
+        self._note_return(one.issuer, now)
         one.renewals += 1
         one.not_after = now + one.lives
         self._plan(one, now)
@@ -201,11 +226,25 @@ class Fleet:
             self._release(self._circuits[one.issuer].succeeded(one.number, now))
 
     def _failed(self, one: Certificate, answer: Answer, cause: Cause, now: datetime) -> None:
+        if self._policy.sees and cause is not Cause.DENIED:
+            circuit = self._circuits[one.issuer]
+            if cause is Cause.UNKNOWN:
+                # The CA has judged a name: it works.
+                self._release(circuit.answered(one.number, now))
+            else:
+                # The Order waits: its Certificate has not failed.
+                one.pauses, one.is_held = one.pauses + 1, True
+                pause = now + doubled(_SHORTEST_WAIT, one.pauses, cap=_LONGEST_WAIT)
+                self._wake(one, answer.until or pause)
+                self._release(circuit.failed(one.number, cause, now, answer.until))
+                self._plan_probe(one.issuer, now)
+                return
+            self._plan_probe(one.issuer, now)
         one.failures += 1
         one.last_failure, one.cause, one.not_before = now, cause, answer.until
         self._wake(one, self._next_attempt(one, now))
-        if self._policy.sees:
-            self._release(self._circuits[one.issuer].failed(one.number, cause, now, answer.until))
+        if self._policy.sees and cause is Cause.DENIED:
+            self._release(self._circuits[one.issuer].withdrawn(one.number, now))
 
     def _next_attempt(self, one: Certificate, last: datetime) -> datetime:
         if not self._policy.sees:
@@ -220,42 +259,57 @@ class Fleet:
         return next_attempt(standing, self._policy.limits)
 
     def _restart(self, now: datetime) -> None:
-        """All that was only remembered is gone. What was under way is begun again; all the rest is in the
-        objects, from which the circuits are made as `controllers/gate.py` makes them."""
-        self._circuits = [self._circuit() for _ in self._authorities]
-        held: dict[int, list[Certificate]] = {}
-        failing: list[Certificate] = []
-        last_success = [START] * len(self._authorities)
+        """Memory is lost. What was in flight is begun again; the breakers continue from their records, as
+        `controllers/gate.py` restores them."""
+        before, self._circuits = self._circuits, [self._circuit() for _ in self._authorities]
+        in_flight = [0] * len(self._authorities)
         for one in self._certificates:
-            issued = one.not_after - one.lives
-            if issued > last_success[one.issuer]:
-                last_success[one.issuer] = issued
-            if one.last_failure is not None:
-                failing.append(one)
-            if one.is_held:
-                held.setdefault(one.issuer, []).append(one)
+            in_flight[one.issuer] += one.is_asking
             if one.is_asking or one.is_held:
                 one.is_asking = False
                 self._wake(one, now)
-        if self._policy.sees:
-            self._remember(failing, last_success)
-            for issuer, waited in held.items():
-                ends = [(one.number, one.not_after) for one in waited]
-                self._release(self._circuits[issuer].resume(ends, now))
+        for issuer, (old, new) in enumerate(zip(before, self._circuits, strict=True)):
+            if not self._policy.sees:
+                break
+            if old.is_open or old.is_doubted:
+                for at in old.attempts:
+                    new.recall(None, at)
+            if old.is_open and old.opened_at is not None:
+                new.reopen(old.opened_at, old.not_before, now)
+            new.recall_untold(in_flight[issuer], now)
+            self._plan_probe(issuer, now)
         if self._restarts_every is not None:
             heapq.heappush(self._events, (now + self._restarts_every, _Kind.RESTART, 0, 0))
 
-    def _remember(self, failing: Iterable[Certificate], last_success: list[datetime]) -> None:
-        for one in sorted(failing, key=lambda one: one.last_failure or START):
-            if one.last_failure is not None and one.last_failure > last_success[one.issuer]:
-                circuit = self._circuits[one.issuer]
-                circuit.asked(one.number, one.last_failure)
-                circuit.failed(one.number, one.cause, one.last_failure, one.not_before)
+    def _plan_probe(self, issuer: int, now: datetime) -> None:
+        """Wake the breaker for its next probe or trial, as `controllers/breakers.py` does."""
+        circuit = self._circuits[issuer]
+        at = circuit.probe_at or circuit.trial_at(now)
+        if at is not None and at > now and at != self._planned[issuer]:
+            self._planned[issuer] = at
+            heapq.heappush(self._events, (at, _Kind.PROBE, issuer, 0))
+
+    def _probe(self, issuer: int, now: datetime) -> None:
+        circuit = self._circuits[issuer]
+        if circuit.probe_at is not None and circuit.probe_at <= now:
+            self._outcome.probes += 1
+            away = any(now in one and one.retry_after is None for one in self._authorities[issuer].outages)
+            self._release(circuit.probed(now, is_answered=not away))
+        self._release(circuit.call_trial(now))
+        self._plan_probe(issuer, now)
+
+    def _note_return(self, issuer: int, now: datetime) -> None:
+        """Measure the time from an outage to the first certificate after it."""
+        if not self._circuits[issuer].is_open:
+            return
+        ends = [one.end for one in self._authorities[issuer].outages if one.end <= now]
+        if ends:
+            self._outcome.slowest_return = max(self._outcome.slowest_return, now - max(ends))
 
     # --- the machine ----------------------------------------------------------------------------------------
 
     def _circuit(self) -> Circuit[int]:
-        return Circuit()
+        return Circuit(has_probe=True)
 
     def _wake(self, one: Certificate, at: datetime) -> None:
         one.turn += 1

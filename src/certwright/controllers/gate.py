@@ -1,29 +1,38 @@
-"""Whether an issuer may be asked now: a circuit for each, fed by what becomes of Certificates.
+"""Whether an issuer may be asked now: a circuit breaker for each, see `circuit.py`.
 
-Nothing is stored: after a start the circuits are made from what the objects say (`recall.py`). See
-`circuit.py` for what a circuit does.
+What a restart and other replicas must know of an ACME issuer's breaker is recorded at the issuer
+(`resources/breaker.py`; `breakers.py` writes it, and probes). That of an external issuer is made after a
+start from what the Certificates say (`recall.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from certwright.controllers import recall
 from certwright.controllers.caches import Caches
-from certwright.controllers.certificates.backoff import Hold
-from certwright.controllers.circuit import ATTEMPTS_PER_HOUR, Circuit, Released
+from certwright.controllers.certificates.backoff import Hold, is_possible
+from certwright.controllers.circuit import ATTEMPTS_PER_HOUR, Circuit, Released, State
 from certwright.controllers.recall import History, name_of, subject_of, why_failed
+from certwright.controllers.tries import PERIOD
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.resources import causes, conditions, reasons
+from certwright.resources.breaker import BreakerRecord, read_breaker
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.meta import Condition, ObjectKey
+from certwright.resources.names import GROUP
 from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+# Probes that follow sooner are not recorded one by one.
+_WORTH_RECORDING = timedelta(seconds=15)
 
 Wake = Callable[[ObjectKey, datetime], None]
 """Have a Certificate, and what is under way for it, looked at again at that moment."""
@@ -37,8 +46,9 @@ class Standing(NamedTuple):
     kind: str
     namespace: str
     name: str
-    is_open: bool
+    state: State
     waiting: int
+    last_success: datetime | None
 
 
 class IssuerGate:
@@ -56,9 +66,11 @@ class IssuerGate:
         now: Callable[[], datetime],
         attempts_per_hour: int = ATTEMPTS_PER_HOUR,
         mine: Callable[[ObjectKey], bool] | None = None,
+        share_of_attempts: float = 1.0,
     ) -> None:
         Circuit[ObjectKey](attempts_per_hour)
         self._attempts_per_hour = attempts_per_hour
+        self._share = share_of_attempts
         self._caches = caches
         self._find_issuer = find_issuer
         self._now = now
@@ -67,10 +79,21 @@ class IssuerGate:
         # Those that somebody wants at once (`renew`), and that have not been let through since.
         self._marked: set[ObjectKey] = set()
         self._wake: Wake = _nobody
+        # Of ACME issuers whose breaker is recorded, or is to be.
+        self._recorded: set[ObjectKey] = set()
+        self._notify: Callable[[ObjectKey], None] = lambda _issuer: None
+        self._save: Callable[[ObjectKey], Awaitable[None]] = _save_nothing
 
     def on_release(self, wake: Wake) -> None:
         """Call `wake` for those that need not wait for their issuer any more."""
         self._wake = wake
+
+    def on_change(
+        self, notify: Callable[[ObjectKey], None], save: Callable[[ObjectKey], Awaitable[None]]
+    ) -> None:
+        """Call `notify` with the key of an ACME issuer (without a namespace: of a ClusterIssuer) whose
+        breaker has changed; `save` records it before it returns."""
+        self._notify, self._save = notify, save
 
     # --- the trigger's questions ----------------------------------------------------------------------------
 
@@ -81,6 +104,11 @@ class IssuerGate:
             return None
         hold = found.may_begin(certificate.metadata.key, certificate.status.not_after, now)
         return _said_of(certificate.spec.issuer_ref, hold)
+
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        """When a Certificate that waits for its issuer asks again; None if it does not wait."""
+        found = self._circuit_of(certificate.spec.issuer_ref, certificate.metadata.namespace)
+        return found.check_at(certificate.metadata.key) if found is not None else None
 
     def attempted(self, certificate: Certificate, now: datetime) -> None:
         """An issuance begins. Other people's issuers are asked by that; ours when it comes to the signing."""
@@ -104,18 +132,34 @@ class IssuerGate:
         if key not in self._marked and (hold := found.may_ask(key, not_after, now)) is not None:
             return _said_of(reference, hold)
         found.asked(key, now)
+        self._changed(request)
         return None
 
     def may_go_on(self, request: CertificateRequest) -> Hold | None:
         """Whether the issuer may be asked now about what it has taken already: always while it works."""
         reference = request.spec.issuer_ref
         found = self._circuit_of(reference, request.metadata.namespace)
-        if found is None or not found.is_open:
+        if found is None:
             return None
         key, not_after = self._whose(request)
-        return (
-            None if key in self._marked else _said_of(reference, found.may_go_on(key, not_after, self._now()))
-        )
+        if key in self._marked:
+            return None
+        return _said_of(reference, found.may_go_on(key, not_after, self._now()))
+
+    def is_called(self, request: CertificateRequest, since: datetime | None) -> bool:
+        """Whether a pause of its own that began at `since` is over, because it is its turn to try the issuer
+        or because the issuer works again."""
+        found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
+        if found is None:
+            return False
+        if found.is_called(subject_of(request), self._now()):
+            return True
+        recovered = found.recovered_at
+        return not found.is_open and recovered is not None and since is not None and recovered >= since
+
+    async def record(self, request: CertificateRequest) -> None:
+        """Return when the next attempt is recorded. Raises what writes to the API raise."""
+        await self._save(_issuer_key(request.spec.issuer_ref, request.metadata.namespace))
 
     def is_marked(self, request: CertificateRequest) -> bool:
         """Whether somebody wants it issued at once, and the issuer has not been asked since."""
@@ -129,49 +173,63 @@ class IssuerGate:
     def told(self, request: CertificateRequest, outcome: Outcome) -> None:
         """Record the outcome of a signing request; `Pending` changes nothing.
 
-        A failure that is final for the request is an answer of a working issuer: it is about names or about
-        the request. Failures of the issuer itself keep the request pending; see `failed`.
+        A request that failed for good shows nothing of the issuer: it may never have been sent. What the
+        issuer answered is reported to `answered`, and its own failures to `failed`.
         """
         match outcome:
             case Signed():
                 self.succeeded(request)
             case Failed():
                 self._marked.discard(subject_of(request))
-                self.answered(request)
+                self.withdrawn(request)
             case Pending():
                 pass
 
-    def failed(self, request: CertificateRequest, cause: Cause, until: datetime | None = None) -> None:
-        """An attempt has failed, for now or for good."""
+    def failed(
+        self,
+        request: CertificateRequest,
+        cause: Cause,
+        until: datetime | None = None,
+        *,
+        is_taken: bool = False,
+        message: str = "",
+    ) -> None:
+        """An attempt has failed because of the issuer; `is_taken`: after it had taken the request."""
         self._marked.discard(subject_of(request))
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
-            self._release(found.failed(subject_of(request), cause, self._now(), until))
+            key = subject_of(request)
+            self._release(found.failed(key, cause, self._now(), until, is_taken=is_taken, message=message))
+            self._changed(request)
 
     def taken(self, request: CertificateRequest) -> None:
-        """The issuer has taken the request; what comes now depends on its names."""
+        """The issuer has taken the request; what follows depends on its names."""
         self._marked.discard(subject_of(request))
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
             self._release(found.taken(subject_of(request), self._now()))
+            self._changed(request)
 
-    def answered(self, request: CertificateRequest) -> None:
-        """The issuer has refused the request for good: it works."""
+    def answered(self, request: CertificateRequest, *, is_taken: bool) -> None:
+        """The issuer has refused the request, or has judged its names: it works."""
+        self._marked.discard(subject_of(request))
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
-            self._release(found.answered(subject_of(request), self._now()))
+            self._release(found.answered(subject_of(request), self._now(), is_taken=is_taken))
+            self._changed(request)
 
-    def not_asked(self, request: CertificateRequest) -> None:
-        """Something else has kept it from the issuer, although it was allowed to ask."""
+    def withdrawn(self, request: CertificateRequest) -> None:
+        """The attempt was allowed and has not reached the issuer."""
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
-            self._release(found.answered(subject_of(request), self._now()))
+            self._release(found.withdrawn(subject_of(request), self._now()))
 
     def succeeded(self, request: CertificateRequest) -> None:
         """The issuer has issued."""
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is not None:
             self._release(found.succeeded(subject_of(request), self._now()))
+            self._changed(request)
 
     # --- what becomes of Certificates -----------------------------------------------------------------------
 
@@ -188,12 +246,13 @@ class IssuerGate:
         before, after = old.status, new.status
         if after.last_failure_time == before.last_failure_time and after.revision == before.revision:
             return
+        # Of our own kinds every answer is reported where it arrives; a Certificate may be written by others.
         found = self._circuit_of(new.spec.issuer_ref, new.metadata.namespace)
-        if found is None:
+        if found is None or new.spec.issuer_ref.is_ours:
             return
         if after.revision != before.revision:
             self._release(found.succeeded(new.metadata.key, self._now()))
-        elif after.last_failure_time is not None and not new.spec.issuer_ref.is_ours:
+        elif after.last_failure_time is not None:
             why = why_failed(new, self._caches)
             self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
 
@@ -217,6 +276,7 @@ class IssuerGate:
     def rebuild(self) -> None:
         """Make the circuits from the objects, once the local copies hold what the API server has."""
         now = self._now()
+        self._restore_all()
         for history in recall.histories(self._caches, now):
             found = self._circuit_of(history.reference, history.namespace)
             if found is not None:
@@ -225,6 +285,11 @@ class IssuerGate:
         for certificate in self._caches.certificates_issuing():
             if causes.is_marked(certificate):
                 self._marked.add(certificate.metadata.key)
+
+    def _restore_all(self) -> None:
+        for informer in (self._caches.issuers, self._caches.cluster_issuers):
+            for issuer in informer.cache.values() if informer is not None else ():
+                self._restore(issuer)
 
     def _replay(self, circuit: Circuit[ObjectKey], history: History) -> None:
         for at, key, why in history.since_success():
@@ -235,6 +300,96 @@ class IssuerGate:
                 self._release(circuit.failed(key, why.cause, at, why.not_before))
         circuit.recall_untold(sum(map(self._mine, history.untold)), self._now())
 
+    # --- the breakers of ACME issuers -----------------------------------------------------------------------
+
+    def breaker_at(self, issuer: ObjectKey) -> Circuit[ObjectKey] | None:
+        """The breaker of the ACME issuer of that key; None where it has none."""
+        return self._circuit_of(_reference(issuer), issuer.namespace)
+
+    def record_of(self, issuer: ObjectKey) -> BreakerRecord | None:
+        """What is to be recorded of the breaker; None: the issuer works."""
+        found = self.breaker_at(issuer)
+        if found is None or not (found.is_open or found.is_doubted):
+            return None
+        now = self._now()
+        probe_at = found.probe_at
+        if probe_at is not None and probe_at - now < _WORTH_RECORDING:
+            probe_at = None
+        return BreakerRecord(
+            state=found.state.value,
+            reason=found.cause,
+            message=found.message,
+            since=found.opened_at,
+            next_probe=_seconds(probe_at),
+            next_attempt=_seconds(found.trial_at(now)),
+            not_before=_seconds(found.not_before),
+            attempts=tuple(one for one in found.attempts if now - one < PERIOD),
+        )
+
+    def probed(self, issuer: ObjectKey, *, is_answered: bool, message: str = "") -> None:
+        """A probe of the issuer was sent."""
+        if (found := self.breaker_at(issuer)) is not None:
+            self._release(found.probed(self._now(), is_answered=is_answered, message=message))
+
+    def call_trial(self, issuer: ObjectKey) -> None:
+        """Have the first of those that wait try the issuer, if it is time."""
+        if (found := self.breaker_at(issuer)) is not None:
+            self._release(found.call_trial(self._now()))
+
+    def issuer_changed(self, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None) -> None:
+        """To be called with every change of an Issuer or ClusterIssuer: another replica may have recorded
+        that it fails, answers probes, or works again."""
+        if old is None or new is None:
+            return
+        before, after = read_breaker(old.metadata.annotations), read_breaker(new.metadata.annotations)
+        key, now = new.metadata.key, self._now()
+        found = self.breaker_at(key) if before != after else None
+        if found is None:
+            return
+        is_open = after is not None and after.is_open
+        if after is not None and is_open:
+            self._recorded.add(key)
+            found.reopen(after.since or now, after.not_before, now)
+            if after.state == State.HALF_OPEN.value:
+                self._release(found.probed(now, is_answered=True))
+        elif before is not None and before.is_open:
+            self._release(found.close(now))
+        if is_open or key in self._recorded:
+            self._notify(key)
+
+    def is_recorded(self, issuer: ObjectKey) -> bool:
+        """Whether this replica has something to record of the breaker, or to remove."""
+        return issuer in self._recorded
+
+    def forget_record(self, issuer: ObjectKey) -> None:
+        """The record of a breaker that has closed is removed."""
+        self._recorded.discard(issuer)
+
+    def _restore(self, issuer: Issuer | ClusterIssuer) -> None:
+        """Continue from what is recorded at an issuer."""
+        record, now = read_breaker(issuer.metadata.annotations), self._now()
+        found = self.breaker_at(issuer.metadata.key) if record is not None else None
+        if found is None or record is None:
+            return
+        attempts = sorted(one for one in record.attempts if is_possible(one, now))
+        # Of all replicas' attempts, this one's part.
+        for at in attempts[len(attempts) - math.ceil(len(attempts) * self._share) :]:
+            found.recall(None, min(at, now))
+        found.message = record.message
+        if record.is_open:
+            since = record.since if record.since is not None and is_possible(record.since, now) else now
+            found.reopen(since, record.not_before, now)
+        self._recorded.add(issuer.metadata.key)
+        self._notify(issuer.metadata.key)
+
+    def _changed(self, request: CertificateRequest) -> None:
+        """Have the breaker recorded, if there is something to record."""
+        issuer = _issuer_key(request.spec.issuer_ref, request.metadata.namespace)
+        found = self.breaker_at(issuer)
+        if found is not None and (found.is_open or found.is_doubted or issuer in self._recorded):
+            self._recorded.add(issuer)
+            self._notify(issuer)
+
     # --- for people -----------------------------------------------------------------------------------------
 
     def standings(self) -> list[Standing]:
@@ -242,7 +397,9 @@ class IssuerGate:
         found = []
         for text, circuit in sorted(self._circuits.items()):
             kind, namespace, name = text.split("/")[-3:]
-            found.append(Standing(kind, namespace, name, circuit.is_open, circuit.waiting))
+            found.append(
+                Standing(kind, namespace, name, circuit.state, circuit.waiting, circuit.last_success)
+            )
         return found
 
     # --- inside ---------------------------------------------------------------------------------------------
@@ -253,7 +410,8 @@ class IssuerGate:
         name = name_of(reference, namespace)
         found = self._circuits.get(name)
         if found is None:
-            found = self._circuits[name] = Circuit(self._attempts_per_hour)
+            # Issuers of our own kinds that reach out to a server are ACME issuers.
+            found = self._circuits[name] = Circuit(self._attempts_per_hour, has_probe=reference.is_ours)
         return found
 
     def _is_harmless(self, reference: IssuerReference, namespace: str) -> bool:
@@ -279,7 +437,25 @@ def _said_of(reference: IssuerReference, hold: Hold | None) -> Hold | None:
     if hold is None:
         return None
     kind = reference.kind_or_default
-    return Hold(hold.until, f'because {kind} "{reference.name}" {hold.sentence}')
+    return Hold(hold.until, f'because {kind} "{reference.name}" {hold.sentence}', hold.is_exact)
+
+
+def _issuer_key(reference: IssuerReference, namespace: str) -> ObjectKey:
+    is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
+    return ObjectKey("" if is_cluster else namespace, reference.name)
+
+
+def _reference(issuer: ObjectKey) -> IssuerReference:
+    kind = ISSUERS.kind if issuer.namespace else CLUSTER_ISSUERS.kind
+    return IssuerReference(name=issuer.name, kind=kind, group=GROUP)
+
+
+def _seconds(moment: datetime | None) -> datetime | None:
+    return moment.replace(microsecond=0) if moment is not None else None
+
+
+async def _save_nothing(issuer: ObjectKey) -> None:
+    del issuer
 
 
 def _issuing(certificate: Certificate) -> Condition | None:

@@ -19,6 +19,7 @@ from certwright.controllers.acme.precedence import ChallengePrecedence, OrderPre
 from certwright.controllers.acme.wiring import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.belonging import Mine
+from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.caches import (
     Caches,
     is_finished,
@@ -150,13 +151,7 @@ class Controllers:
         )
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
-        self._gate = IssuerGate(
-            self._caches,
-            self._issuers.object_of,
-            now=clock.now,
-            attempts_per_hour=share_of(issuer_attempts_per_hour, mine),
-            mine=mine,
-        )
+        self._gate = self._make_gate(issuer_attempts_per_hour)
         self._acme = Acme(
             client=client,
             caches=self._caches,
@@ -177,6 +172,18 @@ class Controllers:
         self._build_signing_requests()
         self._build_issuers()
         self._build_acme()
+        self._build_breakers()
+
+    def _make_gate(self, attempts_per_hour: int) -> IssuerGate:
+        own = share_of(attempts_per_hour, self._mine)
+        return IssuerGate(
+            self._caches,
+            self._issuers.object_of,
+            now=self._clock.now,
+            attempts_per_hour=own,
+            mine=self._mine,
+            share_of_attempts=own / attempts_per_hour if attempts_per_hour > 0 else 1.0,
+        )
 
     def start(self) -> None:
         """Begin: the local copies first, the work as soon as they are complete."""
@@ -464,6 +471,24 @@ class Controllers:
             wake_refused(caches, queue.add, challenges.refused)
             wake_with_issuer(self._caches, queue.add, caches.challenges_for)
             wake_with_secrets(caches.secrets, queue.add, self._acme.dependents)
+
+    def _build_breakers(self) -> None:
+        mine = self._mine
+        reconciler = BreakerReconciler(
+            self._gate,
+            self._caches,
+            self._client,
+            self._acme.probe,
+            owns=mine if mine is not None else lambda _issuer: True,
+            now=self._clock.now,
+        )
+        # Each replica records what happened to it; only probes are the owner's.
+        queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
+        self._controllers.append(Controller("circuit-breakers", reconciler.reconcile, queue))
+        self._gate.on_change(queue.add, reconciler.save)
+        self._caches.issuers.add_handler(self._gate.issuer_changed)
+        if self._caches.cluster_issuers is not None:
+            self._caches.cluster_issuers.add_handler(self._gate.issuer_changed)
 
     def _build_orders(self) -> Callable[[Challenge], None]:
         """Returns what wakes the Order of a Challenge."""

@@ -14,6 +14,7 @@ from datetime import datetime
 from certwright.controllers.acme.traffic import Kind, Tally, Traffic
 from certwright.controllers.belonging import Mine
 from certwright.controllers.caches import Caches, owner_value
+from certwright.controllers.circuit import State
 from certwright.controllers.gate import IssuerGate, Standing
 from certwright.engine.loop import Controller
 from certwright.kit.clock import Clock
@@ -231,22 +232,29 @@ def _issuer_labels(certificate: Certificate) -> str:
 
 
 def _circuits(standings: Sequence[Standing]) -> Iterator[str]:
-    """Not of cert-manager: issuers that fail as a whole, and how many wait for that. Issuers that have not
-    been asked since the start are not there."""
+    """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
         (one, labels((("issuer_name", one.name), ("issuer_kind", one.kind), ("namespace", one.namespace))))
         for one in standings
     ]
     name = "certwright_issuer_circuit_open"
-    yield head(
-        name, "gauge", "Whether the issuer fails as a whole, so that one certificate at a time tries it."
-    )
+    yield head(name, "gauge", "Whether the issuer fails, so that at most one certificate at a time tries it.")
     for one, text in about:
-        yield f"{name}{{{text}}} {int(one.is_open)}\n"
+        yield f"{name}{{{text}}} {int(one.state != State.CLOSED)}\n"
+    name = "certwright_issuer_circuit_state"
+    yield head(name, "gauge", "The state of the issuer's circuit breaker; 1 for the state that it is in.")
+    for one, text in about:
+        for state in State:
+            yield f'{name}{{{text},state="{state}"}} {int(one.state == state)}\n'
     name = "certwright_issuer_waiting_certificates"
-    yield head(name, "gauge", "How many certificates wait for the sake of their issuer.")
+    yield head(name, "gauge", "How many certificates wait because of their issuer.")
     for one, text in about:
         yield f"{name}{{{text}}} {one.waiting}\n"
+    name = "certwright_issuer_last_success_timestamp_seconds"
+    yield head(name, "gauge", "When the issuer last accepted or issued, expressed as a Unix Epoch Time.")
+    for one, text in about:
+        if one.last_success is not None:
+            yield f"{name}{{{text}}} {int(one.last_success.timestamp())}\n"
 
 
 def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssuer]) -> Iterator[str]:

@@ -32,6 +32,16 @@ class Tries(Generic[K]):
                 del self._held[index]
                 return
 
+    def keep(self, count: int) -> None:
+        """Forget the oldest ones of more than `count`."""
+        while len(self._held) > count:
+            self._held.popleft()
+
+    @property
+    def times(self) -> tuple[datetime, ...]:
+        """When they were, the oldest first."""
+        return tuple(at for at, _ in self._held)
+
     def clear(self) -> None:
         """The issuer has issued."""
         self._held.clear()

@@ -3,7 +3,7 @@
 May import:   kit
 Never holds:  rules that look at another object (they go to controllers); parsing of certificates (to pki)
 Modules:      meta, conditions, kinds, errors, docs (field texts), names and reasons (well-known words),
-              causes (of failures), references, issuer_ref, certificate, request, signing_request, issuer,
+              causes (of failures), breaker (the record of a circuit breaker), references, issuer_ref, certificate, request, signing_request, issuer,
               solver, pod, order, challenge, core (Secret, Event, Namespace, …), micro_time, table (the
               kinds), codec, crds (the CustomResourceDefinitions made from the structs; crd_rules), manifests
               (files of YAML and JSON; yaml_reader, yaml_scalars, yaml_writer), naming (names, labels,

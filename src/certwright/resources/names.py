@@ -67,6 +67,9 @@ it (`-`)."""
 MINIMUM_BACKOFF: Final = "certwright.io/minimum-backoff"
 """A duration: no certificate of this issuer is attempted again sooner than this after a failure."""
 
+CIRCUIT_BREAKER: Final = "certwright.io/circuit-breaker"
+"""Written by the controllers: what they know of an issuer that fails, as JSON. See `resources/breaker.py`."""
+
 # Finalizers.
 ACME_FINALIZER: Final = "acme.cert-manager.io/finalizer"
 ACME_FINALIZER_LEGACY: Final = "finalizer.acme.cert-manager.io"

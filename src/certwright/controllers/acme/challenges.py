@@ -225,7 +225,7 @@ class ChallengeReconciler:
         work = self._work.get(key)
         if work is not None and work.not_before is not None and self._now() < work.not_before:
             # The CA has named the time, or is away: what else wakes us does not change that.
-            is_hurried = work.is_patience and self._sparing.is_wanted_at_once(challenge)
+            is_hurried = work.is_patience and self._sparing.is_hurried(challenge, work.waits_since)
             if not is_hurried:
                 return Result(wake_at=work.not_before)
         if (held := self._sparing.may_go_on(challenge)) is not None:
@@ -401,6 +401,7 @@ class ChallengeReconciler:
 
     async def _verdict(self, challenge: Challenge, work: Work, found: Authorization) -> Result:
         """The CA has spoken. The proof is taken away first: a final state means that nothing is left."""
+        self._sparing.answered(challenge)
         state = found.status if found.status in ("valid", "invalid", "expired") else "errored"
         if state == "valid":
             reason = VALID
@@ -439,6 +440,7 @@ class ChallengeReconciler:
         self._release(key)
         waits = error.reaction in (Reaction.WAIT, Reaction.ACCOUNT)
         if not waits:
+            self._sparing.answered(challenge)
             work = self._work.get(key)
             shown = work is not None and not await self._clean_up(challenge, work)
             await self._write(
@@ -454,6 +456,7 @@ class ChallengeReconciler:
             announced = Announced(causes.with_not_before(why, until))
         if (work := self._work.get(key)) is not None:
             work.not_before, work.is_patience = until, named is None
+            work.waits_since = self._now()
         self._sparing.troubled(challenge, error, named)
         return await self._wait(challenge, why, until, announced=announced)
 

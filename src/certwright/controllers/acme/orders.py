@@ -94,6 +94,7 @@ class _Memory:
     failures: int = 0
     not_before: datetime | None = None
     is_patience: bool = False
+    waits_since: datetime | None = None
     asked_at: datetime | None = None
     polls: int = 0
     replaces_nothing: bool = False
@@ -221,7 +222,7 @@ class OrderReconciler:
             memory.not_before, memory.failures = None, 0
         memory.account = way.client.directory_url + way.client.kid
         if memory.not_before is not None and self._now() < memory.not_before:
-            is_hurried = memory.is_patience and self._sparing.is_wanted_at_once(order)
+            is_hurried = memory.is_patience and self._sparing.is_hurried(order, memory.waits_since)
             if not is_hurried:
                 return Result(wake_at=memory.not_before)
         memory.not_before = None
@@ -276,10 +277,10 @@ class OrderReconciler:
 
     async def _about_to_ask(self, order: Order, memory: _Memory) -> Order:
         memory.asked_at = self._now()
-        if not self._sparing.is_doubted(order):
-            return order
-        # First, or a kill would have it forgotten: how often the CA may be asked in vain is counted.
-        return await self._write(order, _traced(order.status, order.status.reason, memory.asked_at))
+        if self._sparing.is_doubted(order):
+            # Before the attempt: a crash must not lose it, because attempts in an hour are limited.
+            await self._sparing.record(order)
+        return order
 
     async def _place(self, order: Order, way: Way, memory: _Memory) -> Order:
         from certwright.acme.protocol.errors import Unreachable
@@ -442,6 +443,7 @@ class OrderReconciler:
                 self._distrust(way.issuer)
                 reaction = Reaction.WAIT
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
+            self._sparing.answered(order)
             return await self._fail(order, "errored", str(error))
         if reaction is Reaction.WITHOUT_REPLACES and not memory.replaces_nothing:
             # Without it the order counts against the CA's limits: they are asked first.
@@ -456,6 +458,7 @@ class OrderReconciler:
         if named is not None:
             until = max(named, self._now() + _SHORTEST_WAIT)
         memory.not_before, memory.is_patience = until, named is None
+        memory.waits_since = self._now()
         self._sparing.troubled(order, error, named)
         if named is not None:
             why = causes.with_not_before(str(error), until)

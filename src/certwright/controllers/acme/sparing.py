@@ -50,7 +50,7 @@ class Sparing:
             return Wait(_words(hold), hold.until, is_brief=UNPROVEN in hold.sentence)
         wait = await self._admit(order, way, replaces)
         if wait is not None and request is not None:
-            self._gate.not_asked(request)
+            self._gate.withdrawn(request)
         return wait
 
     def may_go_on(self, taken: Order | Challenge) -> Wait | None:
@@ -59,28 +59,40 @@ class Sparing:
         hold = self._gate.may_go_on(request) if request is not None else None
         return Wait(_words(hold), hold.until) if hold is not None else None
 
-    def is_wanted_at_once(self, waits: Order | Challenge) -> bool:
-        """Whether somebody wants its certificate at once, and the CA has not been asked since."""
+    def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
+        """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
+        immediately (`renew`), it is its turn to try the CA, or the CA works again."""
         request = self._request_of(waits)
-        return request is not None and self._gate.is_marked(request)
+        return request is not None and (self._gate.is_marked(request) or self._gate.is_called(request, since))
 
     def is_doubted(self, order: Order) -> bool:
-        """Whether an attempt is to be written down before it is made: it may be in vain."""
+        """Whether an attempt is to be recorded before it is made: it may be in vain."""
         request = self._request_of(order)
         return request is not None and self._gate.is_doubted(request)
 
+    async def record(self, order: Order) -> None:
+        """Return when the attempt is recorded. Raises what writes to the API raise."""
+        if (request := self._request_of(order)) is not None:
+            await self._gate.record(request)
+
     def placed(self, order: Order) -> None:
-        """The CA has taken the order: what comes now depends on its names."""
+        """The CA has taken the order: what follows depends on its names."""
         if (request := self._request_of(order)) is not None:
             self._gate.taken(request)
 
+    def answered(self, asked: Order | Challenge) -> None:
+        """The CA has refused the order, or has judged a name: it works."""
+        if (request := self._request_of(asked)) is not None:
+            self._gate.answered(request, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
+
     def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
-        """The CA was asked in vain, and it goes on later; `until` as the CA has said itself."""
+        """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
         from certwright.acme.protocol.errors import Refused  # as above
 
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
+        is_taken = not isinstance(asked, Order) or bool(asked.status.url)
         if (request := self._request_of(asked)) is not None:
-            self._gate.failed(request, cause, until)
+            self._gate.failed(request, cause, until, is_taken=is_taken, message=str(error))
 
     def _request_of(self, waits: Order | Challenge) -> CertificateRequest | None:
         owner, namespace = controller_of(waits.metadata), waits.metadata.namespace

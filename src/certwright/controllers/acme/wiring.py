@@ -41,10 +41,11 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.errors import AlreadyExists
-from certwright.resources.meta import ObjectKey, controller_of
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.order import Order
-from certwright.resources.table import SECRETS
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS, SECRETS
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 # How long a certificate that is there waits for its server to say when it should be renewed.
 _PATIENCE_S = 1.0
+_PROBE_TAKES_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +260,25 @@ class Acme:
         """Who asks when certificates are to be renewed; `wake` queues a Certificate."""
         self._office = RenewalOffice(self._client_of_certificate, wake, now=self._clock.now)
         return self._office
+
+    async def probe(self, issuer: ObjectKey) -> str:
+        """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was
+        answered."""
+        from certwright.acme.protocol.errors import AcmeError  # loaded with the first ACME issuer
+
+        kind = ISSUERS.kind if issuer.namespace else CLUSTER_ISSUERS.kind
+        reference = IssuerReference(name=issuer.name, kind=kind)
+        way = await self._ways.find(reference, ObjectMeta(namespace=issuer.namespace, name=issuer.name))
+        if isinstance(way, Wait):
+            return way.why
+        try:
+            async with asyncio.timeout(_PROBE_TAKES_S):
+                await way.client.directory(fresh=True)
+        except TimeoutError:
+            return f"{way.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
+        except AcmeError as error:
+            return str(error)
+        return ""
 
     async def _client_of_certificate(self, certificate: Certificate) -> AcmeClient | None:
         way = await self._ways.find(certificate.spec.issuer_ref, certificate.metadata)

@@ -33,6 +33,7 @@ class Work:
     asked_at: datetime | None = None
     not_before: datetime | None = None
     is_patience: bool = False
+    waits_since: datetime | None = None
     proven_at: datetime | None = None
 
 

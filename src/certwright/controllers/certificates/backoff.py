@@ -192,10 +192,15 @@ def _until_the_longest(limits: Limits) -> int:
 
 
 class Hold(NamedTuple):
-    """An attempt that must wait for the sake of its issuer: until when at least, and why."""
+    """An attempt that waits because of its issuer, and why.
+
+    `until` is when it asks again. `is_exact`: the attempt is made then, unless the issuer recovers earlier;
+    otherwise it depends on the issuer, and no time is announced.
+    """
 
     until: datetime
     sentence: str
+    is_exact: bool = True
 
 
 class Gate(Protocol):
@@ -203,6 +208,9 @@ class Gate(Protocol):
 
     def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
         """None: it may. Asked only when the Certificate's own wait is over. Changes nothing."""
+
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        """When a Certificate that waits for its issuer asks again; None if it does not wait."""
 
     def attempted(self, certificate: Certificate, now: datetime) -> None:
         """An attempt begins. May be told twice of the same one."""
@@ -214,6 +222,11 @@ class Open:
     def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
         """None."""
         del certificate, now
+        return None
+
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        """None."""
+        del certificate
         return None
 
     def attempted(self, certificate: Certificate, now: datetime) -> None:

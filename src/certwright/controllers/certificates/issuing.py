@@ -37,7 +37,6 @@ from certwright.resources.kinds import controller_reference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATES
 
-FAILED = "The certificate request has failed to complete and will be retried"
 ISSUED = "The certificate has been successfully issued"
 
 
@@ -78,7 +77,7 @@ class Issuing:
             failed_issuance_attempts=backoff.counted(snapshot.certificate),
             next_private_key_secret_name=None,
         )
-        text = causes.with_not_before(f"{FAILED}: {failure.message}", why.not_before)
+        text = causes.with_not_before(f"{waits.FAILED}: {failure.message}", why.not_before)
         draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
         if (moment := waits.retry_at(failed, self._limits)) is not None:

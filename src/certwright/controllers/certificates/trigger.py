@@ -18,6 +18,10 @@ from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import Cause
 
+WAITING_FOR_ISSUER = "WaitingForIssuer"
+"""Reason of Issuing=False: no attempt was made, because the issuer fails. Earlier versions used the cause."""
+_HOLDS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
+
 
 class Trigger:
     """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say.
@@ -60,7 +64,8 @@ class Trigger:
         if snapshot.is_issuing:
             return None
         status = snapshot.certificate.status
-        moments = (waits.retry_at(snapshot, self._limits), _announced(snapshot), status.renewal_time)
+        asks_again = self._gate.check_at(snapshot.certificate)
+        moments = (waits.retry_at(snapshot, self._limits), asks_again, status.renewal_time)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
     def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
@@ -93,17 +98,24 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
 
 def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    told = held.message if held is not None else ""
-    # The moment moves with each probe of the issuer: later is not worth a write before it has come.
+    # The moment moves with each trial of the issuer: later is not worth a write before it has come.
     moment = _announced(snapshot)
-    if moment is not None and snapshot.now < moment <= hold.until and told.endswith(hold.sentence):
+    is_close = moment is not None and snapshot.now < moment <= hold.until
+    if held is not None and hold.is_exact and is_close and held.message.endswith(hold.sentence):
         return
-    reason = held.reason if held is not None else Cause.UNAVAILABLE
-    text = causes.with_next_attempt(told or "Waiting for the issuer", hold.until, hold.sentence)
+    has_failed = snapshot.certificate.status.last_failure_time is not None
+    reason = held.reason if held is not None and has_failed else WAITING_FOR_ISSUER
+    why = waits.failure_text(snapshot) if has_failed else "Waiting for the issuer"
+    # Where the time depends on the issuer, none is announced: none is better than a wrong one.
+    text = f"{why}; {hold.sentence}"
+    if hold.is_exact:
+        text = causes.with_next_attempt(why, hold.until, hold.sentence)
     draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
 
 
 def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
     """Nothing is to be issued any more, and no attempt has failed: nothing is waited for."""
-    if snapshot.certificate.status.last_failure_time is None and _announced(snapshot) is not None:
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    is_hold = held is not None and held.status == "False" and held.reason in _HOLDS
+    if snapshot.certificate.status.last_failure_time is None and is_hold:
         draft.remove_condition(reasons.ISSUING)

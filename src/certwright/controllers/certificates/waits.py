@@ -11,9 +11,12 @@ from datetime import datetime, timedelta
 from certwright.controllers.certificates import backoff, rules
 from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.resources import causes, conditions
+from certwright.resources import causes, conditions, reasons
 from certwright.resources.causes import FAILURE_CAUSE, Cause, Why
 from certwright.resources.issuer import ClusterIssuer, Issuer
+
+FAILED = "The certificate request has failed to complete and will be retried"
+"""How the message of Issuing=False begins after a failure."""
 
 # While somebody else keeps overwriting the Secret.
 _SHORTEST_TRUCE = timedelta(hours=1)
@@ -72,6 +75,15 @@ def _has_changed(issuer: Issuer | ClusterIssuer | None, snapshot: Snapshot) -> b
         if told is not None and told.observed_generation:
             return told.observed_generation != issuer.metadata.generation
     return False
+
+
+def failure_text(snapshot: Snapshot) -> str:
+    """Why the last attempt failed, in the words of its request."""
+    for request in reversed(snapshot.requests_of(snapshot.next_revision)):
+        ready = conditions.find(request.status.conditions, reasons.READY)
+        if ready is not None and ready.status == "False" and ready.reason != reasons.PENDING:
+            return f"{FAILED}: {ready.message}"
+    return FAILED
 
 
 def announced(text: str, snapshot: Snapshot, moment: datetime) -> str:

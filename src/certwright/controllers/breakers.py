@@ -1,0 +1,114 @@
+"""Probe ACME issuers that fail, and record their circuit breakers.
+
+Wakes on:  an attempt that failed; the first success after it; another replica's record; the next probe
+Reads:     the breakers (`gate.py`); Issuer, ClusterIssuer
+Writes:    the annotation certwright.io/circuit-breaker of the issuer
+Next:      the Certificates and Orders that the breaker releases
+
+Of several replicas, the one that works on the issuer probes it; the others follow the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from certwright.client.rest import Client
+from certwright.controllers.caches import Caches
+from certwright.controllers.gate import IssuerGate
+from certwright.controllers.tries import PERIOD
+from certwright.engine.loop import Result
+from certwright.resources.breaker import BreakerRecord, read_breaker, write_breaker
+from certwright.resources.errors import Forbidden, NotFound
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.meta import ObjectKey
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+_log = logging.getLogger(__name__)
+
+Probe = Callable[[ObjectKey], Awaitable[str]]
+"""Send one request to the issuer's server that costs it nothing. Returns why that failed, in a sentence;
+empty: it was answered."""
+
+
+class BreakerReconciler:
+    """Works on one issuer at a time. `owns` says which issuers this replica probes."""
+
+    def __init__(
+        self,
+        gate: IssuerGate,
+        caches: Caches,
+        client: Client,
+        probe: Probe,
+        *,
+        owns: Callable[[ObjectKey], bool],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._gate = gate
+        self._caches = caches
+        self._client = client
+        self._probe = probe
+        self._owns = owns
+        self._now = now
+        self._is_forbidden = False
+
+    async def reconcile(self, issuer: ObjectKey) -> Result:
+        """Probe if it is time, call the next trial, and record the breaker."""
+        breaker = self._gate.breaker_at(issuer)
+        if breaker is None:
+            return Result()
+        at = breaker.probe_at
+        if at is not None and at <= self._now() and self._owns(issuer):
+            message = await self._probe(issuer)
+            self._gate.probed(issuer, is_answered=not message, message=message)
+        self._gate.call_trial(issuer)
+        await self.save(issuer)
+        at = breaker.probe_at if self._owns(issuer) else None
+        return Result(wake_at=at if at is not None else self._next_trial(issuer))
+
+    async def save(self, issuer: ObjectKey) -> None:
+        """Record the breaker, if the record differs. Raises what writes to the API raise."""
+        found = self._object_of(issuer)
+        if found is None or not self._gate.is_recorded(issuer) or self._is_forbidden:
+            return
+        held, record = read_breaker(found.metadata.annotations), self._gate.record_of(issuer)
+        if record is not None and held is not None:
+            record = _with_attempts_of(held, record, self._now())
+        if record is None:
+            self._gate.forget_record(issuer)
+        if held == record:
+            return
+        patch: dict[str, Any] = {"metadata": {"annotations": write_breaker(record)}}
+        try:
+            if issuer.namespace:
+                await self._client.patch(ISSUERS, issuer.name, issuer.namespace, patch)
+            else:
+                await self._client.patch(CLUSTER_ISSUERS, issuer.name, "", patch)
+        except NotFound:
+            return
+        except Forbidden as error:
+            self._is_forbidden = True
+            _log.warning("circuit breakers are not recorded, and a restart forgets them: %s", error)
+
+    def _next_trial(self, issuer: ObjectKey) -> datetime | None:
+        breaker, now = self._gate.breaker_at(issuer), self._now()
+        at = breaker.trial_at(now) if breaker is not None else None
+        return at if at is not None and at > now else None
+
+    def _object_of(self, issuer: ObjectKey) -> Issuer | ClusterIssuer | None:
+        if issuer.namespace:
+            return self._caches.issuers.cache.get(issuer)
+        informer = self._caches.cluster_issuers
+        return informer.cache.get(issuer) if informer is not None else None
+
+
+def _with_attempts_of(held: BreakerRecord, record: BreakerRecord, now: datetime) -> BreakerRecord:
+    """`record` with the attempts that other replicas have recorded. Several may be of the same moment."""
+    others = Counter(at for at in held.attempts if now - at < PERIOD)
+    attempts = others | Counter(record.attempts)
+    return msgspec.structs.replace(record, attempts=tuple(sorted(attempts.elements())))

@@ -1,0 +1,71 @@
+"""The attempts at an issuer that have not ended, and how many more may be made together. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from datetime import datetime, timedelta
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+_HOUR: Final = timedelta(hours=1)
+# A success this long ago shows that the issuer works; at most so many are counted.
+_FRESH: Final = timedelta(minutes=10)
+_MANY: Final = 5000
+
+
+class InFlight(Generic[K]):
+    """Attempts of the last hour; one that takes longer does not show whether the issuer works.
+
+    `at_once` may be made together before the issuer has issued; two more for each certificate that it has
+    issued in the last ten minutes.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._since: dict[K, datetime] = {}
+        self._successes: deque[datetime] = deque(maxlen=_MANY)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the issuer has issued lately."""
+        return bool(self._successes)
+
+    def __contains__(self, key: K) -> bool:
+        """Whether an attempt has not ended, however old."""
+        return key in self._since
+
+    def is_fresh(self, key: K, now: datetime) -> bool:
+        """Whether an attempt was made in the last hour and has not ended."""
+        since = self._since.get(key)
+        return since is not None and now - since < _HOUR
+
+    def add(self, key: K, now: datetime) -> None:
+        """An attempt is made. Times MUST come in order."""
+        self._since.pop(key, None)
+        self._since[key] = now
+
+    def end(self, key: K) -> None:
+        """It is over, however it went."""
+        self._since.pop(key, None)
+
+    def succeeded(self, now: datetime) -> None:
+        """The issuer has issued."""
+        self._successes.append(now)
+
+    def doubt(self) -> None:
+        """Earlier successes do not count any more."""
+        self._successes.clear()
+
+    def room(self, failing: int, now: datetime) -> int:
+        """How many more may be made together while so many are `failing`; at least one if none is made."""
+        while self._since:
+            key, since = next(iter(self._since.items()))
+            if now - since < _HOUR:
+                break
+            del self._since[key]
+        while self._successes and now - self._successes[0] > _FRESH:
+            self._successes.popleft()
+        room = self._at_once + 2 * len(self._successes) - len(self._since) - failing
+        return max(room, 0 if self._since else 1)

@@ -1,0 +1,58 @@
+"""What the controllers record of an issuer's circuit breaker: an annotation of the Issuer or ClusterIssuer.
+
+An annotation and not a ConfigMap, because every replica watches issuers anyway, and because nobody who may
+write in one namespace only can change one of a ClusterIssuer. An issuer that works has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from certwright.resources.meta import Struct
+from certwright.resources.names import CIRCUIT_BREAKER
+
+
+class BreakerRecord(Struct, frozen=True):
+    """The state, why and since when it is so, and when the issuer is probed and tried next.
+
+    `state` Closed: attempts have failed, too few of them to stop the others. `attempts` are those of the last
+    hour since the last success, oldest first. `not_before` is the issuer's own `Retry-After`.
+    """
+
+    state: Literal["Closed", "Open", "HalfOpen"] = "Closed"
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+    next_probe: datetime | None = None
+    next_attempt: datetime | None = None
+    not_before: datetime | None = None
+    attempts: tuple[datetime, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether certificates wait for the issuer."""
+        return self.state != "Closed"
+
+
+def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
+    """The record; None where there is none, or none that can be read: the issuer works, as far as known."""
+    text = annotations.get(CIRCUIT_BREAKER)
+    if not text:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=BreakerRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    moments = (found.since, found.next_probe, found.next_attempt, found.not_before, *found.attempts)
+    if any(moment is not None and moment.tzinfo is None for moment in moments):
+        return None
+    return found
+
+
+def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:
+    """The merge patch of `metadata.annotations`; None removes the annotation."""
+    return {CIRCUIT_BREAKER: msgspec.json.encode(record).decode() if record is not None else None}
