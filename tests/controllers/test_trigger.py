@@ -29,6 +29,10 @@ class Closed:
         del certificate
         return Hold(self.until, self.sentence) if now < self.until else None
 
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        del certificate
+        return self.until
+
     def attempted(self, certificate: Certificate, now: datetime) -> None:
         del certificate, now
         self.begun += 1
@@ -53,7 +57,7 @@ def test_a_held_certificate_says_why_and_wakes_then() -> None:
     held = decide(gate, certificate())
     found = issuing(held)
     assert found is not None
-    assert (found.status, found.reason) == ("False", "IssuerUnavailable")
+    assert (found.status, found.reason) == ("False", "WaitingForIssuer")
     assert found.message == "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out"
     assert Trigger(Limits(), gate).wake_at(snapshot(certificate=held, secret=None)) == START + HOUR
 

@@ -10,8 +10,9 @@ Modules:      certificates/ (the steps of one certificate), approval, signing, c
               CA an issuer signs with now), features (its gates), table (which names of --controllers stand
               for what), metrics (what is told of it all), manager (starts and stops it), wakings (whom the
               news of an object wakes), own_writes (whom they do not wake), known_issuers (looks issuers up),
-              circuit (the breaker of an issuer; probing, tries, in_flight and waiting_list are its parts), gate
+              circuit (the breaker of an issuer; its parts are probing, tries, in_flight, waiting_list), gate
               (the breakers of all issuers), breakers (probes, and records them), recall (what the objects
-              say of an external issuer after a start), replica and shards (which of several replicas works, on
-              what), ours (which keys those are), belonging (what is held of the others'), beside (wires them)
+              say of an external issuer after a start), replica and shards (which of several replicas works,
+              on what), ours (which keys those are), belonging (what is held of the others'), beside (wires
+              them)
 """

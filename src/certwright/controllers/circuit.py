@@ -73,6 +73,7 @@ _LONGEST_SPREAD: Final = timedelta(days=1)
 _PARTS: Final = 8
 # Pauses before the first trials of an issuer whose probes are answered; then those of the hour's budget.
 _QUICK: Final = tuple(timedelta(seconds=seconds) for seconds in (4, 16, 64))
+_LONGEST_PAUSE: Final = timedelta(minutes=20)
 # So many attempts of an hour are not spent by what was in flight when the issuer began to fail.
 _TRIALS_KEPT: Final = 3
 
@@ -442,13 +443,14 @@ class Circuit(Generic[K]):
         """The first moment of the next trial, if its certificate expires at `not_after`.
 
         An issuer that can be probed gets a few trials in quick succession. Then the pauses double, from the
-        shortest that keeps to the budget up to an hour, by growing with the time for which the issuer has
-        been failing: so a restart need not know how many there were.
+        shortest that keeps to the budget up to 20 minutes (without probes: an hour), by growing with the
+        time for which the issuer has been failing: so a restart need not know how many there were.
         """
         last = self._tries.last
         if last is None or self._opened_at is None:
             return now
-        pause = max(self._pause, min(last - self._opened_at, _HOUR))
+        longest = _LONGEST_PAUSE if self._has_probe else _HOUR
+        pause = max(self._pause, min(last - self._opened_at, longest))
         if not self._has_probe and all(one.cause is Cause.UNKNOWN for one in self._failing.values()):
             # Perhaps it is about their names.
             pause = self._pause

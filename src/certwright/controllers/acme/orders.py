@@ -443,7 +443,8 @@ class OrderReconciler:
                 self._distrust(way.issuer)
                 reaction = Reaction.WAIT
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
-            self._sparing.answered(order)
+            if isinstance(error, Refused):
+                self._sparing.answered(order)
             return await self._fail(order, "errored", str(error))
         if reaction is Reaction.WITHOUT_REPLACES and not memory.replaces_nothing:
             # Without it the order counts against the CA's limits: they are asked first.

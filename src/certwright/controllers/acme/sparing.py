@@ -47,7 +47,7 @@ class Sparing:
         hold = self._gate.may_ask(request) if request is not None else None
         if hold is not None:
             # For moments only: not worth a write.
-            return Wait(_words(hold), hold.until, is_brief=UNPROVEN in hold.sentence)
+            return _wait(hold, is_brief=hold.sentence.endswith(UNPROVEN))
         wait = await self._admit(order, way, replaces)
         if wait is not None and request is not None:
             self._gate.withdrawn(request)
@@ -57,7 +57,7 @@ class Sparing:
         """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
         request = self._request_of(taken)
         hold = self._gate.may_go_on(request) if request is not None else None
-        return Wait(_words(hold), hold.until) if hold is not None else None
+        return _wait(hold) if hold is not None else None
 
     def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
         """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
@@ -104,5 +104,7 @@ class Sparing:
         return self._request_of(order) if order is not None else None
 
 
-def _words(hold: Hold) -> str:
-    return f"not asking the CA, {hold.sentence}"
+def _wait(hold: Hold, *, is_brief: bool = False) -> Wait:
+    # Where the time depends on the issuer, none is announced.
+    why = f"not asking the CA, {hold.sentence}"
+    return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=is_brief)
