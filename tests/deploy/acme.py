@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from acme.fake_ca import FakeCa
 from certwright.resources import codec
-from certwright.resources.table import ISSUERS
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 from support.world import World
 
 
 async def create_issuer(world: World, ca: FakeCa, namespace: str = "default") -> None:
-    """Make an Issuer `acme` that proves names by HTTP-01, and does not look for the proof itself."""
+    """Make an Issuer `acme` that proves names by HTTP-01, and does not look for the proof itself. Without a
+    namespace it is a ClusterIssuer."""
     spec = {
         "server": ca.directory,
         "privateKeySecretRef": {"name": "account"},
@@ -17,5 +18,9 @@ async def create_issuer(world: World, ca: FakeCa, namespace: str = "default") ->
     }
     meta = {"name": "acme", "namespace": namespace}
     obj = {"apiVersion": ISSUERS.api_version, "kind": "Issuer", "metadata": meta, "spec": {"acme": spec}}
-    await world.create(ISSUERS, codec.from_dict(ISSUERS, obj))
+    if namespace:
+        await world.create(ISSUERS, codec.from_dict(ISSUERS, obj))
+    else:
+        obj |= {"kind": "ClusterIssuer", "metadata": {"name": "acme"}}
+        await world.create(CLUSTER_ISSUERS, codec.from_dict(CLUSTER_ISSUERS, obj))
     await world.settle()

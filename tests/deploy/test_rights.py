@@ -123,6 +123,20 @@ async def prove(world: World, ca: FakeCa, shown: Shown) -> None:
     assert (await world.client.list(ORDERS)).items == []
 
 
+async def outlast(world: World, ca: FakeCa, kind: str) -> None:
+    """Have a certificate issued although the CA is away for a minute."""
+    ca.is_away = True
+    reference = IssuerReference(name="acme", kind=kind)
+    asked = make_certificate("late", "acme", namespace=NAMESPACE, issuer_ref=reference)
+    await world.create(CERTIFICATES, asked)
+    await world.advance(timedelta(minutes=1))
+    ca.is_away = False
+    await world.advance(timedelta(minutes=2))
+    assert await world.is_ready("late", NAMESPACE)
+    await world.client.delete(CERTIFICATES, "late", NAMESPACE)
+    await world.settle()
+
+
 async def _end_theirs(world: World) -> None:
     """Delete a Challenge that cert-manager has left, with its finalizer."""
     spec = ChallengeSpec(
@@ -186,6 +200,10 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
                 )
             await issue(world)
             await prove(world, ca, shown)
+            await outlast(world, ca, "Issuer")
+            if namespace is None:
+                await create_issuer(world, ca, "")
+                await outlast(world, ca, "ClusterIssuer")
         assert unneeded(text, work.used) == NEEDED_ELSEWHERE
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Struct
 from certwright.resources.names import CIRCUIT_BREAKER
 
@@ -56,3 +57,11 @@ def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
 def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:
     """The merge patch of `metadata.annotations`; None removes the annotation."""
     return {CIRCUIT_BREAKER: msgspec.json.encode(record).decode() if record is not None else None}
+
+
+def without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
+    """The issuer without its record and without a resourceVersion, for comparing two states of it."""
+    meta = issuer.metadata
+    annotations = {name: text for name, text in meta.annotations.items() if name != CIRCUIT_BREAKER}
+    meta = msgspec.structs.replace(meta, annotations=annotations, resource_version="")
+    return msgspec.structs.replace(issuer, metadata=meta)

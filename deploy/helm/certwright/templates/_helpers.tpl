@@ -54,8 +54,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [certificates]
   verbs: [get, list, watch]
 - apiGroups: [cert-manager.io]
+  # patch: the annotation that records the circuit breaker of an issuer that fails.
   resources: [issuers]
-  verbs: [list, watch]
+  verbs: [list, watch, patch]
 - apiGroups: [cert-manager.io]
   resources: [certificaterequests]
   verbs: [get, list, watch, create, delete]
