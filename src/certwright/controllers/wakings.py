@@ -16,11 +16,10 @@ from certwright.controllers.dependents import Dependents
 from certwright.controllers.own_writes import is_own_write
 from certwright.controllers.secrets import Secrets
 from certwright.resources import conditions, reasons
-from certwright.resources.breaker import without_breaker
+from certwright.resources.breaker import differ_by_breaker
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.core import Secret
-from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Object, ObjectKey, controller_of
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
@@ -88,10 +87,9 @@ def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequenc
 
     def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
-            if isinstance(old, Issuer | ClusterIssuer) and isinstance(new, Issuer | ClusterIssuer):
+            if differ_by_breaker(old, new):
                 # Those that wait for the breaker are notified by it.
-                if without_breaker(old) == without_breaker(new):
-                    return
+                return
             key = key_of(old, new)
             for request in those_of(issuer_value(kind, key.namespace, key.name)):
                 add(request.metadata.key)

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import Struct
+from certwright.resources.meta import Object, Struct
 from certwright.resources.names import CIRCUIT_BREAKER
 
 
@@ -59,8 +59,14 @@ def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:
     return {CIRCUIT_BREAKER: msgspec.json.encode(record).decode() if record is not None else None}
 
 
-def without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
-    """The issuer without its record and without a resourceVersion, for comparing two states of it."""
+def differ_by_breaker(old: Object | None, new: Object | None) -> bool:
+    """Whether two states of an issuer differ by the record only."""
+    if not isinstance(old, Issuer | ClusterIssuer) or not isinstance(new, Issuer | ClusterIssuer):
+        return False
+    return _without_breaker(old) == _without_breaker(new)
+
+
+def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
     meta = issuer.metadata
     annotations = {name: text for name, text in meta.annotations.items() if name != CIRCUIT_BREAKER}
     meta = msgspec.structs.replace(meta, annotations=annotations, resource_version="")
