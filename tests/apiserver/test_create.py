@@ -164,6 +164,18 @@ async def test_our_own_rules_hold_for_every_writer(api: Api) -> None:
     assert [cause["field"] for cause in answer.json["details"]["causes"]] == ["spec.duration"]
 
 
+async def test_suspicious_names_are_accepted_with_a_warning(api: Api) -> None:
+    body = certificate("web")
+    body["spec"] |= {"dnsNames": ["*.*.com"] * 2, "commonName": "a\u202eb"}
+    answer = await api.call("POST", CERTIFICATES, body)
+    assert answer.status == 201
+    for words in ("spec.dnsNames[0]: ", "is listed 2 times", "spec.commonName: "):
+        assert words in answer.headers["warning"]
+    change = {"metadata": {"labels": {"a": "b"}}}
+    relabelled = await api.call("PATCH", f"{CERTIFICATES}/web", change, content_type=MERGE)
+    assert (relabelled.status, relabelled.headers.get("warning")) == (200, None)
+
+
 async def test_unknown_fields_warn_unless_strict(api: Api) -> None:
     body = certificate("a", colour="red")
     body["spec"]["foo"] = 1

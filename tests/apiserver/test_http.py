@@ -125,6 +125,15 @@ async def test_what_can_be_misread_is_refused_and_ends_the_connection(line: Line
     assert "/last" not in [request.target for request in line.asked]
 
 
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity, chunked", "chunked, chunked"])
+async def test_a_transfer_coding_that_is_not_implemented_is_refused(line: Line, coding: str) -> None:
+    answer = await line.tell(POST + f"transfer-encoding: {coding}\r\n\r\n0\r\n\r\n".encode() + LAST)
+    assert statuses(answer) in ([501], [400])
+    assert statuses(answer) == [501] or coding == "chunked, chunked"
+    assert b"connection: close" in answer
+    assert line.asked == []
+
+
 async def test_chunks_become_one_body_and_their_extensions_and_trailers_go(line: Line) -> None:
     chunks = b"3;name=value\r\nabc\r\n2\r\nde\r\n0\r\nauthorization: Bearer x\r\n\r\n"
     answer = await line.tell(POST + b"transfer-encoding: chunked\r\n\r\n" + chunks + LAST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import io
 import json
@@ -65,6 +66,26 @@ async def served(start_api: StartApi, folder: Path, *, is_fair: bool = True) -> 
                 yield Served(api, face, identity, session, f"https://127.0.0.1:{face.port}", ends)
         finally:
             await face.close()
+
+
+async def test_tls_1_2_is_offered_without_cbc(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as server:
+
+        async def shaken_hands(ciphers: str) -> str:
+            context = ssl.create_default_context(cadata=server.identity.ca_pem.decode())
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(ciphers)
+            _, writer = await asyncio.open_connection("127.0.0.1", server.face.port, ssl=context)
+            name = str(writer.get_extra_info("cipher")[0])
+            writer.close()
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                await writer.wait_closed()
+            return name
+
+        assert await shaken_hands("ECDHE+AESGCM") == "ECDHE-ECDSA-AES256-GCM-SHA384"
+        for cbc in ("ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await shaken_hands(f"{cbc}:@SECLEVEL=0")
 
 
 async def test_requests_go_through_tls(start_api: StartApi, tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ async def test_the_admin_may_act_as_anybody(api: Api) -> None:
         "system:serviceaccounts:team",
         "system:authenticated",
     ]
+    user = await whoami(api, impersonate_user="system:serviceaccount:team:bot:x")
+    assert user["groups"] == ["system:authenticated"]
     nobody = api.call("GET", SECRETS, None, impersonate_user="system:anonymous")
     assert 'User "system:anonymous" cannot list' in (await nobody).message
 
@@ -89,6 +91,14 @@ async def test_who_is_acted_as_has_only_his_own_rights(api: Api) -> None:
             {"impersonate_user": "system:serviceaccount:team:robot"},
             'serviceaccounts "robot" is forbidden: User "eve" cannot impersonate resource '
             '"serviceaccounts" in API group "" in the namespace "team"',
+        ),
+        *(
+            (
+                {"impersonate_user": f"system:serviceaccount:{malformed}"},
+                f'users "system:serviceaccount:{malformed}" is forbidden: User "eve" cannot impersonate '
+                'resource "users" in API group "" at the cluster scope',
+            )
+            for malformed in ("team:bot:x", "team:bot,system:masters", "team:", ":bot", "team", "Team:bot")
         ),
         (
             {"impersonate_user": "bob", "impersonate_uid": "7"},

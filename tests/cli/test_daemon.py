@@ -62,6 +62,10 @@ def test_a_port_in_use_is_told(start: Start) -> None:
     [
         (["--data-dir", "file/x"], "error: cannot write to file/x: Not a directory"),
         (["--store", "etcd://"], "error: --store etcd://HOST:PORT[,HOST:PORT…]: one member at least"),
+        (["--store", "memoryy"], "error: --store memoryy: did you mean memory? (write ./memoryy for a file"),
+        (["--store", "etc://x"], "error: --store etc://x: etc:// is not known; did you mean etcd://x?"),
+        (["--store", "postgres://x"], "error: --store postgres://x: postgres:// is not known; write etcd://"),
+        (["--store", "objects"], "error: --store objects: not a path; write ./objects for a file of that"),
         (["--controllers", "no-such"], "no-such"),
         (["--feature-gates", "X=true"], "error: --feature-gates: unrecognized feature gate: X; there are"),
     ],

@@ -26,7 +26,7 @@ from certwright.apiserver.unread import MAX_UNREAD, Unread
 from certwright.apiserver.verbs.forms import failure
 from certwright.kit.clock import Clock
 from certwright.kit.exchange import Handler, Request, Response
-from certwright.resources.errors import ApiError, TooLarge, Unavailable
+from certwright.resources.errors import ApiError, TooLarge, Unavailable, quoted
 
 _log = logging.getLogger(__name__)
 
@@ -300,6 +300,12 @@ class HttpProtocol(Sender):
         if self._traffic.is_closing:
             # A watcher whose stream was ended asks again at once, on the connection that it still has.
             return Unavailable("the server is stopping")
+        coding = request.headers.get("transfer-encoding", "chunked")
+        if coding.strip().lower() != "chunked":
+            # RFC 9112 §6.1: "A server that receives a request message with a transfer coding it does not
+            # understand SHOULD respond with 501".
+            text = f"Transfer-Encoding {quoted(coding)} is not implemented; write chunked"
+            return ApiError(text, reason="NotImplemented", code=501)
         length = request.headers.get("content-length", "0")
         return _too_large() if length.isdecimal() and int(length) > MAX_BODY else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +50,31 @@ def is_etcd(options: ServeOptions) -> bool:
 
 
 def sqlite_path(options: ServeOptions) -> Path:
-    """Where the SQLite file is."""
-    return Path(options.store) if options.store else options.data_dir / "store.sqlite"
+    """Where the SQLite file is. Raises `StartError` for what is probably meant to be another store."""
+    if not options.store:
+        return options.data_dir / "store.sqlite"
+    path = Path(options.store)
+    looks_like_path = path.parent != Path() or options.store.startswith("./") or path.suffix in _SUFFIXES
+    if "://" in options.store or not (looks_like_path or path.exists()):
+        raise StartError(f"--store {options.store}: {_meant(options.store)}")
+    return path
+
+
+_SUFFIXES = (".sqlite", ".sqlite3", ".db")
+
+
+def _meant(text: str) -> str:
+    """The fix for a `--store` that is neither a path nor anything else."""
+    scheme, is_url, members = text.partition("://")
+    if is_url:
+        near = difflib.get_close_matches(scheme, ["etcds", "etcd"], n=1)
+        hint = (
+            f"did you mean {near[0]}://{members}?" if near else "write etcd://HOST:PORT or etcds://HOST:PORT"
+        )
+        return f"{scheme}:// is not known; {hint}"
+    if difflib.get_close_matches(text.lower(), ["memory"]):
+        return f"did you mean memory? (write ./{text} for a file of that name)"
+    return f"not a path; write ./{text} for a file of that name, or memory, or etcd://HOST:PORT"
 
 
 async def _open_etcd(options: ServeOptions) -> Store:

@@ -9,5 +9,6 @@ Modules:      meta, conditions, kinds, errors, docs (field texts), names and rea
               CustomResourceDefinitions made from the structs; crd_rules), manifests (files of YAML and
               JSON; yaml_reader, yaml_scalars, yaml_writer), naming (names, labels, annotations), validation
               (the entry to the rules: certificate_rules, request_rules, issuer_rules, solver_rules,
-              order_rules, with checks and cron), operator_policy (what the operator's flags let objects do)
+              order_rules, with checks and cron; certificate_warnings), operator_policy (what the operator's
+              flags let objects do)
 """

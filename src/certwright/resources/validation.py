@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from certwright.resources import (
     certificate_rules,
+    certificate_warnings,
     issuer_rules,
     operator_policy,
     order_rules,
@@ -22,7 +23,7 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.kinds import AnyKind
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.operator_policy import OperatorPolicy, Violation
-from certwright.resources.table import OUR_KINDS
+from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
 _KINDS: Final[dict[tuple[str, str], AnyKind]] = {(kind.kind, kind.group): kind for kind in OUR_KINDS}
 
@@ -90,6 +91,13 @@ def validate(
         return errors + operator_policy.new_violations(find(from_dict(kind, new), policy), before)
     except DecodeError as error:
         return [FieldError("spec", "FieldValueTypeInvalid", f"Invalid value: {error}")]
+
+
+def warnings(kind_name: str, group: str, new: dict[str, Any], old: dict[str, Any] | None) -> list[str]:
+    """What to warn of in a valid `new`; nothing in a spec that has not changed."""
+    if (kind_name, group) != ("Certificate", GROUP) or (old is not None and old.get("spec") == new["spec"]):
+        return []
+    return certificate_warnings.warnings(from_dict(CERTIFICATES, new))
 
 
 def _judge(

@@ -56,6 +56,7 @@ class AdmissionChain:
             await aside.run(admission.validate, definition, new, old, self._policy)
         else:
             admission.validate(definition, new, old, self._policy)
+        call.warnings += admission.warnings(definition, new, old)
         if definition.is_crd:
             call.warnings += await aside.run(crd_rules.warnings, new, old)
         compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)

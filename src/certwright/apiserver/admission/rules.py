@@ -14,6 +14,7 @@ from certwright.kit.exchange import Identity
 from certwright.resources.errors import FieldError, denied_object, invalid_object
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.validation import validate as validate_kind
+from certwright.resources.validation import warnings as kind_warnings
 
 
 def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
@@ -94,6 +95,11 @@ def validate(
         errors = certificate_requests.check(new)
     if errors:
         raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
+
+
+def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
+    """What the client is warned of in an object that `validate` accepts."""
+    return kind_warnings(definition.kind, definition.group, new, old)
 
 
 def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:

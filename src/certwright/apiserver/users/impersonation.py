@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from certwright.apiserver.users.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Action
 from certwright.apiserver.users.authorizer import Authorizer
 from certwright.apiserver.users.rbac import SERVICE_ACCOUNT
+from certwright.apiserver.verbs import names
 from certwright.kit.exchange import Identity
 from certwright.resources.errors import InternalError
 
@@ -39,7 +40,7 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
         return user
     for action in _actions(name, uid, groups, extra):
         authorizer.require(user, action)
-    if name.startswith(SERVICE_ACCOUNT) and not groups:
+    if service_account(name) is not None and not groups:
         groups = service_account_groups(name)
     return Identity(name, uid=uid, groups=_with_system_group(name, groups), extra=extra)
 
@@ -61,9 +62,8 @@ def _actions(
     name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]
 ) -> list[Action]:
     """What must be allowed, one by one."""
-    namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
-    if name.startswith(SERVICE_ACCOUNT) and namespace and account:
-        found = [Action("impersonate", resource="serviceaccounts", namespace=namespace, name=account)]
+    if (named := service_account(name)) is not None:
+        found = [Action("impersonate", resource="serviceaccounts", namespace=named[0], name=named[1])]
     else:
         found = [Action("impersonate", resource="users", name=name)]
     found += [Action("impersonate", resource="groups", name=group) for group in groups]
@@ -75,6 +75,17 @@ def _actions(
     if uid:
         found.append(Action("impersonate", _AUTHENTICATION, "uids", name=uid))
     return found
+
+
+def service_account(user_name: str) -> tuple[str, str] | None:
+    """Namespace and name of the ServiceAccount that a user name stands for; None: it is no such name, and
+    stands for a user (apiserver `serviceaccount.SplitUsername`)."""
+    if not user_name.startswith(SERVICE_ACCOUNT):
+        return None
+    namespace, _, account = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")
+    if names.dns_label(namespace) is not None or names.dns_subdomain(account) is not None:
+        return None
+    return namespace, account
 
 
 def service_account_groups(user_name: str) -> tuple[str, ...]:

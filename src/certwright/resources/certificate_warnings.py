@@ -1,0 +1,84 @@
+"""What looks like a mistake, or like deception, in a Certificate that is accepted: admission warnings.
+
+None of it is refused, because cert-manager accepts it and a CA may.
+
+Source: RFC 1123 §2.1 and RFC 5890 for host names; RFC 9525 §6.3 for wildcards; Unicode UAX #9 for marks that
+change the direction of text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from certwright.resources.certificate import Certificate, CertificateSpec
+from certwright.resources.errors import quoted
+
+_MOST: Final = 10
+"""Warnings about one Certificate."""
+_LABEL: Final = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
+_MAX_NAME: Final = 253
+
+
+def warnings(certificate: Certificate) -> list[str]:
+    """One sentence for each, with field and value."""
+    found = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
+    found += _duplicates(certificate.spec)
+    if len(found) > _MOST:
+        found[_MOST:] = [f"and {len(found) - _MOST} more warnings"]
+    return found
+
+
+def _of_subject(spec: CertificateSpec) -> list[str]:
+    texts = [("spec.commonName", spec.common_name), ("spec.literalSubject", spec.literal_subject)]
+    if (subject := spec.subject) is not None:
+        for name, values in (
+            ("organizations", subject.organizations),
+            ("organizationalUnits", subject.organizational_units),
+        ):
+            texts += [(f"spec.subject.{name}[{number}]", value) for number, value in enumerate(values)]
+    return [
+        f"{path}: {quoted(text)} has characters that are not shown, such as control characters or marks that "
+        "change the direction of text"
+        for path, text in texts
+        if not text.isprintable()
+    ]
+
+
+def _of_names(names: Sequence[str], path: str) -> list[str]:
+    return [
+        f"{path}[{number}]: {quoted(name)} {problem}"
+        for number, name in enumerate(names)
+        if (problem := _problem(name))
+    ]
+
+
+def _problem(name: str) -> str:
+    """What is unusual in a DNS name; empty where nothing is."""
+    if not name.isascii():
+        return "is not ASCII: the certificate gets its form with xn--; check that every letter is meant"
+    host = name.removeprefix("*.")
+    if "*" in host:
+        return "has a * that is not its whole first label: CAs refuse it, and clients do not match it"
+    if len(name) > _MAX_NAME:
+        return f"is longer than {_MAX_NAME} characters: it cannot be a DNS name"
+    if not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
+        return "is not a host name: its parts must be 1 to 63 letters, digits and hyphens"
+    return ""
+
+
+def _duplicates(spec: CertificateSpec) -> list[str]:
+    lists = {
+        "dnsNames": [name.removesuffix(".").lower() for name in spec.dns_names],
+        "ipAddresses": spec.ip_addresses,
+        "uris": spec.uris,
+        "emailAddresses": spec.email_addresses,
+    }
+    return [
+        f"spec.{path}: {quoted(name)} is listed {count} times"
+        for path, names in lists.items()
+        for name, count in Counter(names).items()
+        if count > 1
+    ]

@@ -1,0 +1,49 @@
+"""What a Certificate is accepted with, and warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from certwright.resources.certificate_warnings import warnings
+from certwright.resources.codec import from_dict
+from certwright.resources.table import CERTIFICATES
+
+
+def of(**spec: Any) -> list[str]:
+    """The warnings about a Certificate with that spec."""
+    content = {"spec": {"secretName": "s", "issuerRef": {"name": "i"}, **spec}}
+    return warnings(from_dict(CERTIFICATES, content))
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"dnsNames": ["*.*.com"]}, 'spec.dnsNames[0]: "*.*.com" has a * that is not its whole first label'),
+        ({"dnsNames": ["a.com", "w*.com"]}, 'spec.dnsNames[1]: "w*.com" has a *'),
+        ({"dnsNames": ["exämple.com"]}, 'spec.dnsNames[0]: "exämple.com" is not ASCII'),
+        ({"dnsNames": ["a..com"]}, 'spec.dnsNames[0]: "a..com" is not a host name'),
+        ({"dnsNames": ["-a.com"]}, 'spec.dnsNames[0]: "-a.com" is not a host name'),
+        ({"dnsNames": ["a." * 127]}, "is longer than 253 characters"),
+        ({"dnsNames": ["a.com"] * 2000}, 'spec.dnsNames: "a.com" is listed 2000 times'),
+        ({"dnsNames": ["a.com", "A.com."]}, 'spec.dnsNames: "a.com" is listed 2 times'),
+        ({"ipAddresses": ["::1", "::1"]}, 'spec.ipAddresses: "::1" is listed 2 times'),
+        ({"commonName": "a\nb"}, 'spec.commonName: "a\\nb" has characters that are not shown'),
+        ({"commonName": "a\u202eb"}, 'spec.commonName: "a\\u202eb" has characters'),
+        ({"subject": {"organizations": ["ok", "x\u200b"]}}, "spec.subject.organizations[1]:"),
+    ],
+)
+def test_what_looks_wrong_is_warned_of(spec: dict[str, Any], sentence: str) -> None:
+    (found,) = of(**spec)
+    assert sentence in found
+
+
+@pytest.mark.parametrize("name", ["a.com", "*.a.com", "A.COM.", "_acme.a.com", "localhost", "1.a.com"])
+def test_ordinary_names_are_not_warned_of(name: str) -> None:
+    assert of(dnsNames=[name], commonName="Jörg Müller", ipAddresses=["::1"]) == []
+
+
+def test_no_more_than_ten_warnings_are_given() -> None:
+    found = of(dnsNames=[f"a..{number}" for number in range(50)])
+    assert (len(found), found[-1]) == (11, "and 40 more warnings")
