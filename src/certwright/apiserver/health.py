@@ -25,18 +25,18 @@ _CHECKS: Mapping[str, Sequence[str]] = {
     "livez": _ALIVE,
     "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
 }
-_BUDGET_S = 2.0
-"""For each check, as kube-apiserver gives to its check of etcd; all run at the same time."""
 _NOBODY = Key("healthz", "", "healthz")
 
 
 class Health:
     """How a server is.
 
-    `started`: it has loaded what it needs to answer; `stopping`: it takes no more work.
+    `started`: it has loaded what it needs to answer; `stopping`: it takes no more work. `budget_s`: for each
+    check, as kube-apiserver gives to its check of etcd; all checks of a request run at the same time.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, budget_s: float = 2.0) -> None:
+        self._budget_s = budget_s
         self.started = False
         self.stopping = False
         self._store = store
@@ -97,11 +97,11 @@ class Health:
     async def _problem_of(self, work: Awaitable[object]) -> str:
         """Why the store cannot do it; empty when it can."""
         try:
-            async with asyncio.timeout(_BUDGET_S):
+            async with asyncio.timeout(self._budget_s):
                 await work
         except TimeoutError:
             cause = self._store.trouble
-            return f"the store does not answer within {_BUDGET_S:g} s{f' ({cause})' if cause else ''}"
+            return f"the store does not answer within {self._budget_s:g} s{f' ({cause})' if cause else ''}"
         except StoreError as error:
             return str(error)
         return ""

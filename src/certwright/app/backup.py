@@ -16,7 +16,7 @@ from certwright.app import opening, shared_files
 from certwright.app.closers import Closers
 from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
-from certwright.app.stores import check_row, etcd_access, is_etcd, sqlite_path
+from certwright.app.stores import check_row, etcd_access, etcd_mark, is_etcd, sqlite_path
 from certwright.store.backup_file import BackupReader, BackupWriter, Header
 from certwright.store.contract import Encode, Row, Store, StoreError
 from certwright.store.dump import Dump
@@ -157,6 +157,7 @@ async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -
 
     async with refilling(access, options.etcd.prefix, seal, force=force) as shared:
         yield shared
+    etcd_mark(options).remove()
 
 
 def _summary(header: Header, objects: int, seal: Seal) -> Summary:

@@ -13,6 +13,7 @@ from certwright.app import shared_files
 from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.store.contract import Row, Store, StoreError
+from certwright.store.mark import MarkFile
 from certwright.store.memory import MemoryStore
 from certwright.store.sqlite import open_sqlite
 
@@ -87,6 +88,16 @@ async def _open_etcd(options: ServeOptions) -> Store:
         check=check_row,
         prefix=options.etcd.prefix,
         compact_every_s=options.etcd.compaction_interval.total_seconds(),
+        marks=etcd_mark(options),
+    )
+
+
+def etcd_mark(options: ServeOptions) -> MarkFile:
+    """Where a server records which store it uses in etcd."""
+    return MarkFile(
+        options.data_dir / "etcd.mark",
+        f"what {options.store} holds below {options.etcd.prefix}",
+        remedy="restore a snapshot of etcd",
     )
 
 

@@ -10,5 +10,6 @@ Modules:      contract, decide, overlay, log (the window of recent events), page
               key_filter, sqlite_keys (what is not in the file), sqlite_sealing, sqlite_sweeping, backup_file
               (the form of a backup), dump (what one is made from), sqlite_dump, sqlite_restore; and, with
               grpcio: etcd, etcd_client, etcd_messages, etcd_rows (how rows lie there), etcd_listing,
-              etcd_feed (what others write), etcd_sealing, etcd_compaction, etcd_dump
+              etcd_feed (what others write), etcd_identity (which store it is), etcd_sealing,
+              etcd_compaction, etcd_dump
 """

@@ -31,6 +31,7 @@ from certwright.store.decide import check_delete, check_put
 from certwright.store.etcd_client import Access, EtcdClient
 from certwright.store.etcd_compaction import Compaction
 from certwright.store.etcd_feed import Feed, compacted
+from certwright.store.etcd_identity import check_mark, identify
 from certwright.store.etcd_listing import Reader
 from certwright.store.etcd_messages import (
     RANGE,
@@ -47,6 +48,7 @@ from certwright.store.etcd_rows import FORMAT, UNFINISHED, LastWords, Layout, Me
 from certwright.store.etcd_sealing import EtcdSweeping, load_ring
 from certwright.store.fanout import Fanout, Subscription
 from certwright.store.log import MAX_BYTES, EventLog, Place
+from certwright.store.mark import MarkFile, MarkKeeper
 from certwright.store.pages import Wanted
 from certwright.store.seal import Seal
 from certwright.store.stand_ins import Content, encode_apart
@@ -56,6 +58,8 @@ from certwright.store.turns import Turns
 DEFAULT_PREFIX = "/certwright"
 DEFAULT_COMPACTION_S = 300.0
 _OLDEST = (3, 4)
+_MARK_EVERY_S = 10.0
+"""A snapshot of etcd that is older than this is noticed at the start."""
 
 
 async def open_etcd(
@@ -67,12 +71,14 @@ async def open_etcd(
     compact_every_s: float = DEFAULT_COMPACTION_S,
     window_bytes: int = MAX_BYTES,
     unfinished: bool = False,
+    marks: MarkFile | None = None,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or make it.
 
     `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
     `window_bytes`: how much of what happens from now on can be watched later.
     `unfinished`: it is being filled from a backup. `check`: what rows must hold to be readable.
+    `marks`: where the store's id is recorded beside it; None: any store is accepted.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
@@ -80,13 +86,25 @@ async def open_etcd(
     layout = Layout(prefix, seal, check)
     try:
         await _check_version(client)
+        if marks is not None:
+            await check_mark(client, layout, marks)
         await _check_format(client, layout, UNFINISHED if unfinished else FORMAT)
         await load_ring(client, layout)
-        revision = (await client.call(RANGE, RangeRequest(key=layout.format))).header.revision
+        mark = await identify(client, layout)
+        if marks is not None:
+            marks.write(mark)
+    except OSError as error:
+        await client.close()
+        raise Unavailable(f"{error.filename} cannot be read or written: {error.strerror}") from error
     except BaseException:
         await client.close()
         raise
-    return EtcdStore(client, layout, revision, window_bytes=window_bytes, compact_every_s=compact_every_s)
+    store = EtcdStore(
+        client, layout, mark.revision, window_bytes=window_bytes, compact_every_s=compact_every_s
+    )
+    if marks is not None:
+        store.keep_mark(MarkKeeper(marks, mark, lambda: store.revision))
+    return store
 
 
 async def _check_version(client: EtcdClient) -> None:
@@ -133,6 +151,7 @@ class EtcdStore:
         self._reader = Reader(client, layout, self._catch_up)
         self._turns = Turns()
         self._closing = False
+        self._keeper: MarkKeeper | None = None
         self.rotation = _rotation(client, layout, self._feed)
         """The work on the seals, where rows are sealed."""
         self.damage = layout.damage
@@ -143,6 +162,11 @@ class EtcdStore:
             if compact_every_s
             else []
         )
+
+    def keep_mark(self, keeper: MarkKeeper) -> None:
+        """Keep the mark up to date from now on."""
+        self._keeper = keeper
+        self._tasks.append(asyncio.create_task(keeper.run(_MARK_EVERY_S), name="mark of the store"))
 
     @property
     def revision(self) -> int:
@@ -348,6 +372,8 @@ class EtcdStore:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._keeper is not None:
+            await self._keeper.close(save=self._client.lost is None)
         await self._feed.close()
         self._fanout.close()
         await self._client.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from certwright.store import etcd_messages as messages
-from certwright.store.contract import Compacted, FutureRevision, StoreError, TooLarge, Unavailable
+from certwright.store.contract import Compacted, FutureRevision, Lost, StoreError, TooLarge, Unavailable
 from certwright.store.etcd_messages import Method
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,11 @@ class EtcdClient:
         """How many attempts had to be repeated, of all calls together."""
         self.trouble = ""
         """Why the last attempt has failed; empty once one has succeeded."""
+        self.lost: Lost | None = None
+        """Why this etcd is not used any more."""
+        self.on_lost: Callable[[Lost], None] = lambda _: None
+        """Is called once, when it is lost."""
+        self._cluster = self._revision = 0
         self._given_up = False  # no member has answered since a call waited in vain
 
     @property
@@ -110,7 +115,39 @@ class EtcdClient:
             self._turn += 1
 
     async def call(self, method: Method, request: Any) -> Any:
-        """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`."""
+        """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`; and
+        `Lost` when the cluster is another one, or went back in time."""
+        self._require()
+        seen = self._revision
+        answer = await self._repeat(method, request)
+        if method in (messages.RANGE, messages.TXN):
+            # Linearizable: an answer is never of an earlier revision than one that came before it was asked.
+            self._check_header(answer.header, seen)
+        return answer
+
+    def _check_header(self, header: Any, seen: int) -> None:
+        if self._cluster and header.cluster_id != self._cluster:
+            self.lose("is another cluster than before")
+        elif header.revision < seen:
+            self.lose(f"went back from revision {seen} to {header.revision}")
+        self._require()
+        self._cluster, self._revision = header.cluster_id, max(self._revision, header.revision)
+
+    def lose(self, what: str) -> None:
+        """Refuse all calls from now on: `what` has become of this etcd."""
+        if self.lost is None:
+            self.lost = Lost(
+                f"etcd at {self._access} {what}: nothing is read or written any more; restore a snapshot of"
+                " etcd or a backup, and start the server again"
+            )
+            _log.error("%s", self.lost)
+            self.on_lost(self.lost)
+
+    def _require(self) -> None:
+        if self.lost is not None:
+            raise Lost(str(self.lost))
+
+    async def _repeat(self, method: Method, request: Any) -> Any:
         loop = asyncio.get_running_loop()
         # What the first call waits for, a new leader or a restart, later calls need not wait for as well.
         patience_s = self._access.patience_s

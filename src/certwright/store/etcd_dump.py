@@ -11,6 +11,7 @@ from certwright.store.damage import Check
 from certwright.store.dump import Dump
 from certwright.store.etcd import EtcdStore, open_etcd
 from certwright.store.etcd_client import Access, EtcdClient
+from certwright.store.etcd_identity import read_id
 from certwright.store.etcd_listing import Reader
 from certwright.store.etcd_messages import RANGE, TXN, RangeRequest, TxnRequest, delete_op, put_op
 from certwright.store.etcd_rows import FORMAT, UNFINISHED, Layout
@@ -78,8 +79,11 @@ async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> 
                 f"etcd at {access} holds a store below {prefix}; --force replaces it, once no server uses it"
             )
         root = layout.root
+        known, _ = await read_id(client, layout)
         await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
-        await client.call(TXN, TxnRequest(success=[put_op(layout.format, UNFINISHED)]))
+        # The id stays: it is the same store to the marks of all its servers.
+        kept = [put_op(layout.store, known.encode())] if known is not None else []
+        await client.call(TXN, TxnRequest(success=[put_op(layout.format, UNFINISHED), *kept]))
         store = await open_etcd(access, seal=seal, prefix=prefix, compact_every_s=0, unfinished=True)
         try:
             yield store

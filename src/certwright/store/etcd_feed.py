@@ -61,6 +61,7 @@ class Feed:
         self._ticking: asyncio.Task[Any] | None = None
         self._runs = asyncio.create_task(self._run(), name="etcd feed")
         self.lost: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
+        client.on_lost = self._lose
 
     @property
     def revision(self) -> int:
@@ -141,9 +142,13 @@ class Feed:
             pause = _FIRST_PAUSE_S if self.revision > before else min(2 * pause, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
 
-    def _report(self, error: BaseException) -> None:
-        if isinstance(error, Damaged) and not self.lost.done():
+    def _lose(self, error: StoreError) -> None:
+        if not self.lost.done():
             self.lost.set_result(error)
+
+    def _report(self, error: BaseException) -> None:
+        if isinstance(error, Damaged):
+            self._lose(error)
         elif not isinstance(error, StoreError):
             _log.error("the watch of etcd failed", exc_info=error)
         else:
@@ -176,13 +181,12 @@ class Feed:
         now = await self._client.call(RANGE, RangeRequest(key=self._layout.format))
         self._fanout.interrupt(now.header.revision)
         self._wake()
-        if not self.lost.done():
-            self.lost.set_result(
-                Unavailable(
-                    f"etcd at {self._client.access} was compacted up to revision {answer.compact_revision}"
-                    " while it could not be reached, so changes were missed"
-                )
+        self._lose(
+            Unavailable(
+                f"etcd at {self._client.access} was compacted up to revision {answer.compact_revision}"
+                " while it could not be reached, so changes were missed"
             )
+        )
 
     def _take(self, parts: Iterable[Any]) -> None:
         events: list[Event] = []
@@ -219,6 +223,9 @@ class Feed:
                 last = part
             elif key == layout.ring:
                 self._turn(part)
+            elif key == layout.format and part.type == EVENT_DELETE:
+                self._client.lose(f"was emptied below {layout.prefix}")
+                raise self._client.lost or Unavailable("")
         if meta is None:
             return None, True
         try:

@@ -28,7 +28,7 @@ _SCALARS = {
 
 # Name of the message: its fields as `name type number`, `*` before a type that is repeated.
 _MESSAGES = {
-    "Header": "revision int64 3",
+    "Header": "cluster_id int64 1, revision int64 3",
     "KeyValue": "key bytes 1, create_revision int64 2, mod_revision int64 3, version int64 4, value bytes 5",
     "RangeRequest": "key bytes 1, range_end bytes 2, limit int64 3, revision int64 4, keys_only bool 8, "
     "count_only bool 9",

@@ -4,6 +4,7 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 
 - `m/<bucket>␀<namespace>␀<name>`: who wrote it, and `meta`;
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
+- `store`: the store's id (`etcd_identity`);
 - `ring`: the data keys that rows are sealed with (`seal`), wrapped;
 - `last`: the last words of the row that the same transaction deletes.
 
@@ -83,12 +84,14 @@ class Layout:
         self.damage = DamagedRows()
         """The rows that could not be read."""
         self._check = check
-        root = prefix.rstrip("/").encode() + b"/"
+        self.prefix = prefix.rstrip("/")
+        root = self.prefix.encode() + b"/"
         self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
         self.meta = root + b"m/"
         self.body = root + b"b/"
         self.last = root + b"last"
         self.format = root + b"format"
+        self.store = root + b"store"
         self.ring = root + b"ring"
         self.tick = root + b"tick"
         self.compaction = root + b"compaction"

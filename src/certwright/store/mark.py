@@ -7,10 +7,12 @@ the time between two of its writes; it is never ahead, because only committed re
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from certwright.kit.files import write_atomically
@@ -30,11 +32,13 @@ class Mark:
 
 
 class MarkFile:
-    """Where a mark is kept. `store`: the words for the store in messages, e.g. its path."""
+    """Where a mark is kept. `store`: the words for the store in messages, e.g. its path; `remedy`: how what
+    was there is put back."""
 
-    def __init__(self, path: Path, store: str) -> None:
+    def __init__(self, path: Path, store: str, *, remedy: str = "put the right files back") -> None:
         self.path = path
         self._store = store
+        self._remedy = remedy
 
     def read(self) -> Mark | None:
         """The mark; None where there is none, or it cannot be read. Raises `OSError`."""
@@ -69,10 +73,53 @@ class MarkFile:
     def refusal(self, mark: Mark, what: str) -> Damaged:
         """`Damaged`, with what is wrong and the ways out."""
         return Damaged(
-            f"{what} ({self.path.name} records store {mark.store[:8]} at revision {mark.revision}): put the"
-            " right files back, or run `certwright restore --force` with a backup; to continue with what is"
+            f"{what} ({self.path.name} records store {mark.store[:8]} at revision {mark.revision}):"
+            f" {self._remedy}, or run `certwright restore --force` with a backup; to continue with what is"
             f" there, remove {self.path}"
         )
+
+
+class MarkKeeper:
+    """Writes the mark after commits, in a thread, one write at a time. `revision`: the last committed one."""
+
+    def __init__(self, file: MarkFile, mark: Mark, revision: Callable[[], int]) -> None:
+        self._file = file
+        self._mark = mark
+        self._revision = revision
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+
+    def save_soon(self) -> None:
+        """Begin to write the mark, unless it is up to date or being written."""
+        if self._task is None and self._revision() != self._mark.revision:
+            self._task = asyncio.create_task(self._save(), name="mark of the store")
+
+    async def run(self, every_s: float) -> None:
+        """Keep the mark up to date, until cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            self.save_soon()
+
+    async def _save(self) -> None:
+        mark = replace(self._mark, revision=self._revision())
+        try:
+            await asyncio.to_thread(self._file.write, mark)
+        except OSError as error:
+            # Commits are safe without it; the next start just knows less.
+            if not self._is_failing:
+                _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
+            self._is_failing = True
+        else:
+            self._mark, self._is_failing = mark, False
+        finally:
+            self._task = None
+
+    async def close(self, *, save: bool) -> None:
+        """Stop; with `save` write the mark a last time, which is right when no commit is under way."""
+        while self._task is not None:
+            await asyncio.wait((self._task,))
+        if save and self._revision() != self._mark.revision:
+            await self._save()
 
 
 def new_id() -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from certwright.store.contract import Lost
-from certwright.store.mark import Mark
+from certwright.store.mark import Mark, MarkKeeper
 from certwright.store.sqlite_file import PAGE_SIZE, mark_file
 
 _log = logging.getLogger(__name__)
@@ -86,13 +86,9 @@ class Guard:
         lost: Callable[[Lost], None],
     ) -> None:
         self._files = files
-        self._marks = mark_file(path)
-        self._mark = mark
-        self._revision = revision
+        self._keeper = MarkKeeper(mark_file(path), mark, revision)
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._writing: asyncio.Task[None] | None = None
-        self._is_failing = False
         self.error: Lost | None = None
         """Why the store is served no more."""
         self._timer = self._loop.call_later(EVERY_S, self._tick)
@@ -120,27 +116,9 @@ class Guard:
         except Lost:
             return
         self._timer = self._loop.call_later(EVERY_S, self._tick)
-        if self._revision() != self._mark.revision and self._writing is None:
-            self._writing = asyncio.create_task(self._write_mark(), name="mark of the store")
-
-    async def _write_mark(self) -> None:
-        mark = Mark(self._mark.store, self._revision())
-        try:
-            await asyncio.to_thread(self._marks.write, mark)
-        except OSError as error:
-            # Commits are safe without it; the next start just knows less.
-            if not self._is_failing:
-                _log.warning("%s cannot be written: %s", self._marks.path, error.strerror)
-            self._is_failing = True
-        else:
-            self._mark, self._is_failing = mark, False
-        finally:
-            self._writing = None
+        self._keeper.save_soon()
 
     async def close(self) -> None:
         """Stop, and write the mark a last time; call it when all commits are done."""
         self._timer.cancel()
-        while self._writing is not None:
-            await asyncio.wait((self._writing,))
-        if self.error is None and self._revision() != self._mark.revision:
-            await self._write_mark()
+        await self._keeper.close(save=self.error is None)
