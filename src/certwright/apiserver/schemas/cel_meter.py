@@ -32,7 +32,7 @@ class Meter:
     @property
     def shown(self) -> str:
         """The budget, as messages show it."""
-        return f"{self.budget_s * 1000:.0f} ms"
+        return f"{self.budget_s:g} s"
 
     @property
     def is_exhausted(self) -> bool:

@@ -24,7 +24,7 @@ from certwright.resources.errors import FieldError, duplicate, forbidden, invali
 
 RULES = "x-kubernetes-validations"
 
-MAX_SECONDS = 0.5
+MAX_SECONDS = 1.0
 """Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit
 is about the same. Other threads go on meanwhile (`cel_meter`)."""
 MAX_VALUES = 100_000
