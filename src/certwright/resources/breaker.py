@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from certwright.kit.decoders import json_decoder
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.meta import Object, Struct
 from certwright.resources.names import CIRCUIT_BREAKER
@@ -45,7 +46,7 @@ def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
     if not text:
         return None
     try:
-        found = msgspec.json.decode(text, type=BreakerRecord)
+        found = json_decoder(BreakerRecord).decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     moments = (found.since, found.next_probe, found.next_attempt, found.not_before, *found.attempts)

@@ -242,9 +242,13 @@ class Untrusted(Unreachable):
     """Somebody answers there, with a certificate that the CA we were given has not issued."""
 
 
+_BY_REASON: dict[str, type[ApiError]] = {
+    kind.default_reason: kind for kind in (AlreadyExists, StorageReadError)
+}
+"""Those that share their code with a more general one."""
 # A client asks for representations that every server has: a 406 can only be a webhook's.
 _BY_CODE: dict[int, type[ApiError]] = {
-    kind.code: kind for kind in ApiError.__subclasses__() if kind is not AlreadyExists
+    kind.code: kind for kind in ApiError.__subclasses__() if kind not in _BY_REASON.values()
 } | {Denied.code: Denied}
 
 
@@ -263,7 +267,7 @@ def from_response(code: int, body: bytes, *, retry_after_s: float | None = None)
         wire = json_decoder(_WireStatus).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         wire = _WireStatus(message=body[:200].decode(errors="replace").strip())
-    kind = AlreadyExists if wire.reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
+    kind = _BY_REASON.get(wire.reason) or _BY_CODE.get(code, ApiError)
     details = wire.details
     if retry_after_s and not (details and details.retry_after_seconds):
         details = msgspec.structs.replace(details or Details(), retry_after_seconds=math.ceil(retry_after_s))
