@@ -44,6 +44,38 @@ def test_the_window_is_bounded_by_bytes() -> None:
     assert 30 <= 100 - log.oldest("b") <= 50
 
 
+def test_a_list_that_is_continued_keeps_the_events_since_its_revision() -> None:
+    log = EventLog(max_bytes=50_000, max_held_bytes=300_000)
+    log.append([event(1)])
+    for revision in range(2, 152):
+        log.append([event(revision, size=1_000)])
+        if revision % 20 == 0:
+            log.undo("b", 1)
+    assert log.oldest("b") <= 1
+    assert len(log.undo("b", 1)) == 1
+
+
+def test_events_that_a_continued_list_keeps_are_bounded() -> None:
+    log = EventLog(max_bytes=50_000, max_held_bytes=100_000)
+    log.append([event(1)])
+    for revision in range(2, 152):
+        log.append([event(revision, size=1_000)])
+        if log.oldest("b") <= 1:
+            log.undo("b", 1)
+    assert log.size <= 100_000
+    with pytest.raises(Compacted):
+        log.undo("b", 1)
+
+
+def test_a_list_that_is_not_continued_keeps_nothing() -> None:
+    log = EventLog(max_bytes=50_000, max_held_bytes=300_000)
+    log.append([event(1)])
+    log.undo("b", 1)
+    for revision in range(2, 152):
+        log.append([event(revision, size=1_000)])
+    assert log.size <= 50_000
+
+
 def test_the_window_is_bounded_by_count() -> None:
     log = EventLog(max_events=5)
     log.append([event(revision) for revision in range(1, 21)])

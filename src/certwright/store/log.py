@@ -8,6 +8,7 @@ before their events were really dropped.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ Place = tuple[str, str]
 
 MAX_BYTES = 8 << 20
 MAX_EVENTS = 20_000
+MAX_HELD_BYTES = 64 << 20
+"""Bytes to which the window grows while lists of an older revision are being continued."""
 
 # What an event costs beside its bytes: three named tuples, their integers, two places in a deque, one in a
 # dict.
@@ -39,16 +42,26 @@ def size_of(event: Event) -> int:
 class EventLog:
     """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
 
-    `revision` is the one the store starts at: nothing before it is known.
+    `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
+    older revision keeps the events since then, up to `max_held_bytes`, so that a slow client can read it to its
+    end. It does so until `max_bytes` of events have been appended without a further page of it.
     """
 
     def __init__(
-        self, revision: int = 0, *, max_bytes: int = MAX_BYTES, max_events: int = MAX_EVENTS
+        self,
+        revision: int = 0,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_events: int = MAX_EVENTS,
+        max_held_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._revision = revision
         self._start = revision
         self._max_bytes = max_bytes
         self._max_events = max_events
+        self._max_held_bytes = max_held_bytes
+        self._appended = 0  # bytes of all events so far
+        self._continued: dict[int, int] = {}  # revisions of lists, and `_appended` at their last page
         self._bytes = 0
         self._all: deque[Event] = deque()
         self._buckets: dict[str, deque[Event]] = {}
@@ -73,10 +86,21 @@ class EventLog:
             self._last[event.row.key] = event
             self._buckets.setdefault(bucket, deque()).append(event)
             self._bytes += size_of(event)
+            self._appended += size_of(event)
         if events:
             self._revision = events[-1].revision
-        while self._bytes > self._max_bytes or len(self._all) > self._max_events:
+        while len(self._all) > self._max_events or self._bytes > self._max_held_bytes:
             self._drop_oldest()
+        if self._bytes > self._max_bytes:
+            held = self._oldest_continued()
+            while self._bytes > self._max_bytes and self._all[0].revision <= held:
+                self._drop_oldest()
+
+    def _oldest_continued(self) -> float:
+        """The oldest revision of a list that is being continued; infinite where there is none."""
+        before = self._appended - self._max_bytes
+        self._continued = {revision: at for revision, at in self._continued.items() if at >= before}
+        return min(self._continued, default=math.inf)
 
     def advance(self, revision: int) -> None:
         """Note that up to `revision` there were no events but those appended."""
@@ -88,6 +112,7 @@ class EventLog:
         self._buckets.clear()
         self._dropped.clear()
         self._last.clear()
+        self._continued.clear()
         self._bytes = 0
         self._start = self._revision = revision
 
@@ -128,8 +153,10 @@ class EventLog:
 
         Raises `Compacted`, `FutureRevision`.
         """
+        events = self._newest_first(bucket, revision)
+        self._continued[revision] = self._appended
         # Newest first: the oldest event of a key, which knows the state at `revision`, has the last word.
-        return {event.row.key[1:]: event.previous for event in self._newest_first(bucket, revision)}
+        return {event.row.key[1:]: event.previous for event in events}
 
     def _newest_first(self, bucket: str, revision: int) -> list[Event]:
         if revision > self._revision:
