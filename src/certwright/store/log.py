@@ -43,8 +43,8 @@ class EventLog:
     """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
 
     `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
-    older revision keeps the events since then, up to `max_held_bytes`, so that a slow client can read it to its
-    end. It does so until `max_bytes` of events have been appended without a further page of it.
+    older revision keeps the events since then, up to `max_held_bytes`, so that a slow client can read it to
+    its end: until `max_bytes` of events have been appended without a further page of it.
     """
 
     def __init__(
