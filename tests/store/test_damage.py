@@ -206,9 +206,32 @@ async def test_a_rotation_gets_past_a_damaged_row_and_counts_it(disk: Disk, part
         assert store.rotation is not None
         await store.rotation.rotate()
         await store.rotation.finished()
-        progress = store.rotation.progress()
-        assert (progress.unreadable, progress.done, progress.settled) == (1, 3, False)
+        progress = await store.rotation.progress()
+        assert (progress.unreadable, progress.done, progress.total) == (1, 2, 3)
+        assert not progress.settled
         assert names((await store.list(SECRETS)).rows) == "ac"
+
+
+async def test_the_progress_of_a_rotation_is_right_while_others_write(disk: Disk) -> None:
+    store = await disk.open()
+    assert isinstance(store, Sealed)
+    rotation = store.rotation
+    assert rotation is not None
+    for number in range(150):
+        await store.put(key(SECRETS, f"m{number}"), saying("good"))
+    await rotation.rotate()
+    seen = [await rotation.progress()]
+    for number in range(60):
+        # Before and behind the place that the rotation has reached.
+        await store.put(key(SECRETS, f"{'az'[number % 2]}{number}"), saying("good"))
+        seen.append(await rotation.progress())
+    await rotation.finished()
+    seen.append(await rotation.progress())
+    assert all(0 <= progress.done <= progress.total for progress in seen)
+    assert [progress.total for progress in seen] == [150, *range(151, 211), 210]
+    assert seen[-1].settled
+    assert seen[-1].done == 210
+    await store.close()
 
 
 @each_harm

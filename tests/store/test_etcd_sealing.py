@@ -48,7 +48,7 @@ async def settle(store: EtcdStore) -> None:
     assert store.rotation is not None
     async with asyncio.timeout(200):
         await store.rotation.finished()
-    assert store.rotation.progress().settled
+    assert store.rotation.settled
 
 
 def files_that_show(folder: Path) -> set[str]:
@@ -143,11 +143,11 @@ async def test_a_change_of_the_keys_whose_answer_is_lost_has_happened(
     store = await server(etcd, keys, f"/lost/{change}")
     await write(store, "ns", 5)
     assert store.rotation is not None
-    before = store.rotation.progress()
+    before = await store.rotation.progress()
     lose_an_answer()
     await getattr(store.rotation, change)()
     await settle(store)
-    after = store.rotation.progress()
+    after = await store.rotation.progress()
     assert (before.wrapped_by == after.wrapped_by) == (change == "rotate")
     assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
     await store.close()

@@ -34,7 +34,7 @@ class Encryption:
             raise MethodNotAllowed(f"{method} is not supported on {path}")
         try:
             await self._do(self._rotation, path)
-            progress = self._rotation.progress()
+            progress = await self._rotation.progress()
         except StoreError as error:
             raise Unavailable(str(error)) from error
         return Response(200, {"content-type": "application/json"}, encode_json(asdict(progress)))

@@ -47,7 +47,7 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
         changed = seal.begin(blob, version=version)
         if changed is None:
             return
-        if blob is None and not await _count(client, layout, seal):
+        if blob is None and not (await _count(client, layout, seal, None))[0]:
             changed = seal.wrapped(unwrap(changed, seal.wrapping).done())
         request = TxnRequest(
             compare=[at_revision(layout.ring, version)], success=[put_op(layout.ring, changed)]
@@ -64,13 +64,18 @@ def _value_read(answer: Any) -> bytes | None:
     return bytes(found[0].value) if found else None
 
 
-async def _count(client: EtcdClient, layout: Layout, seal: Seal) -> int:
-    counted = 0
-    for bucket in seal.buckets:
-        metas, _ = layout.spans(bucket, None, None)
-        request = RangeRequest(key=metas.begin, range_end=metas.end, count_only=True)
-        counted += (await client.call(RANGE, request)).count
-    return counted
+async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | None) -> tuple[int, int]:
+    """How many rows there are in the sealed buckets, and how many of them after a key, at one moment."""
+    buckets = sorted(seal.buckets)
+    rest = [bucket for bucket in buckets if after is None or bucket >= after.bucket]
+    spans = [layout.spans(bucket, None, None)[0] for bucket in buckets]
+    for bucket in rest:
+        place = after[1:] if after is not None and bucket == after.bucket else None
+        spans.append(layout.spans(bucket, None, place)[0])
+    reads = [read_op(span.begin, span.end, limit=1) for span in spans]
+    answer = await client.call(TXN, TxnRequest(success=reads))
+    counts = [response.response_range.count for response in answer.responses]
+    return sum(counts[: len(buckets)]), sum(counts[len(buckets) :])
 
 
 class EtcdSweeping:
@@ -84,9 +89,9 @@ class EtcdSweeping:
         self._seal = seal
         self._reach = reach
 
-    async def count_sealed(self) -> int:
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
         """See `Sweepable.count_sealed`."""
-        return await _count(self._client, self._layout, self._seal)
+        return await _count(self._client, self._layout, self._seal, after)
 
     async def keep(self, ring: Ring) -> None:
         """See `Sweepable.keep`."""

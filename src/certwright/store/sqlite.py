@@ -99,6 +99,8 @@ class SqliteStore:
         )
         self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
         """The work on the seals, where rows are sealed."""
+        if self.rotation is not None:
+            self.rotation.go_on()
 
     @property
     def revision(self) -> int:

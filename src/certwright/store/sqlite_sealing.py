@@ -122,12 +122,15 @@ def _rewrite(connection: sqlite3.Connection, seal: Seal, row: Row) -> bool:
     return True
 
 
-def count(connection: sqlite3.Connection, seal: Seal) -> int:
-    """How many rows there are to look at."""
+def count(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> tuple[int, int]:
+    """How many rows there are to look at, and how many of them after a key. Raises `sqlite3.Error`."""
     marks = ", ".join("?" * len(seal.buckets))
-    statement = f"SELECT count(*) FROM rows WHERE bucket IN ({marks})"  # noqa: S608 - marks only
-    (counted,) = connection.execute(statement, sorted(seal.buckets)).fetchone()
-    return int(counted)
+    statement = (
+        "SELECT count(*), count(*) FILTER (WHERE (bucket, namespace, name) > (?, ?, ?))"  # noqa: S608 - marks only
+        f" FROM rows WHERE bucket IN ({marks})"
+    )
+    total, left = connection.execute(statement, (*(after or _START), *sorted(seal.buckets))).fetchone()
+    return int(total), int(left)
 
 
 @contextmanager

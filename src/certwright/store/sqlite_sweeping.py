@@ -27,9 +27,9 @@ class SqliteSweeping:
         self._seal = seal
         self._path = path
 
-    async def count_sealed(self) -> int:
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
         """See `Sweepable.count_sealed`."""
-        return await self._do(sqlite_sealing.count)
+        return await self._do(sqlite_sealing.count, after)
 
     async def keep(self, ring: Ring) -> None:
         """See `Sweepable.keep`."""

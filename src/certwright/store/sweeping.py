@@ -31,8 +31,9 @@ class Swept(NamedTuple):
 class Sweepable(Protocol):
     """What a store does for a rotation."""
 
-    async def count_sealed(self) -> int:
-        """About how many rows there are in the buckets that are sealed."""
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
+        """How many rows there are in the buckets that are sealed, and how many of them follow `after` (None:
+        all of them), at one moment. Raises `StoreError`."""
 
     async def keep(self, ring: Ring) -> None:
         """Write a ring down, and use it. Raises `StoreError`."""
@@ -46,8 +47,9 @@ class Progress:
     """How rows are sealed, and how far the work on it is.
 
     `wanted`: whether rows are sealed when they are written. `settled`: all of them are. `since`: when the
-    data key was made, in seconds since 1970. `done` of `total` rows were looked at; `unreadable` of them do
-    not open, and so the old keys are kept.
+    data key was made, in seconds since 1970. `done` of the `total` rows that exist at this moment are as
+    they are to be, whether the rotation or another write made them so; `unreadable` rows do not open, and so
+    the old keys are kept.
     """
 
     wanted: bool
@@ -66,21 +68,33 @@ class Rotation:
     def __init__(self, seal: Seal, store: Sweepable) -> None:
         self._seal = seal
         self._store = store
-        self._done = self._total = self._unreadable = 0
+        self._place: Key | None = None
+        self._swept = False
+        self.unreadable = 0
+        """How many rows did not open, of those that were looked at so far."""
         self._task: asyncio.Task[None] | None = None
 
-    def progress(self) -> Progress:
-        """How far it is."""
+    @property
+    def settled(self) -> bool:
+        """Whether all rows are as they are to be."""
+        return self._seal.ring.settled
+
+    async def progress(self) -> Progress:
+        """How far it is, counted now. Raises `StoreError`."""
+        total, left = await self._store.count_sealed(self._place)
         ring, keys = self._seal.ring, self._seal.wrapping.load()
+        unreadable = self.unreadable
+        if ring.settled or self._swept:
+            left = 0
         return Progress(
             wanted=bool(ring.current),
             settled=ring.settled,
             since=ring.since,
             wrapped_by=fingerprint(keys[0]) if keys else "",
             source=self._seal.wrapping.source,
-            done=self._done,
-            total=self._total,
-            unreadable=self._unreadable,
+            done=max(total - left - unreadable, 0),
+            total=total,
+            unreadable=unreadable,
         )
 
     async def rotate(self) -> None:
@@ -106,7 +120,7 @@ class Rotation:
     def go_on(self) -> None:
         """Finish what was begun, unless that is being done."""
         if not self._running and not self._seal.ring.settled:
-            self._done = self._unreadable = 0
+            self._begin()
             self._task = asyncio.create_task(self._run(), name="sealing")
 
     async def finished(self) -> None:
@@ -130,19 +144,18 @@ class Rotation:
 
     async def _sweep(self) -> None:
         current = self._seal.ring.current
-        self._done = self._unreadable = 0
-        self._total = await self._store.count_sealed()
-        place: Key | None = None
-        while True:
-            page = await self._store.sweep(place)
-            self._done += page.rows
-            self._unreadable += page.unreadable
-            if (place := page.place) is None:
-                break
+        self._begin()
+        while not self._swept:
+            page = await self._store.sweep(self._place)
+            self.unreadable += page.unreadable
+            self._place, self._swept = page.place, page.place is None
         if current != self._seal.ring.current:
             raise Unavailable("another server has turned the data keys meanwhile")
-        if not self._unreadable:
+        if not self.unreadable:
             await self._store.keep(self._seal.ring.done())
+
+    def _begin(self) -> None:
+        self._place, self._swept, self.unreadable = None, False, 0
 
     async def close(self) -> None:
         """Stop; the next start goes on."""
