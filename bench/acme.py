@@ -33,16 +33,16 @@ from certwright.acme.solvers.contract import Solver
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
-from certwright.apiserver.server import ApiServer
 from certwright.app.stores import open_store
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.kit.clock import SystemClock
-from certwright.kit.workshop import Threads
-from certwright.resources import codec, conditions
-from certwright.resources.core import Secret, SecretMeta
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.executor import Threads
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS, SECRETS
 from support.bind import Bind, running_bind

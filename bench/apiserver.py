@@ -25,7 +25,7 @@ from bench import watched
 from bench.contenders import GROUP, KINDS, Contender, is_etcd_there, is_reference_there, ours, reference
 from bench.load import Target, Verb, creating, getting, listing, measure, updating
 from bench.rig import memory_mb, table
-from certwright.kit.loop import run
+from certwright.kit.event_loop import run
 
 CONNECTIONS = (1, 8, 64)
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.rig import Daemon, cpu_s, memory_mb
 from certwright.cli import access
-from certwright.client.rest import Client
-from certwright.client.transport import whole_body
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
 
 _LOOK_EVERY_S = 0.5
 # So little processor time between two looks is that of a process at rest.

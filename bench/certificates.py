@@ -21,16 +21,16 @@ from typing import Any
 
 from bench.rig import median, memory_mb, table, until
 from certwright import app
-from certwright.apiserver.server import ApiServer
 from certwright.app.stores import open_store
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.kit.clock import SystemClock
-from certwright.kit.exchange import Request, Response
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import keys
-from certwright.resources import codec, conditions
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 
 CERTIFICATES_AT_ONCE = 500

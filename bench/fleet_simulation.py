@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from bench.fleet_scenario import Answer, Authority, Scenario, Times, span
-from certwright.controllers.certificates.backoff import Limits, Standing, next_attempt
-from certwright.controllers.circuit import Circuit, Released
-from certwright.kit.backoff import doubled
+from certwright.controllers.retry.backoff import Limits, Standing, next_attempt
+from certwright.controllers.retry.breaker import Circuit, Released
+from certwright.kube.util.backoff import doubled
 from certwright.pki import renewal
 from certwright.resources.causes import Cause
 
@@ -260,7 +260,7 @@ class Fleet:
 
     def _restart(self, now: datetime) -> None:
         """Memory is lost. What was in flight is begun again; the breakers continue from their records, as
-        `controllers/gate.py` restores them."""
+        `controllers/retry/gate.py` restores them."""
         before, self._circuits = self._circuits, [self._circuit() for _ in self._authorities]
         in_flight = [0] * len(self._authorities)
         for one in self._certificates:

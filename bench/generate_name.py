@@ -30,15 +30,15 @@ from bench.name_conflicts import (
 )
 from bench.rig import memory_mb, table
 from bench.webhook import webhook
-from certwright.apiserver.features import NAME_GENERATION_LOOK_AHEAD, FeatureGates
-from certwright.apiserver.server import ApiServer
-from certwright.apiserver.verbs.creates import NAME_ATTEMPTS
-from certwright.kit import ids
-from certwright.kit.clock import SystemClock
-from certwright.kit.exchange import Identity, Request
-from certwright.store.contract import Store
-from certwright.store.memory import MemoryStore
-from certwright.store.sqlite import open_sqlite
+from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, FeatureGates
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.apiserver.verbs.creates import NAME_ATTEMPTS
+from certwright.kube.store.contract import Store
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import open_sqlite
+from certwright.kube.util import ids
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Identity, Request
 
 OpenStore = Callable[[], Awaitable[Store]]
 Simulated = dict[int, dict[int, tuple[int, int]]]

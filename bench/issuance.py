@@ -14,10 +14,11 @@ from pathlib import Path
 from bench.beside import controllers, requests, rest, session
 from bench.certificates import CA_ISSUERS
 from bench.rig import Daemon, cpu_s, daemon
-from certwright.client.rest import Client
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.client.rest import Client
 from certwright.pki import csr, keys, signing
-from certwright.resources import codec, conditions, names
-from certwright.resources.core import Secret, SecretMeta
+from certwright.resources import names
 from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
 
 NUMBER = 500

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
-from certwright.acme.limits.known import PRESETS
+from certwright.acme.ratelimits.published import PRESETS
 from support.limited_ca import (
     START,
     Cluster,

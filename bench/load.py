@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from certwright.kit.loop import run
+from certwright.kit.event_loop import run
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 _REVISION = re.compile(rb'"resourceVersion":"(\d+)"')

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from certwright import app
 from certwright.cli import access
-from certwright.client.transport import Transport
-from certwright.kit.durations import parse_duration
-from certwright.kit.exchange import Response
+from certwright.kube.client.transport import Transport
+from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.http_messages import Response
 
 _FAIRNESS = "x-kubernetes-pf-"
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.rig import Daemon, cpu_s, daemon, median, memory_mb, table
-from certwright.store.sqlite_file import SELECT_REVISION
+from certwright.kube.store.sqlite.file import SELECT_REVISION
 
 SIZES = (500, 5_000, 50_000)
 TURNS = 12

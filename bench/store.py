@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.rig import memory_mb, table
-from certwright.store.contract import Key, Store
-from certwright.store.etcd import open_etcd
-from certwright.store.etcd_client import Access
-from certwright.store.memory import MemoryStore
-from certwright.store.sqlite import SqliteStore, open_sqlite
+from certwright.kube.store.contract import Key, Store
+from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.store import open_etcd
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 
 BUCKET = "secrets"
 META, BODY = os.urandom(500), os.urandom(2_100)

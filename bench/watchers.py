@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from certwright.kit.loop import run
+from certwright.kit.event_loop import run
 from support.oracle import client_context
 
 _LATEST_S = 20.0

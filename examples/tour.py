@@ -13,13 +13,13 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
-from certwright.client import kubeconfig
-from certwright.client.rest import Client
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.client import kubeconfig
+from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
-from certwright.resources import conditions
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CERTIFICATES, SECRETS
 
 NAME, NAMESPACE = "tour", "default"

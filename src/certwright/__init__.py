@@ -1,15 +1,15 @@
-"""X.509 certificates, declared in YAML and renewed for ever.
+"""X.509 certificates, declared in YAML and renewed for their lifetime.
 
-The walk of one certificate, room by room (docs/walk.md has it file by file):
+The way of one certificate through the packages (docs/walk.md has it file by file):
 
 1. `cli` reads YAML and sends it to the API server.
-2. `apiserver` defaults it, checks it and stores it; `store` gives it a revision and tells the watchers.
-3. `client` reflects it into a local copy, and `engine` queues its key.
-4. `controllers` compare what is with what is wanted: a next private key (`pki`), a CertificateRequest.
-5. `issuers` sign the request; `controllers` put key and chain into a Secret together.
-6. `engine` wakes the certificate again when it is time to renew.
+2. `kube/apiserver` defaults, validates and stores it; `kube/store` assigns a revision, notifies watchers.
+3. `kube/client` mirrors it into a local cache, and `kube/runtime` queues its key.
+4. `controllers` compare the actual with the desired state: a private key (`pki`), a CertificateRequest.
+5. `issuers` sign the request; `controllers` store key and chain together in a Secret.
+6. `kube/runtime` requeues the Certificate when it is due for renewal.
 
-`resources` says what every field means; `kit` holds tools; `app` wires all of it.
+`resources` defines every field of our kinds; `kit` and `kube/util` hold general tools; `app` wires all of it.
 """
 
 __version__ = "0.1.0"

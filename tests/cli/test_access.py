@@ -8,7 +8,7 @@ import pytest
 
 from certwright.cli import access
 from certwright.cli.errors import Failed
-from certwright.client import kubeconfig
+from certwright.kube.client import kubeconfig
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.cli.hints import explain
-from certwright.resources.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

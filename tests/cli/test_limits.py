@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.cli.commands.limits import Account, read
 from certwright.cli.errors import Failed
-from certwright.cli.limits import Account, read
-from certwright.kit.buckets import Bucket, Rate, micros
+from certwright.kit.rate_limit import Bucket, Rate, micros
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = "https://ca.example/directory"

@@ -185,7 +185,7 @@ def test_version_names_the_version() -> None:
 
 
 def test_crds_prints_the_six_definitions() -> None:
-    from certwright.resources.manifests import Document, read_documents
+    from certwright.kube.api.manifests import Document, read_documents
 
     status, out, _ = invoke("crds")
     assert status == 0

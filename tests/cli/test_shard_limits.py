@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from certwright.client.kubeconfig import connect, load
-from certwright.client.rest import Client
-from certwright.resources import codec, conditions
-from certwright.resources.kinds import Kind
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.kubeconfig import connect, load
+from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import AT_WORK, Process
 from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy

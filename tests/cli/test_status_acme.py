@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from certwright.cli.status import report
-from certwright.cli.story import Around
+from certwright.cli.commands.status import report
+from certwright.cli.diagnosis import Around
 
 
 def an_object(kind: str, name: str, **rest: Any) -> dict[str, Any]:

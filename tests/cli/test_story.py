@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.cli.story import Around, tell
+from certwright.cli.diagnosis import Around, tell
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

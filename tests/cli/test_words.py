@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.cli import words
+from certwright.cli import format
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,11 +29,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_ages_read_as_kubectls(seconds: int, text: str) -> None:
-    assert words.age(NOW - timedelta(seconds=seconds), NOW) == text
+    assert format.age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
 def test_an_unknown_age_is_said_to_be_unknown() -> None:
-    assert words.age(None, NOW) == "<unknown>"
+    assert format.age(None, NOW) == "<unknown>"
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_an_unknown_age_is_said_to_be_unknown() -> None:
     ],
 )
 def test_distances_in_time_are_told_in_one_unit(delta: timedelta, text: str) -> None:
-    assert words.from_now(NOW + delta, NOW) == text
+    assert format.from_now(NOW + delta, NOW) == text
 
 
 def test_times_of_the_api_are_read_and_others_are_not() -> None:
-    assert words.parse_time("2026-01-01T00:00:00Z") == NOW
-    assert words.parse_time("yesterday") is None
-    assert words.parse_time(None) is None
+    assert format.parse_time("2026-01-01T00:00:00Z") == NOW
+    assert format.parse_time("yesterday") is None
+    assert format.parse_time(None) is None
 
 
 def test_lists_read_as_sentences() -> None:
-    assert words.listed([]) == ""
-    assert words.listed(["a"]) == "a"
-    assert words.listed(["a", "b", "c"], last="or") == "a, b or c"
+    assert format.listed([]) == ""
+    assert format.listed(["a"]) == "a"
+    assert format.listed(["a", "b", "c"], last="or") == "a, b or c"

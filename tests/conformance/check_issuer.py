@@ -23,13 +23,13 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.kit.workshop import Inline
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.executor import Inline
 from certwright.pki import chain
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate, public_key_der
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.names import PRIVATE_KEY_SECRET_NAME
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 

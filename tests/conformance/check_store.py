@@ -1,4 +1,4 @@
-"""What every store must do: the sentences of `certwright.store.contract`, as tests.
+"""What every store must do: the sentences of `certwright.kube.store.contract`, as tests.
 
 To check a store, subclass `StoreContract` in a test module and give it a fixture `open_store`, which returns
 an `OpenStore`; then give `model_machine` the same to compare the store with a dictionary.
@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from certwright.store.contract import Changed, Exists, Key, Missing, Row, Store, StoreError, Watch
+from certwright.kube.store.contract import Changed, Exists, Key, Missing, Row, Store, StoreError, Watch
 from conformance.check_store_listing import ListingContract
 from conformance.check_store_watching import WatchingContract
 from conformance.check_store_writing import ConcurrencyContract, WritingContract

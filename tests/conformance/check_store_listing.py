@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.store.contract import Compacted, FutureRevision, Key, Row, Store
+from certwright.kube.store.contract import Compacted, FutureRevision, Key, Row, Store
 from conformance.store_words import BUCKET, A, OpenStore, all_pages, fill, saying
 
 

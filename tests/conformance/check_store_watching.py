@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.store.contract import Compacted, Event, FutureRevision, Key, SlowWatcher
+from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, SlowWatcher
 from conformance.store_words import BUCKET, A, OpenStore, events_of, row_saying, saying
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.store.contract import Changed, Exists, Key, Missing, Page, Row, Unavailable
+from certwright.kube.store.contract import Changed, Exists, Key, Missing, Page, Row, Unavailable
 from conformance.store_words import (
     BUCKET,
     A,

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from certwright.apiserver.server import ApiServer
-from certwright.kit.exchange import Identity, Request
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.util.http_messages import Identity, Request
 from conformance.scrub import Scrubber
 
 Json = dict[str, Any]

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import aiohttp
 
-from certwright.apiserver import serving
-from certwright.apiserver.https import serve_https
-from certwright.apiserver.server import ApiServer
-from certwright.apiserver.users.auth import ClientCertificates
-from certwright.kit.clock import SystemClock
-from certwright.store.contract import Store
-from certwright.store.etcd import open_etcd
-from certwright.store.etcd_client import Access
-from certwright.store.memory import MemoryStore
-from certwright.store.sqlite import open_sqlite
+from certwright.app import tls_identity
+from certwright.kube.apiserver.auth.auth import ClientCertificates
+from certwright.kube.apiserver.http.https import serve_https
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.contract import Store
+from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.store import open_etcd
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import open_sqlite
+from certwright.kube.util.clock import SystemClock
 from conformance.kinds import ALL, CRDS, collection
 from conformance.peers import Answer, Caller, HttpPeer, Json, LocalPeer, Peer
 from support.connections import all_closed
@@ -105,7 +105,7 @@ async def _open_store(form: str, oracle: Oracle, folder: Path) -> Store:
 
 @asynccontextmanager
 async def _behind_https(server: ApiServer, oracle: Oracle, folder: Path) -> AsyncIterator[Peer]:
-    identity = serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
     face = await serve_https(
         server.handle,
         host="127.0.0.1",

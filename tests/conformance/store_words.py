@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from certwright.store.contract import Changed, Encode, Event, Key, Page, Row, Store
+from certwright.kube.store.contract import Changed, Encode, Event, Key, Page, Row, Store
 
 
 class OpenStore(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from apiserver.webhook_server import running
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd
 from conformance.peers import Caller
 from conformance.servers import until_gone, until_served
 from conformance.stories import story
+from kube.apiserver.webhook_server import running
 
 GROUP = "hosts.dev"
 

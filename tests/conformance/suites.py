@@ -14,11 +14,11 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import conditions, errors
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import (

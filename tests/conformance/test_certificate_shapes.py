@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from certwright.kube.api import conditions
 from certwright.pki.certificates import read_chain
-from certwright.resources import conditions
 from certwright.resources.certificate import (
     KEY_USAGES,
     NameConstraintItem,

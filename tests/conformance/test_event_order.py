@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from certwright.client.kubeconfig import load
+from certwright.kube.client.kubeconfig import load
 from conformance.daemon import running_daemon
 from support.event_order import BUILT_IN_FORMS, FORMS, Subject, out_of_order
 from support.oracle import Oracle

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from certwright.apiserver.server import ApiServer
-from certwright.kit.clock import SystemClock
-from certwright.store.memory import MemoryStore
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
 from conformance.generated import METADATA, OWNEDS, TEXT, some
 from conformance.kinds import CRDS, OWNED
 from conformance.peers import Answer, Caller, HttpPeer, LocalPeer

@@ -18,18 +18,18 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from apiserver.callers import ADMIN
-from certwright.apiserver import serving
-from certwright.apiserver.https import serve_https
-from certwright.apiserver.representations import protobuf
-from certwright.apiserver.server import ApiServer
-from certwright.kit.clock import TestClock
-from certwright.kit.exchange import Request, Response
+from certwright.app import tls_identity
+from certwright.kube.apiserver.http.https import serve_https
+from certwright.kube.apiserver.protobuf import codec
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import TestClock
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.crds import custom_resource_definitions
-from certwright.store.memory import MemoryStore
 from conformance.recorded import ACCEPT, REQUESTS, Recorded
+from kube.apiserver.callers import ADMIN
 from support.connections import all_closed
 
 Json = dict[str, Any]
@@ -77,7 +77,10 @@ class Answer:
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """One server for all requests."""
     folder: Path = tmp_path_factory.mktemp("recorded")
-    store, identity = MemoryStore(), serving.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    store, identity = (
+        MemoryStore(),
+        tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC)),
+    )
     server = ApiServer(store, TestClock(), authenticator=lambda _: None)
     await server.start(custom_resource_definitions())
 
@@ -225,7 +228,7 @@ class Replay:
 
     def _encoded(self, obj: Json) -> bytes:
         if self._recorded.body == PROTOBUF.removeprefix("application/"):
-            return protobuf.encode(obj)
+            return codec.encode(obj)
         return json.dumps(obj).encode()
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, encode_private_key, generate, public_key_der
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.signing_request import (
     PRIVATE_KEY_SECRET,
     REQUEST_DURATION,

@@ -24,9 +24,9 @@ from typing import Final
 
 import pytest
 
-from certwright.client.kubeconfig import connect, load
-from certwright.client.rest import Client
-from certwright.resources import conditions
+from certwright.kube.api import conditions
+from certwright.kube.client.kubeconfig import connect, load
+from certwright.kube.client.rest import Client
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import Issuer
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, EVENTS, ISSUERS

@@ -8,9 +8,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import parse_qs
 
-from certwright.client.transport import close_stream
-from certwright.kit.clock import Clock
-from certwright.kit.exchange import Request, Response
+from certwright.kube.client.transport import close_stream
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Request, Response
 from controllers.crashes import Handler
 from support.world import CONTROLLER
 

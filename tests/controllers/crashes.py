@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from certwright.client.transport import close_stream
-from certwright.kit.exchange import Request, Response
+from certwright.kube.api import errors
+from certwright.kube.client.transport import close_stream
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import errors
 from support.world import CONTROLLER
 
 Handler = Callable[[Request], Awaitable[Response]]

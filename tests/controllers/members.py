@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
-from certwright.client.local import LocalTransport
-from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replica import Replica
-from certwright.controllers.shards import ShardedReplica
-from certwright.kit.exchange import Request, Response
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline
-from certwright.resources.errors import Unreachable
+from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.replicas.replica import Replica
+from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.tasks import TaskSet
 from support.world import CONTROLLER, World
 
 R = TypeVar("R", Replica, ShardedReplica)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
-from certwright.resources.core import Secret
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from support.world import World

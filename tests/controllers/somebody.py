@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from certwright.kit.exchange import Request, Response
-from certwright.resources import causes, conditions, errors
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.meta import Condition, ObjectKey
+from certwright.kube.util.http_messages import Request, Response
+from certwright.resources import causes
 from certwright.resources.causes import Why
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition, ObjectKey
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.things import let_approve_things, serve_things

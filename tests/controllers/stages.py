@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.resources.certificate import PrivateKeySpec
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import Scene, make_certificate, make_issuer

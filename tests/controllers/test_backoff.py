@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.controllers.certificates.backoff import (
+from certwright.controllers.retry.backoff import (
     LONGEST_OBEYED,
     MOST_FAILURES,
     Limits,
@@ -19,9 +19,9 @@ from certwright.controllers.certificates.backoff import (
     next_attempt,
     standing_of,
 )
+from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate, CertificateStatus
-from certwright.resources.meta import Condition, ObjectMeta
 from controllers.scene import make_certificate
 from support.world import START
 

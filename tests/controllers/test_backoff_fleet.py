@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from certwright.kit.backoff import doubled
-from certwright.kit.exchange import Request, Response
-from certwright.resources import errors
+from certwright.kube.api import errors
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.causes import Cause, Why
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene, make_certificate
 from controllers.somebody import ISSUER, move_in

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.resources import codec
+from certwright.kube.api import codec
+from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
-from certwright.resources.meta import Condition
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import Scene
 from controllers.things import external, mark

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.beside import ClusterSettings
-from certwright.controllers.replica import Replica
-from certwright.controllers.shards import ShardedReplica
-from certwright.resources.core import Secret, SecretMeta
+from certwright.controllers.replicas.cluster import ClusterSettings
+from certwright.controllers.replicas.replica import Replica
+from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
 from controllers.bad_server import BadServer, Fault, closes_watches, expires, refuses
 from controllers.crashes import Ledger

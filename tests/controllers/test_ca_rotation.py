@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.pki import chain, keys
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
 from controllers.scene import Scene, make_certificate, make_cluster_issuer

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from certwright.kube.api.meta import Condition
 from certwright.resources import causes
 from certwright.resources.causes import Cause, Why
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition
 from certwright.resources.request import (
     CertificateRequest,
     CertificateRequestSpec,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.controllers.certificates.backoff import Limits, Standing, next_attempt
-from certwright.controllers.circuit import Circuit, Released
+from certwright.controllers.retry.backoff import Limits, Standing, next_attempt
+from certwright.controllers.retry.breaker import Circuit, Released
 from certwright.resources.causes import Cause
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

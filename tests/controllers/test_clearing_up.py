@@ -13,7 +13,7 @@ from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import fake_world
 from controllers.scene import Scene, make_certificate
-from engine.busy import busy, busy_for
+from kube.runtime.busy import busy, busy_for
 from support.world import World
 
 _TURNS = 2_000

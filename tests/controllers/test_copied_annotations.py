@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from certwright.controllers.certificates.requests import copied_annotations
-from certwright.resources.meta import ObjectMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene, make_certificate

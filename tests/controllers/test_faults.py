@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.kit.exchange import Request, Response
+from certwright.kube.api import errors
+from certwright.kube.api.core import Namespace
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import errors
 from certwright.resources.certificate import Certificate, SecretTemplate
-from certwright.resources.core import Namespace
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.kinds import AnyKind
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import make_certificate

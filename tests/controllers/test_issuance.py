@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import conditions
 from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Subject
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,

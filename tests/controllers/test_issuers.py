@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.core import Namespace, Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
-from certwright.resources import conditions, errors
-from certwright.resources.core import Namespace, Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, NAMESPACES, SECRETS
 from controllers.scene import (
     Scene,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.caches import Caches
-from certwright.controllers.certificates.facts import Facts
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.certificates.effects import Did, Hands
 from certwright.controllers.certificates.keys import Keys
+from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.engine.recorder import Recorder
-from certwright.kit.exchange import Request, Response
-from certwright.kit.workshop import Inline
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import Condition
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key
-from certwright.resources import conditions
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
-from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.meta import Condition
 from certwright.resources.table import CERTIFICATES, SECRETS
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER

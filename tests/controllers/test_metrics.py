@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from certwright.client import packed
-from certwright.kit.exchange import Request
 from certwright.kit.exposition import labels
+from certwright.kube.client import compressed
+from certwright.kube.util.http_messages import Request
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_certificate, make_issuer
@@ -130,7 +130,7 @@ async def test_certificates_at_rest_are_told_of_as_fresh_ones_are(
     await scene.issue()
     fresh = scrape(scene.world)
     await scene.world.stop_controllers()
-    monkeypatch.setattr(packed, "FRESH", 0)
+    monkeypatch.setattr(compressed, "FRESH", 0)
     await scene.world.start_controllers()
     await scene.world.settle()
     packed_away = scrape(scene.world)

@@ -8,8 +8,8 @@ from typing import Any
 from cryptography import x509
 
 from certwright.acme.protocol.messages import Action
+from certwright.kube.api import conditions
 from certwright.pki.certificates import read_certificate
-from certwright.resources import conditions
 from certwright.resources.table import SECRETS
 from controllers.acme.fake_world import FakeWorld, fake_world
 

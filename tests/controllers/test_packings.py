@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.controllers import packings
-from certwright.resources import codec, names
-from certwright.resources.core import ManagedFields, Secret, SecretMeta
+from certwright.controllers.cache import layouts
+from certwright.kube.api import codec
+from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources import names
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import (
     CertificateRequest,
     CertificateRequestSpec,
@@ -45,7 +46,7 @@ ALMOST_PEM = [
 
 @pytest.mark.parametrize("text", ALMOST_PEM)
 def test_what_is_not_quite_pem_comes_back_as_it_was(text: bytes) -> None:
-    assert packings.long(packings.short(text)) == text
+    assert layouts.long(layouts.short(text)) == text
 
 
 @given(
@@ -54,8 +55,8 @@ def test_what_is_not_quite_pem_comes_back_as_it_was(text: bytes) -> None:
 @settings(max_examples=50, deadline=None)
 def test_pem_is_packed_as_the_bytes_it_stands_for(blocks: list[tuple[bytes, str]]) -> None:
     text = b"".join(pem(der, label) for der, label in blocks)
-    packed = packings.short(text)
-    assert packings.long(packed) == text
+    packed = layouts.short(text)
+    assert layouts.long(packed) == text
     assert len(packed) < sum(len(der) for der, _ in blocks) + 20 * len(blocks) + 10
 
 
@@ -77,7 +78,7 @@ def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
         spec=CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=asked),
         status=CertificateRequestStatus(certificate=certificate, ca=ca),
     )
-    packing = packings.requests(lambda _: True)
+    packing = layouts.requests(lambda _: True)
     assert packing.decode(packing.encode(request)) == request
 
 
@@ -90,7 +91,7 @@ def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
 def test_a_secret_is_the_same_after_packing_whatever_its_data_is(data: dict[str, bytes]) -> None:
     meta = SecretMeta(name="web", annotations={names.CERTIFICATE_NAME: "web"})
     secret = Secret(metadata=meta, data=data)
-    packing = packings.secrets(lambda _: True)
+    packing = layouts.secrets(lambda _: True)
     assert packing.decode(packing.encode(secret)) == secret
 
 
@@ -102,7 +103,7 @@ def test_a_request_is_the_same_after_packing() -> None:
         ),
         status=CertificateRequestStatus(certificate=pem(b"leaf") + pem(b"ca"), ca=b"no PEM"),
     )
-    packing = packings.requests()
+    packing = layouts.requests()
     assert packing.decode(packing.encode(request)) == request
 
 
@@ -119,7 +120,7 @@ def test_a_secret_is_the_same_after_packing_with_its_managed_fields() -> None:
         type="kubernetes.io/tls",
         data={"tls.crt": pem(b"leaf"), "tls.key": b"\x00\x01\xff", "": b""},
     )
-    packing = packings.secrets()
+    packing = layouts.secrets()
     found = packing.decode(packing.encode(secret))
     assert codec.encode(SECRETS, found) == codec.encode(SECRETS, secret)
     assert found.data == secret.data

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replica import Replica
-from certwright.controllers.shards import ShardedReplica
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline
+from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.replicas.replica import Replica
+from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.tasks import TaskSet
 from controllers.members import Member
 from controllers.scene import Scene
 from controllers.test_shards import allow_shards

@@ -11,18 +11,18 @@ import pytest
 
 from certwright.controllers import approval
 from certwright.controllers.issuers import view_of
-from certwright.controllers.signing import IssuerState, Signing
+from certwright.controllers.requests.signing import IssuerState, Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
-from certwright.kit.exchange import Request
-from certwright.kit.workshop import Inline
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Request
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
-from certwright.resources import conditions, errors
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import (

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.certificates.backoff import Limits
-from certwright.controllers.signing import Signing
+from certwright.controllers.requests.signing import Signing
+from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import SigningRequest, Tools
-from certwright.kit.workshop import Inline
-from certwright.resources import conditions, errors
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.util.executor import Inline
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.certificates import rules, waits, wanted
-from certwright.controllers.certificates.backoff import Limits
-from certwright.controllers.certificates.facts import Facts
+from certwright.controllers.certificates import retry_time, rules, wanted
+from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
+from certwright.controllers.retry.backoff import Limits
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec, Renewal
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from controllers.scene import make_certificate
 from support.world import START
@@ -273,13 +273,13 @@ def test_the_wait_after_failures(attempts: int | None, hours: int) -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=attempts)
     failed = msgspec.structs.replace(certificate(), status=status)
     waiting = snapshot(certificate=failed, requests=(request(1),))
-    assert waits.retry_at(waiting, Limits()) == FAILED + timedelta(hours=hours)
+    assert retry_time.retry_at(waiting, Limits()) == FAILED + timedelta(hours=hours)
 
 
 def test_a_changed_spec_lifts_the_wait_and_a_minimum_of_zero_too() -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=3)
     failed = msgspec.structs.replace(certificate(dns_names=("new",)), status=status)
-    assert waits.retry_at(snapshot(certificate=failed, requests=(request(1),)), Limits()) is None
+    assert retry_time.retry_at(snapshot(certificate=failed, requests=(request(1),)), Limits()) is None
     off = Limits(minimum=timedelta(0), maximum=timedelta(0))
     same = msgspec.structs.replace(certificate(), status=status)
-    assert waits.retry_at(snapshot(certificate=same), off) == FAILED
+    assert retry_time.retry_at(snapshot(certificate=same), off) == FAILED

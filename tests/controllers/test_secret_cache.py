@@ -8,13 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.client.selective import SelectiveInformer
-from certwright.controllers.secrets import Secrets
-from certwright.kit.exchange import Request, Response
+from certwright.controllers.cache.secrets import Secrets
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.client.metadata_informer import SelectiveInformer
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import conditions, names
+from certwright.resources import names
 from certwright.resources.certificate import Keystores, PKCS12Keystore
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import conditions
 from certwright.resources.certificate import (
     AdditionalOutputFormat,
     JKSKeystore,
@@ -19,7 +20,6 @@ from certwright.resources.certificate import (
     PrivateKeySpec,
     SecretTemplate,
 )
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.names import SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, SECRETS

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.kit.exchange import Request, Response
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.meta import Condition
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import KeyAlgorithm, KeyPlan, encode_private_key, generate
-from certwright.resources import conditions, errors
 from certwright.resources.certificate import SecretTemplate
-from certwright.resources.meta import Condition
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
 from controllers.scene import Scene
 from support.world import ADMIN, CONTROLLER

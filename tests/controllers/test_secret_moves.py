@@ -19,15 +19,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.secrets import Secrets
-from certwright.kit.clock import TestClock
-from certwright.kit.exchange import Identity, Request, Response
-from certwright.kit.tasks import TaskSet
-from certwright.resources import codec, names
-from certwright.resources.core import Secret
-from certwright.resources.meta import ObjectKey
+from certwright.controllers.cache.secrets import Secrets
+from certwright.kube.api import codec
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import TestClock
+from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources import names
 from certwright.resources.table import SECRETS
 from support.world import settle
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.beside import LEASE_NAME, ClusterSettings
-from certwright.controllers.replica import Replica
-from certwright.controllers.shards import ShardedReplica
-from certwright.resources.core import Lease, LeaseSpec
-from certwright.resources.meta import ObjectMeta
-from certwright.resources.micro_time import format_micro_time
+from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
+from certwright.controllers.replicas.replica import Replica
+from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.kube.api.core import Lease, LeaseSpec
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.micro_time import format_micro_time
 from certwright.resources.table import LEASES
 from controllers.members import Member
 from controllers.scene import Scene

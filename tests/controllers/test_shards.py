@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.controllers.beside import ClusterSettings, beside_a_server
+from certwright.controllers.cache.shard_members import Shards, shard_of, share_of
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Shards, shard_of, share_of
-from certwright.controllers.shards import ShardedReplica
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline
-from certwright.resources.kinds import Kind
-from certwright.resources.meta import ObjectKey
+from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.members import Member
 from controllers.scene import Scene, make_certificate

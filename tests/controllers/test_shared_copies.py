@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.client.partial import PartialInformer
-from certwright.client.rest import Client
-from certwright.controllers.caches import Caches
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Shards, shard_of
-from certwright.kit.workshop import Inline
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.filtered_informer import PartialInformer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.executor import Inline
 from certwright.resources import names
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
 from controllers.things import mark

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.kit.exchange import Identity, Request, Response
+from certwright.kube.api import errors
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
-from certwright.resources import errors
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.signing_request import (
     CertificateSigningRequest,
     CertificateSigningRequestSpec,

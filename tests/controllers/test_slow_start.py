@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.caches import Caches
-from certwright.kit.clock import SystemClock
-from certwright.kit.exchange import Request, Response
-from certwright.kit.tasks import TaskSet
+from certwright.controllers.cache.caches import Caches
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.tasks import TaskSet
 from support.waiting import turns
 from support.world import CONTROLLER, World, make_world
 

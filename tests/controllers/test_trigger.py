@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from certwright.controllers.certificates.backoff import Hold, Limits
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.trigger import Trigger
-from certwright.resources import conditions
+from certwright.controllers.retry.backoff import Hold, Limits
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
-from certwright.resources.meta import Condition
 from controllers.test_rules import certificate, snapshot
 from support.world import START
 

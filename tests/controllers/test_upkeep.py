@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from certwright.controllers.certificates import ownership
-from certwright.kit.exchange import Request, Response
+from certwright.controllers.certificates import managed_fields
+from certwright.kube.api import conditions, errors
+from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks
-from certwright.resources import conditions, errors
 from certwright.resources.certificate import JKSKeystore, Keystores, PKCS12Keystore, SecretTemplate
-from certwright.resources.core import ManagedFields, Secret, SecretMeta
-from certwright.resources.kinds import controller_reference
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, SECRETS
@@ -109,9 +109,9 @@ async def test_what_somebody_else_has_set_before_the_spec_asks_for_it_stays_with
 
 def test_where_the_server_does_not_note_who_has_set_what_nothing_is_asked_of_it() -> None:
     theirs = ManagedFields("theirs", "Apply", {"f:metadata": {"f:labels": {"f:app": {}}}})
-    asked = ownership.parts(labels=("app",))
-    assert ownership.lacking(Secret(metadata=SecretMeta(managed_fields=(theirs,))), asked) == asked
-    assert ownership.lacking(Secret(), asked) == frozenset()
+    asked = managed_fields.parts(labels=("app",))
+    assert managed_fields.lacking(Secret(metadata=SecretMeta(managed_fields=(theirs,))), asked) == asked
+    assert managed_fields.lacking(Secret(), asked) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,18 @@ import msgspec
 import pytest
 
 from certwright.controllers import approval
-from certwright.controllers.certificates import waits
-from certwright.controllers.certificates.backoff import Limits
+from certwright.controllers.certificates import retry_time
 from certwright.controllers.issuers import view_of
-from certwright.controllers.signing import IssuerState, Signing
+from certwright.controllers.requests.signing import IssuerState, Signing
+from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import Checked, Failed, IssuerView, Outcome, SigningRequest, Tools
-from certwright.kit.workshop import Inline
-from certwright.resources import causes, conditions
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.util.executor import Inline
+from certwright.resources import causes
 from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import CertificateStatus
 from certwright.resources.issuer import Issuer, IssuerSpec
-from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequestStatus
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import SELF_SIGNED, Scene, make_issuer
@@ -41,7 +42,7 @@ def test_an_issuer_that_has_been_changed_is_asked_at_the_designs_time(generation
     failed = msgspec.structs.replace(certificate(), status=status)
     issuer = Issuer(metadata=ObjectMeta(name="ca", generation=generation), spec=SELF_SIGNED)
     around = snapshot(certificate=failed, requests=(refused,), issuer=issuer)
-    assert waits.retry_at(around, Limits()) == START + hours * HOUR
+    assert retry_time.retry_at(around, Limits()) == START + hours * HOUR
 
 
 @pytest.fixture

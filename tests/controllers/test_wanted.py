@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from certwright.controllers.certificates import wanted
-from certwright.controllers.certificates.facts import Facts, KeyFacts
+from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.pki import keys, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.resources import certificate as api

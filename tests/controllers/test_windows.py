@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.certificate import Renewal, RenewalWindow
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene, make_certificate

@@ -8,9 +8,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.controllers import packings
-from certwright.controllers.certificates.facts import Facts, KeyFacts
-from certwright.controllers.withheld import (
+from certwright.controllers.cache import layouts
+from certwright.controllers.cache.transforms import (
     NeedsWhole,
     UnsignedRequest,
     WithheldCertificate,
@@ -21,7 +20,10 @@ from certwright.controllers.withheld import (
     without_answer,
     without_key,
 )
-from certwright.kit.exchange import Request, Response
+from certwright.controllers.certificates.parsed import Facts, KeyFacts
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import pem
 from certwright.pki.csr import read_csr
 from certwright.resources import names
@@ -29,8 +31,6 @@ from certwright.resources.certificate import (
     AdditionalOutputFormat,
     PrivateKeySpec,
 )
-from certwright.resources.core import Secret
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
 from controllers.scene import Scene
 
@@ -111,7 +111,7 @@ async def test_a_request_without_its_answer_says_the_same(scene: Scene, key: Pri
 async def test_what_is_withheld_is_still_so_after_packing(scene: Scene, key: PrivateKeySpec) -> None:
     await scene.issue(private_key=key)
     secret, (request,) = await stored(scene), await scene.requests()
-    pack, requests = packings.secrets(lambda _: True), packings.requests(lambda _: True)
+    pack, requests = layouts.secrets(lambda _: True), layouts.requests(lambda _: True)
     found, asked = pack.decode(pack.encode(secret)), requests.decode(requests.encode(request))
     kept = found.data[names.TLS_PRIVATE_KEY_KEY]
     assert isinstance(kept, WithheldKey)
@@ -136,8 +136,8 @@ async def test_only_what_has_lost_its_key_is_a_sample_for_the_dictionary(scene: 
     await scene.issue()
     secret = await stored(scene)
     more = msgspec.structs.replace(secret, data={**secret.data, "keystore.p12": b"x"})
-    assert [packings.secrets(lambda _: True).is_sample(one) for one in (secret, more)] == [True, False]
-    assert not packings.secrets().is_sample(secret)
+    assert [layouts.secrets(lambda _: True).is_sample(one) for one in (secret, more)] == [True, False]
+    assert not layouts.secrets().is_sample(secret)
 
 
 async def test_a_pair_that_does_not_fit_stays_whole(scene: Scene) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from certwright.kit.exchange import Request
-from certwright.resources import conditions
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.kube.util.http_messages import Request
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import make_certificate
 from support.world import ADMIN, World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acme.fake_ca import FakeCa
-from certwright.resources import codec
+from certwright.kube.api import codec
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 from support.world import World
 

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from certwright.apiserver.users.auth import Action
-from certwright.apiserver.users.authorizer import Authorizer
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.beside import ClusterSettings, beside_a_server
 from certwright.controllers.manager import Controllers
-from certwright.kit.exchange import Identity, Request, Response
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline
-from certwright.resources.errors import AlreadyExists
-from certwright.resources.kinds import Kind
+from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.kube.api.errors import AlreadyExists
+from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.auth.auth import Action
+from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.tasks import TaskSet
 from deploy.files import Json, documents
 from support.world import World
 

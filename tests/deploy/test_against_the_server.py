@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from certwright.kit.exchange import Identity
+from certwright.kube.util.http_messages import Identity
 from conformance.daemon import Daemon, running_daemon
 from deploy.files import DEPLOY, Json, documents, render
 from support.real import require

@@ -15,14 +15,14 @@ import yaml
 from click.testing import CliRunner
 
 from acme.fake_ca import FakeCa, Refusal
-from certwright.cli import controllers, serve
+from certwright.cli.commands import controllers, serve
 from certwright.cli.main import program
-from certwright.client.local import LocalTransport
-from certwright.controllers.acme.wiring import AcmeOptions
-from certwright.controllers.beside import ClusterSettings, beside_a_server
+from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Inline
+from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.acme.fake_world import Shown
 from controllers.scene import SELF_SIGNED, make_certificate, make_cluster_issuer, make_issuer

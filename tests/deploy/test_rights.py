@@ -9,19 +9,19 @@ from datetime import timedelta
 import pytest
 
 from acme.fake_ca import FakeCa, Refusal
-from certwright.acme.limits.known import CaLimits, Limit
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme.wiring import AcmeOptions
-from certwright.kit.buckets import Rate
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.controllers.acme.setup import AcmeOptions
+from certwright.kit.rate_limit import Rate
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.challenge import Challenge, ChallengeSpec
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.solver import Solver
 from certwright.resources.table import (

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from certwright.client.kubeconfig import load
+from certwright.kube.client.kubeconfig import load
 from support.programs import free_port, spawn, stop
 
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError)

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from certwright.cli.main import program
-from certwright.kit.clock import SystemClock
+from certwright.kube.util.clock import SystemClock
 
 
 def main(file: Path, words: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from certwright.kit.files import write_atomically
+from certwright.kube.util.files import write_atomically
 from faults.server import CONFIG_MAPS, Server, config_map
 
 _A_DAY_S = 86_400

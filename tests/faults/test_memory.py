@@ -7,7 +7,7 @@ import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
-from certwright.client.kubeconfig import load
+from certwright.kube.client.kubeconfig import load
 from faults.server import CONFIG_MAPS, Server, config_map, running
 from support.waiting import until
 

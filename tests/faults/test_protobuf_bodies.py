@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from certwright.apiserver.representations import protobuf
-from certwright.apiserver.representations.protobuf_wire import put_piece, put_varint
-from certwright.apiserver.server import ApiServer
-from certwright.kit.clock import SystemClock
-from certwright.kit.exchange import Identity, Request
-from certwright.store.memory import MemoryStore
+from certwright.kube.apiserver.protobuf import codec
+from certwright.kube.apiserver.protobuf.wire import put_piece, put_varint
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Identity, Request
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -64,9 +64,7 @@ OBJECTS: dict[str, dict[str, Any]] = {
         "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
     },
 }
-BODIES = {
-    path: protobuf.encode({**obj, "metadata": {"name": "x", **_LABELS}}) for path, obj in OBJECTS.items()
-}
+BODIES = {path: codec.encode({**obj, "metadata": {"name": "x", **_LABELS}}) for path, obj in OBJECTS.items()}
 _HUGE = [
     put_varint(1 << 63),
     b"\xff" * 10,

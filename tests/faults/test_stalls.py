@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from certwright.apiserver.server import ApiServer
 from certwright.app.loop import collect_seldom, keep_what_is_there
-from certwright.kit.clock import SystemClock
-from certwright.kit.exchange import Identity, Request, Response
-from certwright.store.memory import MemoryStore
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Identity, Request, Response
 from conformance.kinds import an_object, crd
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))

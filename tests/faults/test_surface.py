@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.core.result import Ok
 
-from certwright.client.kubeconfig import load
+from certwright.kube.client.kubeconfig import load
 from faults.server import CONFIG_MAPS, Server, running
 
 _SOAK = min(int(os.environ.get("CERTWRIGHT_SOAK") or 0), 20)

@@ -11,13 +11,13 @@ from certwright.acme.protocol.client import Registry
 from certwright.acme.protocol.problem import Problem
 from certwright.issuers.acme import ACME
 from certwright.issuers.contract import AcmeTools, Failed, Outcome, Pending, SigningRequest, Tools
-from certwright.kit.workshop import Inline
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.order import Order, OrderSpec, OrderStatus
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec

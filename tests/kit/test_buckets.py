@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.kit.buckets import Bucket, Rate, micros, moment_of
+from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 
 START = micros(datetime(2026, 1, 1, tzinfo=UTC))
 S = 1_000_000

@@ -1,7 +1,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from certwright.kit.clock import SystemClock, TestClock
+from certwright.kube.util.clock import SystemClock, TestClock
 from support.world_free import spin
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

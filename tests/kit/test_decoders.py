@@ -29,7 +29,7 @@ def test_threads_may_convert_to_a_class_created_at_run_time() -> None:
     run("""
         import sys, threading
         import msgspec
-        from certwright.kit.decoders import Converter
+        from certwright.kube.util.decoders import Converter
 
         sys.setswitchinterval(1e-6)
         for _ in range(500):
@@ -59,7 +59,7 @@ def test_every_struct_of_the_program_survives_its_first_use_by_two_threads(use: 
         import msgspec
         from msgspec import _utils, json, msgpack
         import certwright
-        from certwright.kit.decoders import convert, json_decoder, msgpack_decoder
+        from certwright.kube.util.decoders import convert, json_decoder, msgpack_decoder
 
         for module in pkgutil.walk_packages(certwright.__path__, "certwright."):
             if not module.name.endswith("__main__"):
@@ -118,4 +118,4 @@ def test_typed_decoding_goes_through_one_module() -> None:
         for path in MODULES
         for line in typed_decoding(ast.parse(path.read_text()))
     ]
-    assert not found, "use certwright.kit.decoders, which builds the types under a lock"
+    assert not found, "use certwright.kube.util.decoders, which builds the types under a lock"

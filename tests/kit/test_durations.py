@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.kit.durations import format_duration, parse_duration
+from certwright.kube.util.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kit import gates
+from certwright.kube.util import gates
 
 KNOWN = {"Quick": True, "Careful": False}
 

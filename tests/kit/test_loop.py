@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from certwright.kit import loop
+from certwright.kit import event_loop
 
 
 async def _loops_module() -> str:
@@ -16,9 +16,9 @@ async def _loops_module() -> str:
 
 def test_it_is_uvloop_where_that_is_installed() -> None:
     pytest.importorskip("uvloop")
-    assert loop.run(_loops_module()) == "uvloop"
+    assert event_loop.run(_loops_module()) == "uvloop"
 
 
 def test_it_is_pythons_own_where_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert loop.run(_loops_module()) == "asyncio"
+    assert event_loop.run(_loops_module()) == "asyncio"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from certwright.kit.loop_turns import LoopTurns
+from certwright.kube.util.loop_turns import LoopTurns
 
 
 async def test_one_task_works_per_turn_of_the_loop_in_the_order_of_arrival() -> None:

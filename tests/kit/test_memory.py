@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from certwright.kit.memory import CHECK_S, LONGEST_CHECK_S, Trimmer
+from certwright.kube.util.memory import CHECK_S, LONGEST_CHECK_S, Trimmer
 
 # Many pieces, every other one freed at the end: none of it lies at the end of the heap.
 PROGRAM = """
 import re
-from certwright.kit.memory import give_back
+from certwright.kube.util.memory import give_back
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])
@@ -33,7 +33,7 @@ def test_freed_memory_goes_back_to_the_system() -> None:
 
 LARGE = """
 import re
-from certwright.kit.memory import map_large_blocks
+from certwright.kube.util.memory import map_large_blocks
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])

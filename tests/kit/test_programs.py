@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
-from certwright.kit import programs
-from certwright.kit.programs import last_words
+from certwright.kube.util import programs
+from certwright.kube.util.programs import last_words
 from support.waiting import until
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.kit.recent import Recent
+from certwright.kube.util.recent import Recent
 
 
 class Asked:

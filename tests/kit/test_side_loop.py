@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from certwright.kit.side_loop import SideLoop
+from certwright.kit.loop_thread import SideLoop
 from support.waiting import until
 
 

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.kit import ids, logs
-from certwright.kit.backoff import doubled
-from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
-from certwright.kit.tasks import TaskSet
+from certwright.kit import logs
+from certwright.kube.util import ids
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kube.util.tasks import TaskSet
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_lock_is_refused_while_another_process_holds_it_and_free_once_that_is_
 ) -> None:
     path = tmp_path / "lock"
     program = (
-        "import sys, time; from pathlib import Path; from certwright.kit.files import FileLock\n"
+        "import sys, time; from pathlib import Path; from certwright.kube.util.files import FileLock\n"
         "FileLock(Path(sys.argv[1]), holder='process 42').acquire()\n"
         "print('held', flush=True); time.sleep(60)"
     )

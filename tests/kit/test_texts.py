@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from certwright.kit.texts import in_words
+from certwright.kube.util.encoding import in_words
 
 
 async def test_a_connection_that_asyncio_could_not_make_is_told_with_its_address() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from certwright.kit.workshop import Inline, Threads
+from certwright.kube.util.executor import Inline, Threads
 
 _PATIENCE_S = 60.0
 
@@ -194,7 +194,7 @@ async def test_what_was_worked_on_is_held_by_nobody_afterwards(workshop: Threads
 
 _PROGRAM = """
 import asyncio, threading
-from certwright.kit.workshop import Threads
+from certwright.kube.util.executor import Threads
 
 begun, ending = threading.Event(), threading.Event()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from certwright.kube.api.codec import from_dict
 from certwright.resources.certificate_warnings import warnings
-from certwright.resources.codec import from_dict
 from certwright.resources.table import CERTIFICATES
 
 

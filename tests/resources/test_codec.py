@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.resources import codec
+from certwright.kube.api import codec
+from certwright.kube.api.core import Lease, LeaseSpec, Secret
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.micro_time import format_micro_time, parse_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
-from certwright.resources.core import Lease, LeaseSpec, Secret
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.kinds import AnyKind, Kind
-from certwright.resources.meta import ObjectMeta
-from certwright.resources.micro_time import format_micro_time, parse_micro_time
 from certwright.resources.table import (
     CERTIFICATES,
     CLUSTER_ISSUERS,

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.manifests import Document, read_documents
 from certwright.resources.crds import custom_resource_definitions, dump_yaml, object_schema
-from certwright.resources.kinds import AnyKind
-from certwright.resources.manifests import Document, read_documents
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certwright.resources.errors import MAX_CAUSES, invalid, invalid_object
+from certwright.kube.api.errors import MAX_CAUSES, invalid, invalid_object
 
 
 def test_as_many_mistakes_are_told_as_fit_into_a_megabyte() -> None:

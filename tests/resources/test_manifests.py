@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.resources.manifests import (
+from certwright.kube.api.manifests import (
     Document,
     DocumentError,
     read_documents,
@@ -18,7 +18,7 @@ from certwright.resources.manifests import (
     read_value,
     write_yaml,
 )
-from certwright.resources.yaml_reader import MAX_DEPTH
+from certwright.kube.api.yaml_reader import MAX_DEPTH
 from support.real import require
 
 HEAD = "apiVersion: v1\nkind: T\n"

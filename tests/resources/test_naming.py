@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.resources.naming import (
+from certwright.kube.api.naming import (
     MAX_ANNOTATIONS_BYTES,
     NameRule,
     check_annotations,

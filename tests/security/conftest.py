@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from certwright.client.kubeconfig import connect, load
-from certwright.client.rest import Client
-from certwright.client.transport import whole_body
-from certwright.resources.errors import ApiError, NotFound
+from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.client.kubeconfig import connect, load
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
 from cli.calls import Process
 
 _WITHIN_S = 120.0

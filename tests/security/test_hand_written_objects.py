@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from certwright.kit.exchange import Request
+from certwright.kube.util.http_messages import Request
 from controllers.acme.fake_world import fake_world
 from issuers.authority import new_root
 from support.world import ADMIN, World

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from certwright.acme.solvers.contract import SolverNotAllowed
-from certwright.controllers.acme import solving
-from certwright.resources import codec
+from certwright.controllers.acme import solver_factory
+from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.names import ACME_FINALIZER
 from certwright.resources.operator_policy import OperatorPolicy
@@ -171,7 +171,7 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     one = codec.from_dict(CHALLENGES, whole)
     flag = "--exec-solver" if kind == "exec" else "--webroot"
     with pytest.raises(SolverNotAllowed, match=flag):
-        await solving.means_of(one, solving.Surroundings(), _no_secret, "default")
+        await solver_factory.means_of(one, solver_factory.Surroundings(), _no_secret, "default")
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])

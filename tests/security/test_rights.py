@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from certwright.kube.api.errors import ApiError, Forbidden, Unauthorized
 from certwright.pki import csr, keys
-from certwright.resources.errors import ApiError, Forbidden, Unauthorized
 from security.conftest import Json, Server, running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.client.rest import Client
 from certwright.controllers.certificates.adoption import RESERVED_TYPES
-from certwright.resources import conditions
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.client.rest import Client
 from certwright.resources.certificate import SecretTemplate
-from certwright.resources.core import Secret, SecretMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
 from controllers.scene import make_certificate, make_issuer
 from support.world import World, make_world

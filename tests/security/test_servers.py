@@ -22,9 +22,9 @@ from certwright.acme.solvers.contract import NotYet, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136
 from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
-from certwright.client.rest import Client
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.kit.outgoing import ServerRules
+from certwright.kube.client.rest import Client
 from certwright.pki import keys
 from certwright.resources.table import SECRETS
 from security.conftest import Server, acme, ready, refusal, running_server

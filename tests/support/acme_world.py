@@ -15,23 +15,23 @@ from typing import Any
 
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
-from certwright.apiserver.server import ApiServer
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.kit.clock import Clock, SystemClock
-from certwright.kit.workshop import Threads
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.executor import Threads
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import codec, conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.errors import NotFound
-from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, SECRETS
-from certwright.store.memory import MemoryStore
 from support.bind import Bind
 from support.pebble import Pebble
 from support.world import ADMIN, CONTROLLER, Recording, T

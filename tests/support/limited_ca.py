@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from certwright.acme.limits import known, recovery
-from certwright.acme.limits.asking import Asking, WaitUntil
-from certwright.acme.limits.known import CaLimits, Limit
-from certwright.acme.limits.ledger import Ledger
-from certwright.acme.limits.state import LedgerState, restore, state
-from certwright.kit.buckets import Rate
+from certwright.acme.ratelimits import published, recovery
+from certwright.acme.ratelimits.decisions import Asking, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.acme.ratelimits.state import LedgerState, restore, state
+from certwright.kit.rate_limit import Rate
 
 _MICRO = timedelta(microseconds=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -359,7 +359,7 @@ class Cluster:
 
 def rates_of(limits: CaLimits) -> dict[str, tuple[int, timedelta]]:
     """A preset's numbers, for the CA."""
-    names = {known.ORDERS: "orders", known.DOMAIN: "domain", known.SET: "set"}
+    names = {published.ORDERS: "orders", published.DOMAIN: "domain", published.SET: "set"}
     return {
         word: (limits.limits[name].rate.count, limits.limits[name].rate.window)
         for name, word in names.items()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from certwright.store.keyring import KEY_BYTES
-from certwright.store.seal import Seal
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.keyring import KEY_BYTES
 
 SECRETS = "secrets"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
-from certwright.kit.clock import SystemClock
+from certwright.kube.util.clock import SystemClock
 
 
 class ShiftedClock:

@@ -20,22 +20,22 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from certwright.apiserver.server import ApiServer
-from certwright.apiserver.verbs import aside
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
 from certwright.controllers.manager import Controllers
-from certwright.kit.clock import TestClock
-from certwright.kit.exchange import Identity, Request, Response
-from certwright.kit.workshop import Inline
-from certwright.resources import codec, conditions
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.core import Event, Secret
+from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.model import offload
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.store.contract import Store
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import TestClock
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Event, Secret
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
-from certwright.store.contract import Store
-from certwright.store.memory import MemoryStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,8 +120,8 @@ class World:
 
     def __init__(self, store: Store, clock: TestClock) -> None:
         # No threads: what is large, or not compiled yet, is worked on beside the loop otherwise.
-        self._threads = aside._pool
-        setattr(aside, "_pool", _OnTheSpot)  # noqa: B010 - a name that mypy takes for a function's
+        self._threads = offload._pool
+        setattr(offload, "_pool", _OnTheSpot)  # noqa: B010 - a name that mypy takes for a function's
         self.store = store
         self.clock = clock
         self.server = ApiServer(store, clock, authenticator=lambda _: None, bookmark_every_s=None)
@@ -188,7 +188,7 @@ class World:
 
     async def close(self) -> None:
         """Stop everything."""
-        setattr(aside, "_pool", self._threads)  # noqa: B010 - see __init__
+        setattr(offload, "_pool", self._threads)  # noqa: B010 - see __init__
         await self.stop_controllers()
         await self.server.close()
 

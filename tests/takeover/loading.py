@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-from certwright.apiserver.objects import columns
-from certwright.store.contract import Key
-from certwright.store.memory import MemoryStore
+from certwright.kube.apiserver.model.objects import columns
+from certwright.kube.store.contract import Key
+from certwright.kube.store.memory import MemoryStore
 
 Json = dict[str, Any]
 _IRREGULAR = {"Ingress": "ingresses"}

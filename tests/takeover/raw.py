@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from certwright.kit.exchange import Request
+from certwright.kube.util.http_messages import Request
 from support.world import ADMIN, World
 
 Json = dict[str, Any]

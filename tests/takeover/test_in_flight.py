@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.errors import NotFound
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.core import ConfigMap
-from certwright.resources.errors import NotFound
 from certwright.resources.table import CERTIFICATE_REQUESTS, CONFIG_MAPS, SECRETS
 from controllers.acme.fake_world import FakeWorld, Shown, fake_world
 from support.world import World, make_world

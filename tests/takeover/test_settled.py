@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from support.world import START
 from takeover import fleet

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from certwright.resources import codec
+from certwright.kube.api import codec
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.acme.fake_world import fake_world
 from controllers.scene import Scene, make_issuer

@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from certwright.client.informer import Informer
-from certwright.engine.queue import WorkQueue
-from certwright.kit.exchange import Request, Response
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.manifests import Document, read_documents
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.runtime.queue import WorkQueue
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.csr import read_csr
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources import codec, conditions
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
-from certwright.resources.kinds import AnyKind
-from certwright.resources.manifests import Document, read_documents
-from certwright.resources.meta import ObjectKey
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
 from support.world import CONTROLLER, START, World, make_world

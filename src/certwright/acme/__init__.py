@@ -1,7 +1,5 @@
-"""TONGUE: RFC 8555 itself, and making challenges visible.
+"""ACME (RFC 8555): protocol, solvers, rate limits.
 
-May import:   pki, kit
-Never holds:  our resources (they belong to controllers)
-Modules:      protocol/ (directory, nonce, JWS, account, order, …), solvers/ (make a challenge visible),
-              limits/ (what a CA allows, and what of it has been used)
+May import:     pki, kit, kube/util
+Does not hold:  our resources (go to controllers)
 """

@@ -11,7 +11,6 @@ Modules:      options (what a process can be told), opening (directory, tokens, 
               gates (--feature-gates), closers (what is undone at the end), loop (the event loop)
 """
 
-from certwright.apiserver.fairness import InFlight
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, revoke, start_controllers
 from certwright.app.loop import keep_what_is_there, run
@@ -19,8 +18,9 @@ from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions,
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
-from certwright.controllers.beside import ClusterSettings
-from certwright.engine.lease import Terms
+from certwright.controllers.replicas.cluster import ClusterSettings
+from certwright.kube.apiserver.http.fairness import InFlight
+from certwright.kube.runtime.lease import Terms
 
 __all__ = [
     "ADMIN",

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import certwright
-from certwright.apiserver.objects import at_revision
 from certwright.app import opening, shared_files
 from certwright.app.closers import Closers
 from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import check_row, etcd_access, etcd_mark, is_etcd, sqlite_path
-from certwright.store.backup_file import BackupReader, BackupWriter, Header
-from certwright.store.contract import Encode, Row, Store, StoreError
-from certwright.store.dump import Dump
-from certwright.store.keyring import wrapped_by
-from certwright.store.seal import Seal
-from certwright.store.sqlite_dump import dump_sqlite
-from certwright.store.sqlite_restore import replacing
+from certwright.kube.apiserver.model.objects import at_revision
+from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
+from certwright.kube.store.contract import Encode, Row, Store, StoreError
+from certwright.kube.store.dump import Dump
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.keyring import wrapped_by
+from certwright.kube.store.sqlite.dump import dump_sqlite
+from certwright.kube.store.sqlite.restore import replacing
 
 _TOGETHER = 256
 
@@ -77,7 +77,7 @@ def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump
     if not is_etcd(options):
         return dump_sqlite(sqlite_path(options), seal, check_row)
     access = etcd_access(options)
-    from certwright.store.etcd_dump import dump_etcd  # needs grpcio, see `stores`
+    from certwright.kube.store.etcd.dump import dump_etcd  # needs grpcio, see `stores`
 
     return dump_etcd(access, options.etcd.prefix, seal, check_row)
 
@@ -153,7 +153,7 @@ async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -
             yield store
         return
     access = etcd_access(options)
-    from certwright.store.etcd_dump import refilling  # needs grpcio, see `stores`
+    from certwright.kube.store.etcd.dump import refilling  # needs grpcio, see `stores`
 
     async with refilling(access, options.etcd.prefix, seal, force=force) as shared:
         yield shared

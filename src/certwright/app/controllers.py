@@ -8,22 +8,22 @@ from contextlib import suppress
 
 from certwright.app.gates import controller_gates
 from certwright.app.options import ControllerOptions, StartError
-from certwright.client.rest import Client
-from certwright.client.transport import Transport
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.revoked import Revoked
-from certwright.controllers.belonging import Mine
-from certwright.controllers.beside import USER_AGENT, ClusterSettings, beside_a_server
+from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.features import SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replica import Replica
-from certwright.controllers.shards import ShardedReplica
+from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
+from certwright.controllers.replicas.replica import Replica
+from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kit import exposition
-from certwright.kit.clock import Clock, SystemClock
 from certwright.kit.outgoing import ServerRules
-from certwright.kit.pages import Page, Pages, serve_pages
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Threads
+from certwright.kit.probe_server import Page, Pages, serve_pages
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import Transport
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.executor import Threads
+from certwright.kube.util.tasks import TaskSet
 
 _FLUSH_WITHIN_S = 0.5
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from certwright.app import shared_files
 from certwright.app.options import ServeOptions
-from certwright.kit.files import write_atomically
-from certwright.store.keyring import KEY_BYTES, WrappingKeys, WrongKey
-from certwright.store.seal import Seal
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.keyring import KEY_BYTES, WrappingKeys, WrongKey
+from certwright.kube.util.files import write_atomically
 
 VARIABLE = "CERTWRIGHT_ENCRYPTION_KEY"
 FILE_NAME = "encryption.key"

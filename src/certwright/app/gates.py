@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from certwright.apiserver import features as of_server
-from certwright.apiserver.features import FeatureGates
 from certwright.app.options import StartError
 from certwright.controllers import features as of_controllers
-from certwright.kit import gates
+from certwright.kube.apiserver.base import features as of_server
+from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.util import gates
 
 
 def server_gates(text: str) -> FeatureGates:

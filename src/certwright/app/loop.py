@@ -8,7 +8,8 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from certwright.kit import loop, memory
+from certwright.kit import event_loop
+from certwright.kube.util import memory
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     collect_seldom()
     take_turns_often()
     memory.map_large_blocks()
-    return loop.run(_trimmed(main))
+    return event_loop.run(_trimmed(main))
 
 
 async def _trimmed(main: Coroutine[Any, Any, T]) -> T:

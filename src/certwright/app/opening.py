@@ -15,15 +15,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from certwright.apiserver import https, serving
-from certwright.apiserver.server import ApiServer
-from certwright.apiserver.users.auth import read_token_file
+from certwright.app import tls_identity
 from certwright.app.closers import Closers
 from certwright.app.options import ServeOptions, StartError
-from certwright.kit import ids
-from certwright.kit.exchange import Identity
-from certwright.kit.files import AlreadyLocked, FileLock, write_atomically
-from certwright.kit.texts import in_brackets
+from certwright.kube.apiserver.auth.auth import read_token_file
+from certwright.kube.apiserver.http import https
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.util import ids
+from certwright.kube.util.encoding import in_brackets
+from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
+from certwright.kube.util.http_messages import Identity
 
 _FILES = 8192
 
@@ -103,7 +104,9 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
         raise StartError(f"--token-auth-file {error}") from error
 
 
-async def listen(api: ApiServer, options: ServeOptions, identity: serving.ServingIdentity) -> https.HttpsFace:
+async def listen(
+    api: ApiServer, options: ServeOptions, identity: tls_identity.ServingIdentity
+) -> https.HttpsFace:
     """Serve HTTPS where the options say."""
     _allow_many_files()
     try:

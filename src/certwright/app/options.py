@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from certwright.apiserver.background.expiry import DEFAULT_TTL
-from certwright.apiserver.fairness import InFlight
-from certwright.apiserver.users.tokens import DEFAULT_ISSUER
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.kube.apiserver.auth.tokens import DEFAULT_ISSUER
+from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
+from certwright.kube.apiserver.http.fairness import InFlight
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 

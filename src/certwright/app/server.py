@@ -10,29 +10,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from certwright.apiserver import https, serving
-from certwright.apiserver.server import ApiServer
-from certwright.apiserver.users.auth import ClientCertificates, FirstOf, StaticTokens
-from certwright.apiserver.users.tokens import TokenIssuer, load_or_make_key
-from certwright.app import opening, shared_files
+from certwright.app import opening, shared_files, tls_identity
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.gates import server_gates
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import open_store
-from certwright.client import kubeconfig
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.beside import LEASE_NAME, ClusterSettings
-from certwright.kit.clock import Clock, SystemClock
-from certwright.kit.exchange import Identity
-from certwright.kit.files import write_atomically
-from certwright.kit.tasks import TaskSet
+from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
+from certwright.kube.api.errors import ApiError
+from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
+from certwright.kube.apiserver.http import https
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client import kubeconfig
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.store.contract import Shared, Store, StoreError
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.files import write_atomically
+from certwright.kube.util.http_messages import Identity
+from certwright.kube.util.tasks import TaskSet
 from certwright.pki.keys import PrivateKey
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.errors import ApiError
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.store.contract import Shared, Store, StoreError
 
 _log = logging.getLogger(__name__)
 # However much there is to read, some of it comes sooner than this.
@@ -161,7 +161,7 @@ def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
 class _Files:
     """What the data directory holds."""
 
-    identity: serving.ServingIdentity
+    identity: tls_identity.ServingIdentity
     token: str
     signing_key: PrivateKey
 
@@ -171,7 +171,7 @@ async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
 
     def make() -> _Files:
         return _Files(
-            serving.load_or_make(folder, host=options.host, now=clock.now()),
+            tls_identity.load_or_make(folder, host=options.host, now=clock.now()),
             opening.admin_token(options.data_dir),
             load_or_make_key(folder / "sa.key"),
         )
@@ -229,13 +229,13 @@ async def _wait_synced(controllers: RunningControllers) -> None:
 
 
 async def _keep_serving(
-    face: https.HttpsFace, identity: serving.ServingIdentity, options: ServeOptions, clock: Clock
+    face: https.HttpsFace, identity: tls_identity.ServingIdentity, options: ServeOptions, clock: Clock
 ) -> None:
     """Renew the server's own certificate in time, without dropping a connection."""
     while True:
         await clock.sleep_until(max(identity.renew_at, clock.now() + timedelta(minutes=1)))
         try:
-            identity = serving.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
+            identity = tls_identity.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
             face.reload(identity.cert_path, identity.key_path)
         except OSError as error:
             _log.warning("the server's own certificate could not be renewed: %s; trying again", error)

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from certwright.app.options import StartError
-from certwright.kit.decoders import json_decoder
-from certwright.kit.files import PRIVATE, PUBLIC, write_atomically
-from certwright.store.contract import Exists, Key, Row, Store
+from certwright.kube.store.contract import Exists, Key, Row, Store
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
 
 # No resource has this bucket, so no path of the API leads to it.
 KEY = Key("certwright.internal/servers", "", "identity")

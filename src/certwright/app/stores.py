@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from certwright.apiserver import objects
 from certwright.app import shared_files
 from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
-from certwright.store.contract import Row, Store, StoreError
-from certwright.store.mark import MarkFile
-from certwright.store.memory import MemoryStore
-from certwright.store.sqlite import open_sqlite
+from certwright.kube.apiserver.model import objects
+from certwright.kube.store.contract import Row, Store, StoreError
+from certwright.kube.store.mark import MarkFile
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import open_sqlite
 
 if TYPE_CHECKING:
-    from certwright.store.etcd_client import Access
+    from certwright.kube.store.etcd.client import Access
 
 _SCHEMES = ("etcd://", "etcds://")
 _PORT = 2379
@@ -80,7 +80,7 @@ def _meant(text: str) -> str:
 
 async def _open_etcd(options: ServeOptions) -> Store:
     access = etcd_access(options)
-    from certwright.store.etcd import open_etcd  # see `etcd_access`
+    from certwright.kube.store.etcd.store import open_etcd  # see `etcd_access`
 
     return await open_etcd(
         access,
@@ -108,7 +108,7 @@ def etcd_access(serve_options: ServeOptions) -> Access:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
     try:
-        from certwright.store.etcd_client import Access
+        from certwright.kube.store.etcd.client import Access
     except ImportError as error:
         raise StartError(
             f"--store {where} needs the package grpcio ({error}): install certwright[etcd]"

@@ -16,13 +16,13 @@ from pathlib import Path
 from certwright import __version__
 from certwright.cli.errors import Failed, tell_warning
 from certwright.cli.options import ServerOptions
-from certwright.client import kubeconfig
-from certwright.client.discovery import UnknownKind
-from certwright.client.kubeconfig import ClusterAccess
-from certwright.client.kubeconfig_file import KubeconfigError
-from certwright.client.rest import Client
-from certwright.client.transport import Transport
-from certwright.resources.errors import Forbidden, Unauthorized, Unreachable, Untrusted
+from certwright.kube.api.errors import Forbidden, Unauthorized, Unreachable, Untrusted
+from certwright.kube.client import kubeconfig
+from certwright.kube.client.discovery import UnknownKind
+from certwright.kube.client.kubeconfig import ClusterAccess
+from certwright.kube.client.kubeconfig_file import KubeconfigError
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import Transport
 
 DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"

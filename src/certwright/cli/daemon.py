@@ -21,7 +21,7 @@ import click
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, tell_warning
 from certwright.cli.options import TRUTH
-from certwright.kit.durations import format_duration, parse_duration
+from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 _CLOSE_S = 1.8

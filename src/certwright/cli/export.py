@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from certwright.kit.files import PRIVATE, PUBLIC, write_atomically
+from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
 
 # RFC 1123 subdomains: what the API server accepts as a name. A name of another kind never becomes a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.resources.errors import ApiError, Invalid, NotFound
+from certwright.kube.api.errors import ApiError, Invalid, NotFound
 
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')

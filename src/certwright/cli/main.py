@@ -68,7 +68,7 @@ class Program(click.Group):
         """Import the command's module; None for a name that is not in the table."""
         if cmd_name not in _SHORT:
             return None
-        module = importlib.import_module(f"certwright.cli.{cmd_name}")
+        module = importlib.import_module(f"certwright.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
 
@@ -152,7 +152,7 @@ def _tell_usage(error: click.UsageError) -> int:
 
 
 def _unforeseen(error: BaseException) -> str:
-    from certwright.resources.errors import ApiError, Unreachable  # keeps msgspec out of --help
+    from certwright.kube.api.errors import ApiError, Unreachable  # keeps msgspec out of --help
 
     if isinstance(error, (ApiError, Unreachable)):
         return str(error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from certwright.kit.durations import parse_duration
+from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
     from certwright.cli.sources import Manifests

@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+from certwright.cli.diagnosis import Around, Story, condition, issuer_words, tell
 from certwright.cli.errors import Failed, tell_warning
 from certwright.cli.export import Exporter, UnsafeName, folder_of
-from certwright.cli.mirror import Mirror
+from certwright.cli.format import at, parse_time
+from certwright.cli.live_view import Mirror
 from certwright.cli.progress import Row
-from certwright.cli.story import Around, Story, condition, issuer_words, tell
-from certwright.cli.words import at, parse_time
-from certwright.client.cache import revision_of
-from certwright.client.rest import Client
-from certwright.kit.clock import Clock
-from certwright.resources.core import Secret
-from certwright.resources.errors import NotFound
-from certwright.resources.meta import ObjectKey
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
 from certwright.resources.table import SECRETS
 
 _CERTIFICATE_NAME = "cert-manager.io/certificate-name"

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import click
 
-from certwright.cli.story import Story
+from certwright.cli.diagnosis import Story
+from certwright.cli.format import count
 from certwright.cli.tables import lines_of
-from certwright.cli.words import count
-from certwright.resources.meta import ObjectKey
+from certwright.kube.api.meta import ObjectKey
 
 _LEAVE_LINES = 6
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from certwright.cli.format import age, at, from_now, parse_time, sentence
 from certwright.cli.tables import lines_of
-from certwright.cli.words import age, at, from_now, parse_time, sentence
-from certwright.resources.yaml_writer import write_yaml
+from certwright.kube.api.yaml_writer import write_yaml
 
 Json = Mapping[str, Any]
 _INDENT = "  "

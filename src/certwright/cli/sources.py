@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from certwright.resources import manifests
-from certwright.resources.manifests import Document, DocumentError
+from certwright.kube.api import manifests
+from certwright.kube.api.manifests import Document, DocumentError
 
 _STDIN = "standard input"
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -12,8 +12,9 @@ from datetime import datetime
 
 import msgspec
 
-from certwright.resources import conditions, reasons
-from certwright.resources.meta import Condition
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.resources import reasons
 from certwright.resources.request import CertificateRequest
 
 REASON = "cert-manager.io"

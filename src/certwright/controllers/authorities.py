@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from certwright.controllers.caches import Caches, issuer_value
-from certwright.engine.loop import Result
+from certwright.controllers.cache.caches import Caches, issuer_value
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.runtime.controller import Result
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 Add = Callable[[ObjectKey], None]

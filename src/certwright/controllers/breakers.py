@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from certwright.client.rest import Client
-from certwright.controllers.caches import Caches
-from certwright.controllers.gate import IssuerGate
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.tries import PERIOD
-from certwright.engine.loop import Result
+from certwright.kube.api.errors import Forbidden, NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.controller import Result
 from certwright.resources.breaker import BreakerRecord, read_breaker, write_breaker
-from certwright.resources.errors import Forbidden, NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 _log = logging.getLogger(__name__)

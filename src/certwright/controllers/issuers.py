@@ -14,22 +14,23 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from certwright.client.informer import Informer
-from certwright.controllers.certificates.backoff import minimum_in
-from certwright.controllers.dependents import Dependents
-from certwright.controllers.secrets import Secrets
-from certwright.engine.commit import StatusWriter
-from certwright.engine.loop import Result
-from certwright.engine.recorder import Recorder
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.retry.backoff import minimum_in
 from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
 from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
-from certwright.kit.workshop import Workshop
-from certwright.resources import conditions, names, operator_policy, reasons
-from certwright.resources.core import Secret
-from certwright.resources.errors import NotFound
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import Condition, ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.executor import Workshop
+from certwright.resources import names, operator_policy, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.kinds import Kind
-from certwright.resources.meta import Condition, ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
 
 T = TypeVar("T", bound=Issuer | ClusterIssuer)

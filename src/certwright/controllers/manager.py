@@ -12,44 +12,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from certwright.client.informer import Informer
-from certwright.client.rest import Client
 from certwright.controllers import table
-from certwright.controllers.acme.precedence import ChallengePrecedence, OrderPrecedence
-from certwright.controllers.acme.wiring import Acme, AcmeOptions
+from certwright.controllers.acme.priorities import ChallengePrecedence, OrderPrecedence
+from certwright.controllers.acme.setup import Acme, AcmeOptions
 from certwright.controllers.authorities import Authorities
-from certwright.controllers.belonging import Mine
 from certwright.controllers.breakers import BreakerReconciler
-from certwright.controllers.caches import (
-    Caches,
-    is_finished,
-    owner_value,
-    secret_value,
-)
-from certwright.controllers.certificate_requests import RequestReconciler
-from certwright.controllers.certificates.backoff import Limits
-from certwright.controllers.certificates.facts import Facts
-from certwright.controllers.certificates.fights import Fights
-from certwright.controllers.certificates.hands import Hands
-from certwright.controllers.certificates.issuing import Issuing
-from certwright.controllers.certificates.keys import Keys
-from certwright.controllers.certificates.readiness import Readiness
-from certwright.controllers.certificates.reconcile import CertificateReconciler
-from certwright.controllers.certificates.renewal_info import RenewalInformation
-from certwright.controllers.certificates.requests import Requests
-from certwright.controllers.certificates.revisions import Revisions
-from certwright.controllers.certificates.trigger import Trigger
-from certwright.controllers.certificates.upkeep import Upkeep
-from certwright.controllers.circuit import ATTEMPTS_PER_HOUR
-from certwright.controllers.gate import IssuerGate
-from certwright.controllers.issuers import IssuerReconciler
-from certwright.controllers.known_issuers import KnownIssuers
-from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.ours import Ours, ours, share_of, sharing_of
-from certwright.controllers.own_writes import is_own_write
-from certwright.controllers.signing import Signing
-from certwright.controllers.signing_requests import SigningRequestReconciler, reference_review
-from certwright.controllers.wakings import (
+from certwright.controllers.cache.caches import Caches, is_finished, owner_value, secret_value
+from certwright.controllers.cache.event_handlers import (
     add_owner,
     add_owner_of_request,
     key_of,
@@ -61,22 +30,48 @@ from certwright.controllers.wakings import (
     wake_with_issuer,
     wake_with_secrets,
 )
-from certwright.engine.commit import StatusWriter
-from certwright.engine.idle import IdleTurns
-from certwright.engine.loop import Controller, Reconcile
-from certwright.engine.queue import WorkQueue
-from certwright.engine.recorder import Recorder
+from certwright.controllers.cache.own_writes import is_own_write
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cache.shard_members import Ours, ours, share_of, sharing_of
+from certwright.controllers.certificates.contention import Fights
+from certwright.controllers.certificates.effects import Hands
+from certwright.controllers.certificates.issuing import Issuing
+from certwright.controllers.certificates.keys import Keys
+from certwright.controllers.certificates.parsed import Facts
+from certwright.controllers.certificates.readiness import Readiness
+from certwright.controllers.certificates.reconcile import CertificateReconciler
+from certwright.controllers.certificates.renewal_info import RenewalInformation
+from certwright.controllers.certificates.requests import Requests
+from certwright.controllers.certificates.revisions import Revisions
+from certwright.controllers.certificates.secret_sync import Upkeep
+from certwright.controllers.certificates.trigger import Trigger
+from certwright.controllers.issuers import IssuerReconciler
+from certwright.controllers.metrics import ControllerMetrics
+from certwright.controllers.requests.certificate_requests import RequestReconciler
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.requests.signing import Signing
+from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
+from certwright.controllers.retry.backoff import Limits
+from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
+from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.contract import IssuerView
-from certwright.kit import memory
-from certwright.kit.clock import Clock
-from certwright.kit.ids import random_suffix
-from certwright.kit.tasks import TaskSet
-from certwright.kit.workshop import Workshop
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import Object, ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Controller, Reconcile
+from certwright.kube.runtime.idle_priority import IdleTurns
+from certwright.kube.runtime.queue import WorkQueue
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util import memory
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.executor import Workshop
+from certwright.kube.util.ids import random_suffix
+from certwright.kube.util.tasks import TaskSet
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
-from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer
-from certwright.resources.meta import Object, ObjectKey
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 

@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.acme.traffic import Kind, Tally, Traffic
-from certwright.controllers.belonging import Mine
-from certwright.controllers.caches import Caches, owner_value
-from certwright.controllers.circuit import State
-from certwright.controllers.gate import IssuerGate, Standing
-from certwright.engine.loop import Controller
-from certwright.kit.clock import Clock
+from certwright.controllers.acme.client_metrics import Kind, Tally, Traffic
+from certwright.controllers.cache.caches import Caches, owner_value
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.retry.breaker import State
+from certwright.controllers.retry.gate import IssuerGate, Standing
 from certwright.kit.exposition import head, labels
-from certwright.resources import causes, conditions, reasons
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.kube.runtime.controller import Controller
+from certwright.kube.util.clock import Clock
+from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import Condition
 
 _STATUSES = ("True", "False", "Unknown")
 _CHALLENGE_STATES = ("ready", "valid", "errored", "expired", "invalid", "processing", "unknown", "pending")

@@ -25,7 +25,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.kit.lru import Lru
+from certwright.kube.util.lru import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError

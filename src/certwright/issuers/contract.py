@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from certwright.kit.workshop import Workshop
+from certwright.kube.util.executor import Workshop
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
 from certwright.resources.order import Order, OrderSpec

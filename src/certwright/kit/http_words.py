@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from certwright.kit.texts import in_words
+from certwright.kube.util.encoding import in_words
 
 
 def connection_words(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from certwright.kit.texts import one_line
+from certwright.kube.util.encoding import one_line
 
 ALLOW_HTTP_FLAG: Final = "--allow-http-servers"
 MOST_REDIRECTS: Final = 5

@@ -5,7 +5,7 @@ Source: RFC 9773 §4.1.
 
 from __future__ import annotations
 
-from certwright.kit.texts import base64url
+from certwright.kube.util.encoding import base64url
 from certwright.pki.certificates import CertificateFacts
 
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from certwright.kit.decoders import json_decoder
+from certwright.kube.api.meta import Object, Struct
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import Object, Struct
 from certwright.resources.names import CIRCUIT_BREAKER
 
 

@@ -20,9 +20,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from certwright.resources import conditions, reasons
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.meta import Condition
 from certwright.resources.request import CertificateRequest
 
 FAILURE_CAUSE = "FailureCause"

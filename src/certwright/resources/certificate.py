@@ -13,10 +13,10 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kit.durations import parse_duration
-from certwright.resources.docs import doc
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.util.durations import parse_duration
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition, ObjectMeta, Struct
 from certwright.resources.references import SecretKeySelector
 
 DEFAULT_DURATION: Final = timedelta(days=90)

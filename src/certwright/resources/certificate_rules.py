@@ -11,7 +11,17 @@ from typing import Final
 
 from certwright.kit import rfc4514
 from certwright.kit.cron import check_cron
-from certwright.kit.durations import format_duration, parse_duration
+from certwright.kube.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from certwright.kube.api.naming import check_annotations, check_labels
+from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources import checks
 from certwright.resources.certificate import (
     DEFAULT_DURATION,
@@ -36,17 +46,7 @@ from certwright.resources.certificate import (
     SecretTemplate,
     X509Subject,
 )
-from certwright.resources.errors import (
-    FieldError,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
 from certwright.resources.names import ALLOW_DIRECT_INJECTION, GROUP
-from certwright.resources.naming import check_annotations, check_labels
 from certwright.resources.references import given
 
 # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64".

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from certwright.kube.api.errors import quoted
 from certwright.resources.certificate import Certificate, CertificateSpec
-from certwright.resources.errors import quoted
 
 _MOST: Final = 10
 """Warnings about one Certificate."""

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from msgspec import field
 
-from certwright.resources.docs import doc
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import ObjectMeta, Struct
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectMeta, Struct
 from certwright.resources.reasons import FINAL_STATES, STATES
 from certwright.resources.solver import CHALLENGE_TYPES, Solver
 

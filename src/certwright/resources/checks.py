@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from certwright.kit.durations import format_duration, parse_duration
-from certwright.resources.errors import FieldError, invalid, not_supported, required
+from certwright.kube.api.errors import FieldError, invalid, not_supported, required
+from certwright.kube.api.naming import check_name
+from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import GROUP
-from certwright.resources.naming import check_name
 from certwright.resources.references import SecretKeySelector
 
 _OID: Final = re.compile(

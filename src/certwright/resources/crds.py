@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import msgspec
 
 from certwright import __version__
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources.crd_rules import with_rules
-from certwright.resources.kinds import AnyKind
-from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.names import VERSION_LABEL
 from certwright.resources.pod import QUANTITY_PATTERN
 from certwright.resources.table import (
@@ -63,7 +63,7 @@ def custom_resource_definitions() -> list[dict[str, Any]]:
 def dump_yaml() -> str:
     """The six definitions as one YAML text, ready for `kubectl apply -f -`."""
     # Imported here because a server never prints YAML, and PyYAML would cost its start 20 ms.
-    from certwright.resources.yaml_writer import write_yaml
+    from certwright.kube.api.yaml_writer import write_yaml
 
     return "".join(f"---\n{write_yaml(crd)}" for crd in custom_resource_definitions())
 

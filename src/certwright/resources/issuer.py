@@ -12,8 +12,8 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.resources.docs import doc
-from certwright.resources.meta import Condition, ObjectMeta, Struct
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.resources.references import LocalObjectReference, SecretKeySelector, ServiceAccountRef
 from certwright.resources.solver import Solver
 

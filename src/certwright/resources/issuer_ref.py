@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from certwright.resources.docs import doc
-from certwright.resources.meta import Struct
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Struct
 from certwright.resources.names import GROUP
 
 

@@ -5,8 +5,8 @@ Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; solvers a
 
 from __future__ import annotations
 
+from certwright.kube.api.errors import FieldError, forbidden, invalid, required
 from certwright.resources import checks
-from certwright.resources.errors import FieldError, forbidden, invalid, required
 from certwright.resources.issuer import (
     HMAC_ALGORITHMS,
     ISSUER_TYPES,

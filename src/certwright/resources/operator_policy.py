@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerRules, parse_server_url, quote
-from certwright.resources.errors import FieldError, forbidden, invalid
+from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.solver import Solver
 

@@ -5,8 +5,8 @@ Source: cert-manager `internal/apis/acme/validation/{order,challenge}.go`.
 
 from __future__ import annotations
 
+from certwright.kube.api.errors import FieldError, forbidden
 from certwright.resources.challenge import Challenge
-from certwright.resources.errors import FieldError, forbidden
 from certwright.resources.order import ACMEAuthorization, Order
 
 _ONCE_SET = "field is immutable once set"

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.resources.docs import doc
-from certwright.resources.meta import Struct
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Struct
 
 QUANTITY_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"

@@ -13,11 +13,11 @@ from typing import Annotated
 
 from msgspec import field
 
-from certwright.kit.durations import parse_duration
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.util.durations import parse_duration
 from certwright.resources.certificate import DEFAULT_DURATION, DEFAULT_USAGES, KEY_USAGES
-from certwright.resources.docs import doc
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import Condition, ObjectMeta, Struct
 
 
 class CertificateRequestSpec(Struct, frozen=True, kw_only=True):

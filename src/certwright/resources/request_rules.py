@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from certwright.kube.api.conditions import find
+from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
+from certwright.kube.api.meta import Condition
 from certwright.resources import checks
 from certwright.resources.certificate import KEY_USAGES
-from certwright.resources.conditions import find
-from certwright.resources.errors import FieldError, forbidden, invalid, not_supported, required
-from certwright.resources.meta import Condition
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.reasons import APPROVED, DENIED
 from certwright.resources.request import CertificateRequest

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec import field
 
-from certwright.resources.meta import ObjectMeta, Struct
+from certwright.kube.api.meta import ObjectMeta, Struct
 from certwright.resources.names import GROUP
 from certwright.resources.reasons import DENIED, FAILED
 

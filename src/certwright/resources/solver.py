@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import field
 
-from certwright.resources.docs import doc
-from certwright.resources.meta import Struct
+from certwright.kube.api.docs import doc
+from certwright.kube.api.meta import Struct
 from certwright.resources.pod import SolverPodTemplate, TemplateMeta
 from certwright.resources.references import SecretKeySelector, ServiceAccountRef
 

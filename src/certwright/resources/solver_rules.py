@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from certwright.kube.api.errors import FieldError, forbidden, not_supported, required
+from certwright.kube.api.naming import check_labels
 from certwright.resources import checks
-from certwright.resources.errors import FieldError, forbidden, not_supported, required
-from certwright.resources.naming import check_labels
 from certwright.resources.references import given
 from certwright.resources.solver import (
     AZURE_ENVIRONMENTS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from certwright.kube.api.core import ConfigMap, Event, Lease, Namespace, Secret, ServiceAccount
+from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
-from certwright.resources.core import ConfigMap, Event, Lease, Namespace, Secret, ServiceAccount
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.kinds import AnyKind, Kind
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from certwright.kube.api.codec import DecodeError, from_dict
+from certwright.kube.api.errors import FieldError, required
+from certwright.kube.api.kinds import AnyKind
 from certwright.resources import (
     certificate_rules,
     certificate_warnings,
@@ -17,10 +20,7 @@ from certwright.resources import (
     request_rules,
 )
 from certwright.resources.challenge import Challenge
-from certwright.resources.codec import DecodeError, from_dict
-from certwright.resources.errors import FieldError, required
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.kinds import AnyKind
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.operator_policy import OperatorPolicy, Violation
 from certwright.resources.table import CERTIFICATES, OUR_KINDS

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.acme.protocol.turns import Turns
+from certwright.acme.protocol.order_lock import Turns
 from support.waiting import turns, until
 
 ORDER, AUTHORIZATION = Action.NEW_ORDER, Action.AUTHORIZATION

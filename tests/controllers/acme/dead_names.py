@@ -26,18 +26,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from acme.fake_ca import FakeCa
 from certwright.acme.solvers.http01 import Responder
-from certwright.apiserver.server import ApiServer
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.kit.clock import SystemClock
-from certwright.kit.workshop import Threads
-from certwright.resources import codec, conditions
+from certwright.kube.api import codec, conditions
+from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.executor import Threads
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.kinds import Kind
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
-from certwright.store.memory import MemoryStore
 from support.world import ADMIN, CONTROLLER
 
 ALIVE = "alive.test"

@@ -17,13 +17,13 @@ from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.http01 import Responder
-from certwright.controllers.acme.wiring import AcmeOptions
-from certwright.kit import exchange
-from certwright.resources import codec, conditions, errors
+from certwright.controllers.acme.setup import AcmeOptions
+from certwright.kube.api import codec, conditions, errors
+from certwright.kube.api.kinds import Kind
+from certwright.kube.util import http_messages
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer
-from certwright.resources.kinds import Kind
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import (
@@ -36,7 +36,7 @@ from certwright.resources.table import (
 )
 from support.world import CONTROLLER, World, make_world
 
-Handler = Callable[[exchange.Request], Awaitable[exchange.Response]]
+Handler = Callable[[http_messages.Request], Awaitable[http_messages.Response]]
 HTTP01 = {"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}
 
 
@@ -128,7 +128,7 @@ class FakeWorld:
 
         return AcmeOptions(**{"make_transport": transport, "responder": self.shown, **self.options})
 
-    async def _handle(self, request: exchange.Request) -> exchange.Response:
+    async def _handle(self, request: http_messages.Request) -> http_messages.Response:
         ours = request.user == CONTROLLER and request.method != "GET" and "/events" not in request.target
         if not ours:
             return await self.handler(request)

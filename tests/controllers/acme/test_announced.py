@@ -10,7 +10,7 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.acme.announcing import Announced, growing, within
-from certwright.resources.core import Secret, SecretMeta
+from certwright.kube.api.core import Secret, SecretMeta
 from certwright.resources.table import SECRETS
 from controllers.acme.fake_world import FakeWorld
 

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from certwright.acme.protocol.directory import Directory
 from certwright.controllers.acme.revoking import revoke
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from support.acme_world import AcmeWorld, acme_world

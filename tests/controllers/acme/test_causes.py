@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from certwright.acme.protocol.messages import Action
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld
 

@@ -13,7 +13,8 @@ import pytest_asyncio
 import trustme
 
 from certwright.acme.protocol.messages import Action
-from certwright.resources import conditions, names
+from certwright.kube.api import conditions
+from certwright.resources import names
 from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
 from controllers.acme.fake_world import FakeWorld, fake_world
 from support.acme_world import AcmeWorld, acme_world

@@ -10,10 +10,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.acme.limits.known import CaLimits, Limit
 from certwright.acme.protocol.messages import Action
-from certwright.kit.buckets import Bucket, Rate, micros
-from certwright.resources.core import ConfigMap
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.kit.rate_limit import Bucket, Rate, micros
+from certwright.kube.api.core import ConfigMap
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS, ORDERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.kube.api import conditions
 from certwright.pki.certificates import read_certificate
 from certwright.pki.sans import canonical_dns_name
-from certwright.resources import conditions
 from controllers.acme.fake_world import FakeWorld
 
 

@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.manager import Controllers
-from certwright.resources import conditions
-from certwright.resources.errors import Invalid
+from certwright.kube.api import conditions
+from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,

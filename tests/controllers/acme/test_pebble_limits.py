@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from certwright.acme.limits.known import CaLimits, Limit, host_of
-from certwright.kit.buckets import Rate
-from certwright.resources import conditions
+from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
+from certwright.kit.rate_limit import Rate
+from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble

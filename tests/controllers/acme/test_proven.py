@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from certwright.acme.protocol.messages import Action
-from certwright.kit.exchange import Request, Response
+from certwright.kube.util.http_messages import Request, Response
 from controllers.acme.fake_world import FakeWorld
 
 

@@ -15,13 +15,14 @@ import msgspec
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme import ordering, solving
+from certwright.controllers.acme import order_client, solver_factory
+from certwright.kube.api import codec
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
-from certwright.resources import codec, names
+from certwright.resources import names
 from certwright.resources.challenge import Challenge
-from certwright.resources.errors import NotFound
-from certwright.resources.kinds import Kind
 from certwright.resources.order import Order
 from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import HTTP01, FakeWorld
@@ -117,8 +118,8 @@ async def tenant(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Tenant:
     async def no_solver(*_: Any) -> Any:
         raise AssertionError("a solver was made for a Challenge written by hand")
 
-    monkeypatch.setattr(solving, "_dns01", no_solver)
-    monkeypatch.setattr(solving, "Program", no_solver)
+    monkeypatch.setattr(solver_factory, "_dns01", no_solver)
+    monkeypatch.setattr(solver_factory, "Program", no_solver)
     return Tenant(fake)
 
 
@@ -196,7 +197,7 @@ def problem_of(fake: FakeWorld, challenge: Challenge) -> str:
     (client,) = acme._clients.registry()._clients.values()
     spec = codec.from_dict(CLUSTER_ISSUERS, _ISSUER).spec.acme
     assert spec is not None
-    shown_for = partial(ordering.shown_for, client.key)
+    shown_for = partial(order_client.shown_for, client.key)
     return acme._provenance.problem_of_challenge(challenge, spec.solvers, shown_for)
 
 

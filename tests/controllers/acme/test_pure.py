@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.controllers.acme.checks import Checks
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.naming import challenge_name, fnv32, order_name
-from certwright.controllers.acme.slots import Slots, Wanted
-from certwright.resources import codec
+from certwright.controllers.acme.scheduler import Slots, Wanted
+from certwright.controllers.acme.self_checks import Checks
+from certwright.kube.api import codec
 from certwright.resources.challenge import ChallengeSpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.order import OrderSpec

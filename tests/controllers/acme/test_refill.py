@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.resources import conditions, reasons
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.meta import Condition, ObjectMeta
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
 from controllers.acme.fake_world import FakeWorld

@@ -8,8 +8,8 @@ import msgspec
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.challenge import Challenge
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CHALLENGES
 from controllers.acme.fake_world import HTTP01, FakeWorld, Shown, fake_world
 

@@ -6,8 +6,8 @@ import pytest
 
 from certwright.controllers.acme.revoked import CannotRevoke
 from certwright.controllers.acme.revoking import REASONS, revoke
+from certwright.kube.api.errors import NotFound
 from certwright.pki.certificates import read_certificate
-from certwright.resources.errors import NotFound
 from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from acme.fake_ca import Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.protocol.problem import ERROR_TYPES, Reaction
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
-from certwright.controllers.acme.wiring import AcmeOptions
+from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Shards
-from certwright.kit.workshop import Inline
-from certwright.resources.meta import ObjectKey
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.executor import Inline
 from controllers.acme.fake_world import fake_world
 from support.world import CONTROLLER
 

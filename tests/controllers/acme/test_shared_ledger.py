@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.acme.limits.asking import Admit, Asking, WaitUntil
-from certwright.acme.limits.known import CaLimits, Limit
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
+from certwright.acme.ratelimits.decisions import Admit, Asking, WaitUntil
+from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
-from certwright.kit.buckets import Rate
-from certwright.kit.exchange import Request, Response
-from certwright.resources.core import ConfigMap
+from certwright.kit.rate_limit import Rate
+from certwright.kube.api.core import ConfigMap
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.table import CONFIG_MAPS
 from support.world import CONTROLLER, World, make_world
 

@@ -14,19 +14,19 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.acme.limits.known import CaLimits, Limit
 from certwright.acme.protocol.messages import Action
-from certwright.cli.limits import read
-from certwright.client.local import LocalTransport
-from certwright.client.rest import Client
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.cli.commands.limits import read
+from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
-from certwright.controllers.ours import Shards, shard_of
-from certwright.kit.buckets import Rate
-from certwright.kit.exchange import Request, Response
-from certwright.kit.workshop import Inline
-from certwright.resources.core import ConfigMap
-from certwright.resources.errors import Unreachable
-from certwright.resources.meta import ObjectKey
+from certwright.kit.rate_limit import Rate
+from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.executor import Inline
+from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
 from controllers.acme.fake_world import FakeWorld, fake_world
 from controllers.scene import make_certificate

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.resources.meta import Condition
+from certwright.kube.api.meta import Condition
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
 

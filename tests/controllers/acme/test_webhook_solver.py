@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind

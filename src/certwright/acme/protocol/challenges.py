@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from certwright.acme.protocol.jws import AccountKey
-from certwright.kit.texts import base64url
+from certwright.kube.util.encoding import base64url
 
 HTTP_01: Final = "http-01"
 DNS_01: Final = "dns-01"

@@ -21,9 +21,9 @@ from certwright.acme.protocol.errors import AccountTrouble
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
+from certwright.acme.protocol.order_lock import Turns
 from certwright.acme.protocol.transport import TlsOptions, Transport
-from certwright.acme.protocol.turns import Turns
-from certwright.kit.workshop import Inline, Workshop
+from certwright.kube.util.executor import Inline, Workshop
 
 T = TypeVar("T")
 P = ParamSpec("P")

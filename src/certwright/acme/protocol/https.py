@@ -15,8 +15,8 @@ from certwright.acme.protocol.messages import Request, Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.kit.http_words import connection_words
 from certwright.kit.outgoing import HTTPS_ONLY, MOST_REDIRECTS, NotAllowed, ServerRules, place_of, quote
-from certwright.kit.proxies import proxy_for
-from certwright.kit.texts import in_words
+from certwright.kube.util.encoding import in_words
+from certwright.kube.util.proxies import proxy_for
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from joserfc import jwk, jws
 from joserfc.errors import SecurityWarning
 
-from certwright.kit.texts import base64url
+from certwright.kube.util.encoding import base64url
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import PrivateKey, load_private_key
 

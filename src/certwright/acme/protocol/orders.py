@@ -11,7 +11,7 @@ from certwright.acme.protocol import reading
 from certwright.acme.protocol.exchange import Session, post
 from certwright.acme.protocol.messages import Action, Flow, Response
 from certwright.acme.protocol.problem import Identifier, Problem, problem_of
-from certwright.kit.texts import base64url
+from certwright.kube.util.encoding import base64url
 
 _MOST_PAGES = 10
 

@@ -12,7 +12,7 @@ from certwright.acme.protocol.exchange import Session, post
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow
 from certwright.acme.protocol.problem import Reaction
-from certwright.kit.texts import base64url
+from certwright.kube.util.encoding import base64url
 from certwright.pki.certificates import CertificateFacts
 
 

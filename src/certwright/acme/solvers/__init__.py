@@ -1,8 +1,5 @@
-"""Challenges made visible where the CA will look, taken away again, and looked at as the CA will.
+"""Solvers present a challenge where the CA validates it; self-checks look for it as the CA does.
 
-May import:   acme/protocol, pki, kit
-Never holds:  looking up credentials (values are handed in); who is next, and when to look again (controllers)
-Modules:      contract, http01 (responder), webroot, http01_check, tlsalpn01 (listener, check), client_hello,
-              names (questions to name servers), datagrams (how they go there), dns01/ (rfc2136, webhook,
-              check), program (exec), checking (which check looks for what)
+May import:     acme/protocol, pki, kit, kube/util
+Does not hold:  look-ups of credentials (values are passed in); scheduling (goes to controllers)
 """

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import Task
-from certwright.kit.side_loop import SideLoop
+from certwright.kit.loop_thread import SideLoop
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _FINISHES_WITHIN_S = 1.0

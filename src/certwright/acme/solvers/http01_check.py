@@ -15,8 +15,8 @@ from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.kit.http_words import connection_words
 from certwright.kit.outgoing import place_of
-from certwright.kit.texts import in_brackets, in_words
-from certwright.kit.unverified import unverified_tls
+from certwright.kube.util.encoding import in_brackets, in_words
+from certwright.kube.util.insecure_tls import unverified_tls
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10

@@ -22,7 +22,7 @@ import dns.rdatatype
 import dns.rrset
 
 from certwright.acme.solvers.datagrams import exchange
-from certwright.kit.recent import Recent
+from certwright.kube.util.recent import Recent
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from subprocess import DEVNULL, PIPE, Popen
 
 from certwright.acme.protocol.challenges import DNS_01
 from certwright.acme.solvers.contract import SolverError, Task
-from certwright.kit.programs import last_words
-from certwright.kit.texts import one_line
+from certwright.kube.util.encoding import one_line
+from certwright.kube.util.programs import last_words
 
 _LONGEST_REASON = 500
 # In UTF-8.

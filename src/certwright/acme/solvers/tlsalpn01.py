@@ -18,9 +18,9 @@ from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOC
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.kit.side_loop import SideLoop
-from certwright.kit.texts import in_brackets
-from certwright.kit.unverified import unverified_tls
+from certwright.kit.loop_thread import SideLoop
+from certwright.kube.util.encoding import in_brackets
+from certwright.kube.util.insecure_tls import unverified_tls
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0

@@ -22,29 +22,29 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from certwright.client.informer import Informer
-from certwright.client.rest import Client
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing, within
-from certwright.controllers.acme.checks import Checks
+from certwright.controllers.acme.challenge_state import Work, is_blank, wanted_by
+from certwright.controllers.acme.circuit_gate import Sparing
 from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pace import Pace
-from certwright.controllers.acme.precedence import flow_of
-from certwright.controllers.acme.slots import Slots
-from certwright.controllers.acme.sparing import Sparing
+from certwright.controllers.acme.priorities import flow_of
+from certwright.controllers.acme.scheduler import Slots
+from certwright.controllers.acme.self_checks import Checks
 from certwright.controllers.acme.ways import Wait, Way
-from certwright.controllers.acme.work import Work, is_blank, wanted_by
-from certwright.controllers.own_writes import working_on
-from certwright.engine import idle
-from certwright.engine.commit import StatusWriter
-from certwright.engine.loop import Result
-from certwright.engine.recorder import Recorder
-from certwright.kit.backoff import doubled
-from certwright.kit.durations import parse_duration
+from certwright.controllers.cache.own_writes import working_on
 from certwright.kit.outgoing import quote
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime import idle_priority
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import parse_duration
 from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
-from certwright.resources.errors import NotFound
-from certwright.resources.meta import ObjectKey
 from certwright.resources.table import CHALLENGES
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.authorizations import Authorization
     from certwright.acme.protocol.errors import AcmeError
     from certwright.acme.solvers.contract import NotYet, Ready
-    from certwright.controllers.acme.solving import Means
+    from certwright.controllers.acme.solver_factory import Means
 
 VALID = "Successfully authorized domain"
 _FIRST_LOOK = timedelta(seconds=0.25)
@@ -67,7 +67,7 @@ _ASK_THE_SERVER = timedelta(hours=6)
 _VERDICT_UNTOLD = timedelta(seconds=3)
 # One that has come is written down when the Order, which knows, has not come to its end by then, which may be
 # kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
-_PROOF_UNTOLD = 2 * timedelta(seconds=idle.AT_MOST_S)
+_PROOF_UNTOLD = 2 * timedelta(seconds=idle_priority.AT_MOST_S)
 
 # States of an authorization (RFC 8555 §7.1.6) that settle its challenge. Unknown ones are waited out, like
 # unknown states of orders.
@@ -254,11 +254,11 @@ class ChallengeReconciler:
     async def _make_work(self, challenge: Challenge, way: Way | None) -> Work:
         """What is known of the challenge in the beginning, also after a restart: nothing. Without `way` it is
         only fit to be cleaned up: what is shown comes from the account's key, not from the object."""
-        from certwright.controllers.acme import solving
+        from certwright.controllers.acme import solver_factory
 
         means = await self._find_means(challenge)
         key = way.client.key if way is not None else None
-        return Work(challenge.metadata.uid, solving.task_of(challenge, key), means)
+        return Work(challenge.metadata.uid, solver_factory.task_of(challenge, key), means)
 
     async def _advance(self, challenge: Challenge, work: Work, way: Way) -> Result:
         status = challenge.status

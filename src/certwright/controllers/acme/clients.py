@@ -14,7 +14,7 @@ from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
-    from certwright.kit.workshop import Workshop
+    from certwright.kube.util.executor import Workshop
 
 
 class AcmeClients:

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from certwright.acme.limits.known import BadLimits, Chosen, read_limits
-from certwright.controllers.acme.wiring import AcmeOptions
-from certwright.resources import yaml_reader
+from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
+from certwright.controllers.acme.setup import AcmeOptions
+from certwright.kube.api import yaml_reader
 from certwright.resources.operator_policy import OperatorPolicy
 
 if TYPE_CHECKING:

@@ -23,27 +23,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from certwright.acme.protocol.origins import origin_of
-from certwright.client.informer import Informer
-from certwright.client.rest import Client
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
-from certwright.controllers.acme.needed import NoSolver, needed_challenges, take_same
+from certwright.controllers.acme.challenge_plan import NoSolver, needed_challenges, take_same
+from certwright.controllers.acme.circuit_gate import Sparing
 from certwright.controllers.acme.provenance import is_of_another_account
-from certwright.controllers.acme.sparing import Sparing
 from certwright.controllers.acme.ways import Wait, Way
-from certwright.controllers.own_writes import working_on
-from certwright.engine.commit import StatusWriter
-from certwright.engine.loop import Result
-from certwright.engine.recorder import Recorder
+from certwright.controllers.cache.own_writes import working_on
 from certwright.issuers.contract import IssuerView
-from certwright.kit.backoff import doubled
 from certwright.kit.outgoing import quote
+from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import causes, names
 from certwright.resources.challenge import Challenge
-from certwright.resources.errors import AlreadyExists, NotFound
-from certwright.resources.meta import ObjectKey
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 from certwright.resources.table import CHALLENGES, ORDERS
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.certificates import Download
     from certwright.acme.protocol.errors import AcmeError, Refused
     from certwright.acme.protocol.orders import Order as ServerOrder
-    from certwright.controllers.acme.ordering import Contents
+    from certwright.controllers.acme.order_client import Contents
 
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
@@ -214,7 +214,7 @@ class OrderReconciler:
 
     async def _go(self, order: Order, way: Way) -> Result:
         from certwright.acme.protocol.errors import AcmeError  # see `Way`
-        from certwright.controllers.acme.ordering import NotOrdered
+        from certwright.controllers.acme.order_client import NotOrdered
 
         memory = self._memory(order)
         if memory.account not in (None, way.client.directory_url + way.client.kid):
@@ -284,43 +284,43 @@ class OrderReconciler:
 
     async def _place(self, order: Order, way: Way, memory: _Memory) -> Order:
         from certwright.acme.protocol.errors import Unreachable
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
         born = order.metadata.creation_timestamp
         found: ServerOrder | None = None
         if memory.maybe_placed or born is None or born < self._began_at:
-            found = await ordering.find_lost(way.client, order.spec, self._is_known, self._contents)
+            found = await order_client.find_lost(way.client, order.spec, self._is_known, self._contents)
         if found is None:
             # Whether the server has heard of it is known only once it has answered.
             memory.maybe_placed = True
             try:
                 replaces = "" if memory.replaces_nothing else order.spec.replaces
-                found = await ordering.place(way.client, order.spec, replaces, self._now())
+                found = await order_client.place(way.client, order.spec, replaces, self._now())
             except Unreachable:
                 raise
             except Exception:
                 memory.maybe_placed = False
                 raise
         memory.maybe_placed = False
-        return await self._describe(order, ordering.placed(order.status, found), way)
+        return await self._describe(order, order_client.placed(order.status, found), way)
 
     async def _describe(self, order: Order, status: OrderStatus, way: Way) -> Order:
         """Write down what there is to prove, "to save subsequent calls to the ACME server". Whatever happens,
         the order's URL is written: the order must not be made twice."""
         from certwright.acme.protocol.errors import AcmeError
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
         urls = [one.url for one in status.authorizations]
         try:
-            described = await ordering.fetch_authorizations(way.client, order.spec, urls)
-        except (AcmeError, ordering.NotOrdered):
+            described = await order_client.fetch_authorizations(way.client, order.spec, urls)
+        except (AcmeError, order_client.NotOrdered):
             await self._write(order, status)
             raise
         self._memory(order).described = described
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
     async def _ensure_challenges(self, order: Order, way: Way, memory: _Memory) -> list[Challenge]:
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
         follow_from = _FollowFrom(
@@ -331,7 +331,7 @@ class OrderReconciler:
             return list(held.values())
         found = []
         for wanted in needed_challenges(
-            order, way.spec.solvers, lambda kind, token: ordering.shown_for(way.client.key, kind, token)
+            order, way.spec.solvers, lambda kind, token: order_client.shown_for(way.client.key, kind, token)
         ):
             there = take_same(wanted, held, order.metadata.name)
             found.append(there if there is not None else await self._create(wanted))
@@ -343,16 +343,16 @@ class OrderReconciler:
         return found
 
     async def _finish(self, order: Order, way: Way, memory: _Memory) -> Result:
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
-        csr = ordering.csr_of(order.spec)
+        csr = order_client.csr_of(order.spec)
         memory.state = memory.state or "ready"
         if memory.polls:
-            there = await ordering.look(way.client, order.status.url)
+            there = await order_client.look(way.client, order.status.url)
         else:
-            there = await ordering.finalize(way.client, order, csr)
+            there = await order_client.finalize(way.client, order, csr)
         if there.status == "ready" and memory.polls:
-            there = await ordering.finalize(way.client, order, csr)
+            there = await order_client.finalize(way.client, order, csr)
         if there.status == "valid" and there.certificate:
             async with self._endings[way.client.directory_url]:
                 return await self._store(order, way, there, csr)
@@ -362,16 +362,16 @@ class OrderReconciler:
 
     async def _poll_again(self, order: Order, there: ServerOrder, memory: _Memory) -> Result:
         """The server works on the order, or calls it by a state that RFC 8555 does not know."""
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
         now = self._now()
         memory.polling_since = memory.polling_since or now
         since = now - memory.polling_since
-        delay = growing(since, at_least=ordering.poll_delay(memory.polls), at_most=_LONGEST_POLL)
+        delay = growing(since, at_least=order_client.poll_delay(memory.polls), at_most=_LONGEST_POLL)
         until = max(now + delay, there.retry_after or now)
         memory.polls += 1
         memory.not_before, memory.is_patience = until, there.retry_after is None
-        memory.state = there.status if there.status in ordering.OPEN_STATES else "processing"
+        memory.state = there.status if there.status in order_client.OPEN_STATES else "processing"
         if since + (until - now) >= RECURRING:
             why = "the ACME server is processing the order"
             if there.status != "processing":
@@ -380,10 +380,10 @@ class OrderReconciler:
         return Result(wake_at=until)
 
     async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
-        found = await ordering.download(way.client, there.certificate, way.spec.preferred_chain)
-        wrong = ordering.wrong_certificate(found.chain[0], csr, self._now())
+        found = await order_client.download(way.client, there.certificate, way.spec.preferred_chain)
+        wrong = order_client.wrong_certificate(found.chain[0], csr, self._now())
         if wrong:
             return await self._fail(order, "errored", wrong)
         if preferred := way.spec.preferred_chain:
@@ -408,11 +408,11 @@ class OrderReconciler:
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
         """The Challenges say why; the server whether it is the end of the order."""
-        from certwright.controllers.acme import ordering
+        from certwright.controllers.acme import order_client
 
         failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
         why = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in failed)
-        there = await ordering.look(way.client, order.status.url)
+        there = await order_client.look(way.client, order.status.url)
         state = there.status if there.status in ("invalid", "expired") else "invalid"
         return await self._fail(order, state, why or _words(there))
 

@@ -17,16 +17,17 @@ from typing import Final, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
 
+from certwright.controllers.acme.challenge_plan import TYPES, ShownFor
 from certwright.controllers.acme.identifiers import Name, is_ordered, names_of_identity, names_of_spec
-from certwright.controllers.acme.needed import TYPES, ShownFor
-from certwright.controllers.caches import Caches
-from certwright.kit.lru import Lru
+from certwright.controllers.cache.caches import Caches
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of
+from certwright.kube.util.lru import Lru
 from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.pki.errors import PkiError
-from certwright.resources import conditions, names, reasons
+from certwright.resources import names, reasons
 from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.meta import ObjectKey, OwnerReference, controller_of
 from certwright.resources.order import ACMEAuthorization, Order, OrderSpec
 from certwright.resources.signing_request import signer_of
 from certwright.resources.solver import HTTP01Ingress, HTTP01Solver, Solver

@@ -12,16 +12,16 @@ from typing import Final
 
 import msgspec
 
-from certwright.client.rest import Client
 from certwright.controllers.acme.naming import order_name
+from certwright.controllers.acme.order_reuse import Refill
 from certwright.controllers.acme.provenance import Provenance, is_of_another_account
-from certwright.controllers.acme.refill import Refill
-from certwright.controllers.caches import Caches
-from certwright.controllers.signing import FindIssuer
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.requests.signing import FindIssuer
+from certwright.kube.api.errors import AlreadyExists, Conflict
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, OwnerReference, is_controlled_by
+from certwright.kube.client.rest import Client
 from certwright.resources import names
-from certwright.resources.errors import AlreadyExists, Conflict
-from certwright.resources.kinds import controller_reference
-from certwright.resources.meta import ObjectKey, ObjectMeta, OwnerReference, is_controlled_by
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS

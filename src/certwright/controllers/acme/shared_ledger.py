@@ -19,18 +19,18 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.acme.limits import known
-from certwright.acme.limits.asking import Admit, WaitUntil
-from certwright.acme.limits.known import CaLimits
-from certwright.acme.limits.ledger import Ledger
-from certwright.acme.limits.state import LedgerState, restore, state
-from certwright.client.rest import Client
-from certwright.kit.clock import Clock
-from certwright.kit.decoders import json_decoder
+from certwright.acme.ratelimits import published
+from certwright.acme.ratelimits.decisions import Admit, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.published import CaLimits
+from certwright.acme.ratelimits.state import LedgerState, restore, state
+from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
-from certwright.resources.core import ConfigMap
-from certwright.resources.errors import AlreadyExists, ApiError, Conflict, NotFound
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.table import CONFIG_MAPS
 
 Operation = Callable[[Ledger], Any]
@@ -250,7 +250,7 @@ def _waiting(shares: Iterable[Share]) -> dict[str, int]:
 def _rules(limits: CaLimits) -> dict[str, Any]:
     rules = {
         name: {
-            "meaning": known.MEANINGS[name],
+            "meaning": published.MEANINGS[name],
             "count": limit.rate.count,
             "windowSeconds": limit.rate.window.total_seconds(),
             "refills": limit.rate.refills,
@@ -263,5 +263,5 @@ def _rules(limits: CaLimits) -> dict[str, Any]:
 
 def config_map_name(server: str) -> str:
     """The name of the ConfigMap for the CA with that directory URL."""
-    host = _NOT_A_NAME.sub("-", known.host_of(server)).strip("-")[:40]
+    host = _NOT_A_NAME.sub("-", published.host_of(server)).strip("-")[:40]
     return f"acme-limits-{host}-{hashlib.sha256(server.encode()).hexdigest()[:8]}"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.client.rest import Client
-from certwright.client.transport import whole_body
 from certwright.kit.outgoing import quote
-from certwright.resources.errors import ApiError, Forbidden, NotFound, Unreachable
+from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unreachable
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
 
 _VERSION = "v1alpha1"
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")

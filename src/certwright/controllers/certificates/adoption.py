@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.ownership import owned_by_us
+from certwright.controllers.certificates.managed_fields import owned_by_us
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
-from certwright.resources import conditions, names, reasons
-from certwright.resources.core import Secret
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.resources import names, reasons
 
 RESERVED_TYPES: Final = frozenset(
     {

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.resources import conditions
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
-from certwright.resources.meta import Condition
 
 EventType = Literal["Normal", "Warning"]
 

@@ -16,24 +16,25 @@ from datetime import UTC, datetime
 
 from certwright.controllers.certificates import (
     adoption,
-    backoff,
     keystores,
+    retry_time,
     rules,
     target,
     temporary,
     trust,
-    waits,
     wanted,
 )
-from certwright.controllers.certificates.backoff import Limits
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
 from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
+from certwright.controllers.retry import backoff
+from certwright.controllers.retry.backoff import Limits
+from certwright.kube.api import conditions
+from certwright.kube.api.kinds import controller_reference
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import causes, conditions, reasons
-from certwright.resources.kinds import controller_reference
+from certwright.resources import causes, reasons
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATES
 
@@ -77,11 +78,11 @@ class Issuing:
             failed_issuance_attempts=backoff.counted(snapshot.certificate),
             next_private_key_secret_name=None,
         )
-        text = causes.with_not_before(f"{waits.FAILED}: {failure.message}", why.not_before)
+        text = causes.with_not_before(f"{retry_time.FAILED}: {failure.message}", why.not_before)
         draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
-        if (moment := waits.retry_at(failed, self._limits)) is not None:
-            text = waits.announced(text, failed, moment)
+        if (moment := retry_time.retry_at(failed, self._limits)) is not None:
+            text = retry_time.announced(text, failed, moment)
             draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
         draft.tell("Warning", reason, text)
 

@@ -15,17 +15,17 @@ from collections.abc import Callable
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kit.ids import bounded_name
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import is_controlled_by
+from certwright.kube.api.naming import check_name
+from certwright.kube.util.ids import bounded_name
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret, SecretMeta
-from certwright.resources.kinds import controller_reference
-from certwright.resources.meta import is_controlled_by
-from certwright.resources.naming import check_name
 from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.target import Pair
-from certwright.kit.lru import Lru
+from certwright.kube.api.core import Secret
+from certwright.kube.util.lru import Lru
 from certwright.pki import keystores
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, JKSKeystore, PKCS12Keystore
-from certwright.resources.core import Secret
 from certwright.resources.references import SecretKeySelector, given
 
 PASSWORD_NOT_FOUND: Final = "KeystorePasswordSecretNotFound"  # noqa: S105 - a name, no password

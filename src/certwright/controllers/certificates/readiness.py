@@ -13,8 +13,9 @@ from datetime import datetime
 from certwright.controllers.certificates import renewals, rules, wanted
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Plan, Snapshot
+from certwright.kube.api import conditions
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, reasons
+from certwright.resources import reasons
 
 UP_TO_DATE = "Certificate is up to date and has not expired"
 WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"

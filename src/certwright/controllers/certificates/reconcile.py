@@ -15,27 +15,28 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from certwright.client.cache import revision_of
-from certwright.client.rest import Client
-from certwright.controllers.caches import Caches, owner_value, secret_value
+from certwright.controllers.cache.caches import Caches, owner_value, secret_value
+from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.transforms import NeedsWhole, is_whole
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.facts import Facts, KeyFacts
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
 from certwright.controllers.certificates.keys import is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
+from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.controllers.dependents import Dependents
-from certwright.controllers.own_writes import working_on
-from certwright.controllers.withheld import NeedsWhole, is_whole
-from certwright.engine.commit import StatusWriter
-from certwright.engine.loop import Result
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import Forbidden, Invalid, NotFound
+from certwright.kube.api.meta import ObjectKey, is_controlled_by
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, names, reasons
+from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
-from certwright.resources.errors import Forbidden, Invalid, NotFound
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.meta import ObjectKey, is_controlled_by
 from certwright.resources.table import CERTIFICATES
 
 # No pass of an issuance takes ten; more than this many means that two steps undo each other's work.

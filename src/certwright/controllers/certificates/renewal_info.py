@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from certwright.controllers.acme.renewal_office import RenewalOffice
+from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from certwright.controllers.certificates.snapshot import Plan, Snapshot
-from certwright.kit.durations import parse_duration
+from certwright.kube.util.durations import parse_duration
 from certwright.pki import chain, renewal, windows
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kit.ids import bounded_name
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.ids import bounded_name
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import names
-from certwright.resources.kinds import controller_reference
-from certwright.resources.meta import ObjectMeta
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATES
 

@@ -8,9 +8,10 @@ Next:      –
 
 from __future__ import annotations
 
-from certwright.controllers.certificates.hands import Did, Hands
+from certwright.controllers.certificates.effects import Did, Hands
 from certwright.controllers.certificates.snapshot import Snapshot, revision_of
-from certwright.resources import conditions, reasons
+from certwright.kube.api import conditions
+from certwright.resources import reasons
 
 
 class Revisions:

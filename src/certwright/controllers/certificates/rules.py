@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from certwright.controllers.cache.transforms import asks_for
 from certwright.controllers.certificates import renewals, wanted
 from certwright.controllers.certificates.adoption import secret_has_reserved_type
-from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
-from certwright.controllers.withheld import asks_for
+from certwright.kube.api import conditions
 from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, names, reasons
+from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 

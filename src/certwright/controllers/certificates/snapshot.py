@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.controllers.caches import next_revision, revision_number
+from certwright.controllers.cache.caches import next_revision, revision_number
+from certwright.controllers.cache.transforms import asks_for
 from certwright.controllers.certificates import wanted
-from certwright.controllers.certificates.facts import Compared, Facts, KeyFacts
-from certwright.controllers.withheld import asks_for
-from certwright.kit.made_once import made_once
+from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.util.lazy_attribute import made_once
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources import conditions, names, reasons
+from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.core import Secret
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.request import CertificateRequest
 

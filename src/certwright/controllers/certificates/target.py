@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from certwright.controllers.certificates.facts import KeyFacts
-from certwright.controllers.certificates.ownership import Parts, parts
+from certwright.controllers.cache.transforms import same_certificate
+from certwright.controllers.certificates.managed_fields import Parts, parts
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.controllers.withheld import same_certificate
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import OwnerReference
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate, SecretTemplate
-from certwright.resources.core import Secret
-from certwright.resources.meta import OwnerReference
 from certwright.resources.request import CertificateRequest
 
 _NO_TEMPLATE = SecretTemplate()

@@ -10,7 +10,7 @@ from typing import Final
 
 from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.hands import Hands
+from certwright.controllers.certificates.effects import Hands
 from certwright.controllers.certificates.snapshot import Rule, Snapshot
 from certwright.controllers.certificates.target import Pair
 from certwright.pki import temporary

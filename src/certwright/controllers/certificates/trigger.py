@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from certwright.controllers.certificates import backoff, rules, waits
-from certwright.controllers.certificates.backoff import Gate, Limits, Open
+from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
-from certwright.resources import causes, conditions, reasons
+from certwright.controllers.retry import backoff
+from certwright.controllers.retry.backoff import Gate, Limits, Open
+from certwright.kube.api import conditions
+from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 
 WAITING_FOR_ISSUER = "WaitingForIssuer"
@@ -50,7 +52,7 @@ class Trigger:
         draft.tell("Normal", "Issuing", verdict.message)
 
     def _must_wait(self, snapshot: Snapshot, draft: Draft) -> bool:
-        moment = waits.retry_at(snapshot, self._limits)
+        moment = retry_time.retry_at(snapshot, self._limits)
         if moment is not None and snapshot.now < moment:
             _say_when(moment, snapshot, draft)
             return True
@@ -65,7 +67,7 @@ class Trigger:
             return None
         status = snapshot.certificate.status
         asks_again = self._gate.check_at(snapshot.certificate)
-        moments = (waits.retry_at(snapshot, self._limits), asks_again, status.renewal_time)
+        moments = (retry_time.retry_at(snapshot, self._limits), asks_again, status.renewal_time)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
     def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
@@ -92,7 +94,7 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     if held is None:
         return
     if causes.next_attempt(held.message) != moment.replace(microsecond=0):
-        text = waits.announced(held.message, snapshot, moment)
+        text = retry_time.announced(held.message, snapshot, moment)
         draft.set_condition(reasons.ISSUING, held.status, held.reason, text, now=snapshot.now)
 
 
@@ -105,7 +107,7 @@ def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -
         return
     has_failed = snapshot.certificate.status.last_failure_time is not None
     reason = held.reason if held is not None and has_failed else WAITING_FOR_ISSUER
-    why = waits.failure_text(snapshot) if has_failed else "Waiting for the issuer"
+    why = retry_time.failure_text(snapshot) if has_failed else "Waiting for the issuer"
     # Where the time depends on the issuer, none is announced: none is better than a wrong one.
     text = f"{why}; {hold.sentence}"
     if hold.is_exact:

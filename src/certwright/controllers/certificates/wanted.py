@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 
-from certwright.controllers.certificates.facts import KeyFacts
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.pki import match
 from certwright.pki import usages as key_usages
 from certwright.pki.certificates import CertificateFacts

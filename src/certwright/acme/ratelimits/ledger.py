@@ -1,0 +1,356 @@
+"""Who may order now, and until when the others wait: what one CA's limits leave, at every moment.
+
+An order is *held* from when it is admitted: it counts although the CA has not counted it yet. It is *spent*
+when the CA counts: a new order when it is made, a certificate when it is issued. What ends without a
+certificate gives back what it held.
+
+Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from certwright.acme.ratelimits import published, rejections, scopes
+from certwright.acme.ratelimits.decisions import ADMIT, Admit, Asking, Key, WaitUntil
+from certwright.acme.ratelimits.published import CaLimits
+from certwright.acme.ratelimits.queue import Lines
+from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
+
+_MICRO: Final = timedelta(microseconds=1)
+# What an order holds although nobody proves its names is let go after a while: dead names must not keep live
+# ones from the CA. It is counted all the same, should it be issued after all.
+RESERVED_FOR: Final = timedelta(hours=1)
+HELD_FOR: Final = RESERVED_FOR // _MICRO
+_LAPSE_EVERY: Final = timedelta(minutes=1) // _MICRO
+_TIDY_EVERY: Final = timedelta(minutes=10) // _MICRO
+_FIRST_PACE: Final = timedelta(seconds=1)
+_SLOWEST_PACE: Final = timedelta(hours=1)
+_LONGEST_UNKNOWN: Final = timedelta(hours=1)
+LEARNED: Final = "refused"
+"""The limit of buckets that were learned from refusals and are none of those that are known."""
+_ACCOUNTS: Final = Key(published.ACCOUNTS, "")
+_AT_ORDER: Final = (published.ORDERS, LEARNED)
+
+
+@dataclass(slots=True)
+class Flight:
+    """An order, or a new account, that was admitted at `at` and has not ended: a reservation. `held` are the
+    buckets that it is reserved in, `silent` those that count its certificate without limiting it.
+    `has_lapsed`: the reservation no longer keeps others waiting, but is counted if it is used."""
+
+    at: int
+    held: list[Key]
+    silent: tuple[Key, ...] = ()
+    is_placed: bool = False
+    has_lapsed: bool = False
+
+
+class Ledger:
+    """The state of one CA's limits. `wake` is told the uid of an order that had better ask again."""
+
+    def __init__(self, limits: CaLimits, wake: Callable[[str], None]) -> None:
+        self.limits = limits
+        self.is_changed = False
+        """Set by every change that is worth saving; the caller resets it."""
+        self.buckets: dict[Key, Bucket] = {}
+        self.paces: dict[Key, Rate] = {}
+        self.flights: dict[str, Flight] = {}
+        self.waiting_elsewhere: Mapping[str, int] = {}
+        """How many orders wait in other processes, by key."""
+        self.lines = Lines(wake)
+        self._lapsed_at = 0
+        self._tidied_at = 0
+
+    # --- asking ------------------------------------------------------------------------------------------
+
+    def admit(self, asking: Asking, now: datetime) -> Admit | WaitUntil:
+        """Whether the order may be made now. Asking again for what was admitted counts nothing twice."""
+        at = micros(now)
+        self.sweep(at)
+        flight = self.flights.get(asking.uid)
+        if flight is not None and (flight.is_placed or not flight.has_lapsed):
+            return ADMIT
+        asked, silent = self.keys_of(asking)
+        free, key = self._free_at(asking, asked, at)
+        if key is not None:
+            self._wait(asking, key, free - at)
+            return WaitUntil(moment_of(free), self._sentence(key, free))
+        self.lines.leave(asking.uid)
+        for one in asked:
+            self.bucket(one).held += 1
+        # Nothing is counted where nothing is limited.
+        if asked or silent or self._failure_keys(asking):
+            self.flights[asking.uid] = Flight(at, asked, silent)
+            self.is_changed = True
+        return ADMIT
+
+    def expect(self, asking: Asking, now: datetime) -> None:
+        """An order that is going to ask: where it has to wait, it stands in line already."""
+        at = micros(now)
+        free, key = self._free_at(asking, self.keys_of(asking)[0], at)
+        if key is not None and asking.uid not in self.flights:
+            self._wait(asking, key, free - at)
+
+    def admit_account(self, uid: str, now: datetime) -> Admit | WaitUntil:
+        """Whether a new account may be requested from here; then `account_ended` must be called. `uid` names
+        the attempt."""
+        at, key = micros(now), _ACCOUNTS
+        rate = self.rate(key)
+        if rate is None or uid in self.flights:
+            return ADMIT
+        self.sweep(at)
+        free = self.bucket(key).free_at(rate, at)
+        if free > at:
+            return WaitUntil(moment_of(free), self._sentence(key, free))
+        self.bucket(key).held += 1
+        self.flights[uid] = Flight(at, [key])
+        self.is_changed = True
+        return ADMIT
+
+    def account_ended(self, uid: str, now: datetime, *, is_made: bool) -> None:
+        """The attempt has ended: the CA counts the accounts that it has made."""
+        self._end(uid, micros(now), is_issued=is_made)
+
+    def keys_of(self, asking: Asking) -> tuple[list[Key], tuple[Key, ...]]:
+        """What is asked, and what only counts. In Boulder an order that replaces counts for its set."""
+        the_set = (
+            [Key(published.SET, scopes.set_of(asking.identifiers))]
+            if published.SET in self.limits.limits
+            else []
+        )
+        found: list[Key] = []
+        silent: tuple[Key, ...] = ()
+        if asking.replaces and self.limits.exempts_ari:
+            silent = tuple(the_set)
+        elif asking.renewal and self.limits.exempts_renewals:
+            found = the_set
+        else:
+            found = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
+        # What has been learned from refusals holds for everybody.
+        found += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid)]
+        return [one for one in found if self.rate(one) is not None], silent
+
+    def _domain_keys(self, asking: Asking) -> list[Key]:
+        if published.DOMAIN not in self.limits.limits:
+            return []
+        return [Key(published.DOMAIN, one) for one in scopes.registered_domains(asking.identifiers)]
+
+    def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
+        """When it is free, and what keeps it from being so now; None: nothing."""
+        free, by = at, None
+        for key in (*asked, *self._failure_keys(asking)):
+            rate, bucket = self.rate(key), self.buckets.get(key)
+            if rate is None or bucket is None:
+                continue
+            ahead = self._ahead(key, asking)
+            one = bucket.free_at(rate, at, ahead)
+            if bucket.held and one > at + HELD_FOR:
+                # What others hold without using it is let go by then.
+                one = max(at + HELD_FOR, bucket.free_at(rate, at, ahead - bucket.held))
+            if one > free:
+                free, by = one, key
+        return free, by
+
+    def _ahead(self, key: Key, asking: Asking) -> int:
+        """How many go before that order. Lines elsewhere are about as old as ours, so each order here has its
+        part of them before it. The first in line has none: it takes what is free."""
+        ahead, elsewhere = self.lines.ahead(key, asking), self.waiting_elsewhere.get(str(key), 0)
+        return ahead + ahead * elsewhere // (self.lines.length(key) + 1)
+
+    def _failure_keys(self, asking: Asking) -> list[Key]:
+        if published.FAILURES not in self.limits.limits or (asking.replaces and self.limits.exempts_ari):
+            return []
+        return [_failure_key(asking.account, name) for name in asking.identifiers]
+
+    def _wait(self, asking: Asking, key: Key, wait: int) -> None:
+        def keeps_place(other: Key) -> bool:
+            rate = self.rate(other)
+            return rate is not None and wait < rate.every
+
+        is_new = not self.lines.has(asking.uid)
+        self.lines.wait(asking, key, keeps_place, stands=key.limit != published.FAILURES)
+        # How many wait is of interest to others.
+        self.is_changed = self.is_changed or is_new
+
+    def rate(self, key: Key) -> Rate | None:
+        """The rate of a bucket; None where there is no such limit."""
+        if key.limit == LEARNED:
+            return self.paces.get(key)
+        limit = self.limits.limits.get(key.limit)
+        return limit.rate_of(key.whose) if limit is not None else None
+
+    @staticmethod
+    def counts_at_order(key: Key) -> bool:
+        """Whether the CA counts there when an order is made, not when a certificate is issued."""
+        return key.limit in _AT_ORDER
+
+    def bucket(self, key: Key) -> Bucket:
+        """The bucket, made where nothing has been counted yet."""
+        return self.buckets.setdefault(key, Bucket())
+
+    # --- what becomes of an order --------------------------------------------------------------------------
+
+    def placed(self, uid: str, now: datetime) -> None:
+        """The CA has made the order: it counts as one from this moment."""
+        flight = self.flights.get(uid)
+        if flight is None or flight.is_placed:
+            return
+        flight.is_placed = True
+        for key in [one for one in flight.held if one.limit in _AT_ORDER]:
+            self._settle(flight, key, micros(now), spent=True)
+
+    def issued(self, uid: str, now: datetime) -> None:
+        """The certificate was issued: it counts from this moment."""
+        self._end(uid, micros(now), is_issued=True)
+
+    def failed(self, uid: str, now: datetime) -> None:
+        """The order has ended without a certificate."""
+        self._end(uid, micros(now), is_issued=False)
+
+    def forget(self, uid: str, now: datetime) -> None:
+        """The order is gone. What the CA has counted stays counted."""
+        self.lines.leave(uid)
+        self._end(uid, micros(now), is_issued=False)
+
+    def abandon(self, uid: str, now: datetime) -> None:
+        """The order is gone, and how it ended is unknown: it counts as issued, because it may have been."""
+        self.lines.leave(uid)
+        self._end(uid, micros(now), is_issued=True)
+
+    def _end(self, uid: str, at: int, *, is_issued: bool) -> None:
+        flight = self.flights.pop(uid, None)
+        if flight is None:
+            return
+        for key in list(flight.held):
+            # Whether the CA has made the order before it failed is not known: it may have.
+            self._settle(flight, key, at, spent=is_issued or key.limit in _AT_ORDER)
+        for key in flight.silent if is_issued else ():
+            if (rate := self.rate(key)) is not None:
+                self.bucket(key).spend(rate, at)
+        self.is_changed = True
+
+    def _settle(self, flight: Flight, key: Key, at: int, *, spent: bool) -> None:
+        flight.held.remove(key)
+        bucket, rate = self.bucket(key), self.rate(key)
+        if not flight.has_lapsed:
+            bucket.held = max(0, bucket.held - 1)
+        if spent and rate is not None:
+            bucket.spend(rate, at)
+        self.is_changed = True
+        self.lines.call(key)
+
+    def sweep(self, at: int) -> None:
+        """Let go of what has been held too long, and forget what is as good as new: now and then."""
+        if at - self._lapsed_at >= _LAPSE_EVERY:
+            self._lapsed_at = at
+            for flight in self.flights.values():
+                if not flight.has_lapsed and at - flight.at > HELD_FOR:
+                    self._lapse(flight)
+        if at - self._tidied_at >= _TIDY_EVERY:
+            self._tidied_at = at
+            for key, bucket in list(self.buckets.items()):
+                rate = self.rate(key)
+                if key not in self.lines and (rate is None or bucket.is_idle(rate, at)):
+                    del self.buckets[key]
+                    self.paces.pop(key, None)
+
+    def _lapse(self, flight: Flight) -> None:
+        flight.has_lapsed = True
+        for key in flight.held:
+            self.bucket(key).held = max(0, self.bucket(key).held - 1)
+            self.lines.call(key)
+
+    # --- what the CA says --------------------------------------------------------------------------------
+
+    def failed_validation(self, account: str, name: str, now: datetime) -> None:
+        """The CA has looked for the proof of a name and did not find it."""
+        key = _failure_key(account, name)
+        if (rate := self.rate(key)) is not None:
+            self.bucket(key).spend(rate, micros(now))
+            self.is_changed = True
+
+    def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> None:
+        """The CA has refused a new order because of a limit, in these words: it knows better than we do.
+
+        The order was not made: it has to ask again.
+        """
+        at = micros(now)
+        flight = self.flights.pop(asking.uid, None)
+        if flight is not None:
+            for key in list(flight.held):
+                self._settle(flight, key, at, spent=False)
+        until = retry_after or rejections.until_named(text)
+        meant = self._meant(asking, text)
+        if meant is None:
+            self._learn(asking, until, now)
+        else:
+            rate = self.rate(meant)
+            assert rate is not None
+            self.bucket(meant).close(rate, micros(until) if until else at + rate.every, at)
+        self.is_changed = True
+
+    def _meant(self, asking: Asking, text: str) -> Key | None:
+        """The bucket that the refusal is about; None where that is not one of ours."""
+        limit = rejections.limit_named(text)
+        if limit is None or limit not in self.limits.limits or limit == published.ACCOUNTS:
+            return None
+        if limit == published.ORDERS:
+            return Key(limit, asking.account)
+        if limit == published.SET:
+            return Key(limit, scopes.set_of(asking.identifiers))
+        named = rejections.names_in(text)
+        if limit == published.FAILURES:
+            names = [one for one in asking.identifiers if one.lower().removeprefix("*.") in named]
+            return _failure_key(asking.account, (names or list(asking.identifiers))[0])
+        domains = scopes.registered_domains(asking.identifiers)
+        return Key(limit, next((one for one in domains if one in named), domains[0]))
+
+    def _learn(self, asking: Asking, until: datetime | None, now: datetime) -> None:
+        """A limit that we know nothing of: this order waits as long as the CA says, the others of the account
+        at most an hour; then they go one by one, more slowly each time the CA refuses."""
+        key = Key(LEARNED, asking.account)
+        held, pace = self.paces.get(key), _FIRST_PACE
+        if held is not None:
+            # Orders that were on their way together are refused together: that is one refusal.
+            is_same = self.bucket(key).closed_until > micros(now)
+            pace = held.window if is_same else min(held.window * 2, _SLOWEST_PACE)
+        self._close_learned(key, pace, min(until or now + pace, now + _LONGEST_UNKNOWN), now)
+        if until is not None and until > now + _LONGEST_UNKNOWN:
+            self._close_learned(Key(LEARNED, asking.uid), _FIRST_PACE, until, now)
+
+    def _close_learned(self, key: Key, pace: timedelta, until: datetime, now: datetime) -> None:
+        rate = self.paces[key] = Rate(1, pace)
+        self.bucket(key).close(rate, micros(until), micros(now))
+
+    # --- words -------------------------------------------------------------------------------------------
+
+    def _sentence(self, key: Key, free: int) -> str:
+        until = f"Waiting until {moment_of(free + 999_999):%Y-%m-%dT%H:%M:%SZ}: {self.limits.name}"
+        if key.limit == LEARNED:
+            return f"{until} has refused orders because of a limit of its own"
+        rate = self.rate(key)
+        assert rate is not None
+        what, whom = {
+            published.ORDERS: ("orders", "of this account"),
+            published.SET: ("certificates", "for exactly these names"),
+            published.FAILURES: ("failed validations", f"of {key.whose.rpartition(' ')[2]}"),
+            published.ACCOUNTS: ("new accounts", "from this address"),
+        }.get(key.limit, ("certificates", f"for {key.whose}"))
+        return f"{until} allows {rate.count} {what} {whom} in {_span(rate.window)}"
+
+
+def _failure_key(account: str, name: str) -> Key:
+    return Key(published.FAILURES, f"{account} {name.lower().removeprefix('*.')}")
+
+
+def _span(window: timedelta) -> str:
+    hours, rest = divmod(window // timedelta(seconds=1), 3600)
+    if rest:
+        return f"{window // timedelta(seconds=1)} s"
+    if hours >= 48 and hours % 24 == 0:
+        return f"{hours // 24} days"
+    return f"{hours} hours" if hours != 1 else "an hour"

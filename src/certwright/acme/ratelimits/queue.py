@@ -1,0 +1,87 @@
+"""Orders that wait, in line at the limits that keep them: the oldest first, nobody overtakes.
+
+An order stands in the line of the limit that keeps it longest. It keeps its place in another line where its
+turn had come already, if the wait elsewhere is so short that nobody else could have gone meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from certwright.acme.ratelimits.decisions import Asking, Key
+
+
+@dataclass(slots=True)
+class _Waiter:
+    asking: Asking
+    main: Key
+    lines: set[Key] = field(default_factory=set)
+
+
+class Lines:
+    """`wake` is told the uid of an order that had better ask again."""
+
+    def __init__(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+        self._waiters: dict[str, _Waiter] = {}
+        self._lines: dict[Key, list[tuple[int, str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._lines
+
+    def has(self, uid: str) -> bool:
+        """Whether that order waits."""
+        return uid in self._waiters
+
+    def lengths(self) -> dict[str, int]:
+        """How many stand in each line."""
+        return {str(key): len(line) for key, line in self._lines.items()}
+
+    def length(self, key: Key) -> int:
+        """How many stand in that line."""
+        return len(self._lines.get(key, ()))
+
+    def ahead(self, key: Key, asking: Asking) -> int:
+        """How many stand before that order, or would if it stood there."""
+        line = self._lines.get(key)
+        return bisect_left(line, asking.place) if line else 0
+
+    def wait(self, asking: Asking, key: Key, keeps_place: Callable[[Key], bool], *, stands: bool) -> None:
+        """The order waits for `key` now. `stands` False: what it waits for does not come one by one."""
+        waiter = self._waiters.get(asking.uid)
+        if waiter is None:
+            waiter = self._waiters[asking.uid] = _Waiter(asking, key)
+        waiter.asking, waiter.main = asking, key
+        for other in [one for one in waiter.lines if one != key and not keeps_place(one)]:
+            self._leave_line(waiter, other)
+        if stands and key not in waiter.lines:
+            waiter.lines.add(key)
+            insort(self._lines.setdefault(key, []), asking.place)
+
+    def leave(self, uid: str) -> None:
+        """The order waits no longer."""
+        waiter = self._waiters.pop(uid, None)
+        if waiter is not None:
+            for key in list(waiter.lines):
+                self._leave_line(waiter, key)
+
+    def _leave_line(self, waiter: _Waiter, key: Key) -> None:
+        line = self._lines[key]
+        del line[bisect_left(line, waiter.asking.place)]
+        waiter.lines.discard(key)
+        if line:
+            self.call(key)
+        else:
+            del self._lines[key]
+
+    def call(self, key: Key) -> None:
+        """Have the next in line ask: there may be room for it, or its turn comes sooner than it thinks."""
+        for _, uid in self._lines.get(key, ()):
+            if self._waiters[uid].main == key:
+                self._wake(uid)
+                return

@@ -1,0 +1,59 @@
+"""What a CA's refusal says of its limits.
+
+Source: Let's Encrypt (Boulder) words its refusals "too many … (N) … in the last …, retry after …: see
+https://letsencrypt.org/docs/rate-limits/#…"; the anchor names the limit.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from certwright.acme.ratelimits import published
+
+_SIGNS: Final = (
+    # The first that is found counts: what is told of a set mentions certificates too.
+    ("#new-certificates-per-exact-set", published.SET),
+    ("exact set of", published.SET),
+    ("duplicate certificate", published.SET),
+    ("#new-certificates-per-registered-domain", published.DOMAIN),
+    ("certificates already issued for", published.DOMAIN),
+    ("registered domain", published.DOMAIN),
+    ("#authorization-failures", published.FAILURES),
+    ("failed authorizations", published.FAILURES),
+    ("failed validations", published.FAILURES),
+    ("#new-registrations", published.ACCOUNTS),
+    ("too many registrations", published.ACCOUNTS),
+    ("too many new registrations", published.ACCOUNTS),
+    ("#new-orders-per-account", published.ORDERS),
+    ("too many new orders", published.ORDERS),
+)
+_ISSUED_FOR = re.compile(r"certificates \([0-9]+\) already issued for")
+_UNTIL = re.compile(r"retry after ([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2}) ?(?:UTC|Z)")
+_QUOTED = re.compile(r'"([^"\s]{1,255})"')
+
+
+def limit_named(text: str) -> str | None:
+    """Which limit the refusal is about; None where it does not say."""
+    lowered = text.lower()
+    for sign, limit in _SIGNS:
+        if sign in lowered:
+            return limit
+    return published.DOMAIN if _ISSUED_FOR.search(lowered) else None
+
+
+def until_named(text: str) -> datetime | None:
+    """The moment until which the text asks to wait."""
+    found = _UNTIL.search(text)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def names_in(text: str) -> frozenset[str]:
+    """What stands in quotes: the domain or the name that is meant."""
+    return frozenset(found.lower().rstrip(".") for found in _QUOTED.findall(text))

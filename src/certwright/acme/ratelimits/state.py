@@ -1,0 +1,122 @@
+"""A ledger as data: what is written down of it, and a ledger brought to what was written down.
+
+Reservations (`flights`) name their buckets by the position in `keys`, because a key is longer than all else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from certwright.acme.ratelimits.decisions import Key
+from certwright.acme.ratelimits.ledger import HELD_FOR, Flight, Ledger
+from certwright.kit.rate_limit import Bucket, Rate, micros
+
+_LONGEST_PACE_S: Final = 7 * 86_400
+
+
+class FlightState(msgspec.Struct, array_like=True):
+    """One reservation. `held` None: written by a version that did not write down which buckets hold it."""
+
+    at: int
+    is_placed: bool
+    has_lapsed: bool = False
+    held: list[int] | None = None
+    silent: list[int] = []
+
+
+class LedgerState(msgspec.Struct):
+    """All of a ledger but its lines: JSON. `waiting` is for people and for estimates: how many orders wait
+    for each key, in this and all other processes."""
+
+    buckets: dict[str, list[object]] = {}
+    paces: dict[str, int] = {}
+    keys: list[str] = []
+    flights: dict[str, FlightState] = {}
+    waiting: dict[str, int] = {}
+
+
+def state(ledger: Ledger, now: datetime) -> LedgerState:
+    """What a restart, or another process, needs to continue; `restore` reads it."""
+    ledger.sweep(micros(now))
+    positions: dict[Key, int] = {}
+
+    def position(key: Key) -> int:
+        return positions.setdefault(key, len(positions))
+
+    flights = {
+        uid: FlightState(
+            one.at,
+            one.is_placed,
+            one.has_lapsed,
+            [position(key) for key in one.held],
+            [position(key) for key in one.silent],
+        )
+        for uid, one in ledger.flights.items()
+    }
+    return LedgerState(
+        buckets={str(key): list[object](bucket.numbers()) for key, bucket in ledger.buckets.items()},
+        paces={str(key): rate.window // timedelta(seconds=1) for key, rate in ledger.paces.items()},
+        keys=[str(key) for key in positions],
+        flights=flights,
+        waiting=ledger.lines.lengths(),
+    )
+
+
+def restore(ledger: Ledger, saved: LedgerState, now: datetime) -> set[Key]:
+    """Replace what the ledger holds, its lines excepted, by what was saved; returns the keys that differ.
+
+    What cannot be read is left out. A reservation whose flight is missing counts as used.
+    """
+    before = {key: bucket.numbers() for key, bucket in ledger.buckets.items()}
+    ledger.paces = {
+        Key.read(name): Rate(1, timedelta(seconds=min(max(1, seconds), _LONGEST_PACE_S)))
+        for name, seconds in saved.paces.items()
+    }
+    ledger.buckets, reserved = _buckets(saved)
+    ledger.flights = _flights(saved)
+    for flight in ledger.flights.values():
+        was_reserved = not flight.has_lapsed
+        flight.has_lapsed = flight.has_lapsed or micros(now) - flight.at > HELD_FOR
+        for key in flight.held:
+            reserved[key] = reserved.get(key, 0) - was_reserved
+            ledger.bucket(key).held += not flight.has_lapsed
+    for key, many in reserved.items():
+        rate = ledger.rate(key)
+        for _ in range(min(many, rate.count) if rate is not None else 0):
+            assert rate is not None
+            ledger.bucket(key).spend(rate, micros(now))
+    after = {key: bucket.numbers() for key, bucket in ledger.buckets.items()}
+    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+def _buckets(saved: LedgerState) -> tuple[dict[Key, Bucket], dict[Key, int]]:
+    """The buckets without reservations, and how many each had."""
+    buckets: dict[Key, Bucket] = {}
+    reserved: dict[Key, int] = {}
+    for name, numbers in saved.buckets.items():
+        try:
+            bucket = Bucket.of_numbers(numbers)
+        except ValueError:
+            continue
+        key = Key.read(name)
+        reserved[key], bucket.held = bucket.held, 0
+        buckets[key] = bucket
+    return buckets, reserved
+
+
+def _flights(saved: LedgerState) -> dict[str, Flight]:
+    keys = [Key.read(name) for name in saved.keys]
+    return {
+        uid: Flight(
+            one.at,
+            [keys[at] for at in one.held if 0 <= at < len(keys)],
+            tuple(keys[at] for at in one.silent if 0 <= at < len(keys)),
+            one.is_placed,
+            one.has_lapsed,
+        )
+        for uid, one in saved.flights.items()
+        if one.held is not None
+    }

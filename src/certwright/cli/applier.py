@@ -1,0 +1,245 @@
+"""Create or change one object as a document describes it (`kubectl apply`, client-side)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from certwright.cli.errors import tell_warning
+from certwright.cli.hints import explain
+from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
+from certwright.kube.api import errors
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.manifests import Document
+from certwright.kube.client import discovery
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
+from certwright.kube.util.clock import Clock, SystemClock
+
+Json = dict[str, Any]
+Verb = Literal["created", "configured", "unchanged"]
+_CREATE_ATTEMPTS = 5
+_ESTABLISH_S = 5.0
+
+
+class Refused(Exception):
+    """The document cannot be applied; `sentences` say why, one per thing that is wrong."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a document."""
+
+    kind: Kind[Json]
+    namespace: str
+    name: str
+    verb: Verb
+    revision: int
+    """The resourceVersion that it has now."""
+
+    def __str__(self) -> str:
+        """`certificate.cert-manager.io/web created`, as kubectl says it."""
+        return f"{reference(self.kind, self.name)} {self.verb}"
+
+
+def reference(kind: Kind[Any], name: str) -> str:
+    """`certificate.cert-manager.io/web`, `secret/web-tls`."""
+    return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"
+
+
+def where(document: Document) -> str:
+    """The place of a document for error messages: `quickstart.yaml: document 2, line 12`."""
+    return f"{document.source}: document {document.index}, line {document.line}"
+
+
+def what(content: Mapping[str, Any]) -> str:
+    """The object a document is about, as far as it says so: `Certificate default/web`."""
+    metadata = content.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = "/".join(str(part) for part in (metadata.get("namespace"), metadata.get("name")) if part)
+    return f"{content.get('kind') or 'object'} {name}".strip()
+
+
+class Applier:
+    """Applies documents one after the other to one server."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        default_namespace: str,
+        only_namespace: str | None = None,
+        make_namespaces: bool = False,
+        dry_run: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._default_namespace = default_namespace
+        self._only_namespace = only_namespace
+        self._make_namespaces = make_namespaces
+        self._namespaces: set[str] = set()
+        self._dry_run = dry_run
+        self._kinds: dict[tuple[str, str], Kind[Json]] = {}
+        self._defined_kinds = False
+
+    async def apply(self, document: Document) -> Applied:
+        """Create or change what `document` describes. Raises `Refused`, and `errors.Unreachable`."""
+        content = document.content
+        kind = await self._kind(content)
+        name = _name_of(content)
+        namespace = self._namespace_of(content) if kind.namespaced else ""
+        wanted = _placed(content, namespace)
+        try:
+            if namespace and self._make_namespaces:
+                await self._ensure_namespace(namespace)
+            applied = await self._create_or_change(kind, namespace, name, wanted)
+        except errors.ApiError as error:
+            # What a Secret holds is for nobody's screen.
+            shown = None if kind.kind == "Secret" else content
+            raise Refused(explain(error, await self._schema(kind), shown)) from error
+        self._defined_kinds |= kind.kind == "CustomResourceDefinition"
+        return applied
+
+    def place(self, applied: Applied) -> str:
+        """` (namespace shop)` for what went to another namespace than the usual one."""
+        usual = applied.namespace in ("", self._default_namespace)
+        return "" if usual else f" (namespace {applied.namespace})"
+
+    async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, wanted: Json) -> Applied:
+        for attempt in range(_CREATE_ATTEMPTS):
+            try:
+                live = await self._client.get(kind, name, namespace)
+            except errors.NotFound:
+                live = None
+            try:
+                if live is None:
+                    made = await self._create(kind, wanted)
+                    return Applied(kind, namespace, name, "created", revision_of(made))
+                verb, now = await self._change(kind, live, wanted)
+                return Applied(kind, namespace, name, verb, revision_of(now))
+            except (errors.AlreadyExists, errors.Conflict):
+                # Somebody was faster; look again. A conflict that stays is the user's own resourceVersion.
+                if attempt == _CREATE_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _create(self, kind: Kind[Json], wanted: Json) -> Json:
+        return await self._client.create(kind, with_last_applied(wanted), dry_run=self._dry_run, strict=True)
+
+    async def _change(self, kind: Kind[Json], live: Json, wanted: Json) -> tuple[Verb, Json]:
+        metadata = live["metadata"]
+        last = last_applied(live)
+        if last is None:
+            tell_warning(
+                f"{reference(kind, metadata['name'])} was not made by apply; fields it has and the file "
+                f"has not are left as they are (annotation {LAST_APPLIED} is absent, and is added now)"
+            )
+        patch = three_way_patch(last or {}, with_last_applied(wanted), live)
+        if not patch:
+            return "unchanged", live
+        changed = await self._client.patch(
+            kind,
+            metadata["name"],
+            metadata.get("namespace", ""),
+            patch,
+            dry_run=self._dry_run,
+            strict=True,
+        )
+        same = changed["metadata"].get("resourceVersion") == metadata.get("resourceVersion")
+        return "unchanged" if same and not self._dry_run else "configured", changed
+
+    async def _kind(self, content: Json) -> Kind[Json]:
+        api_version, kind = content.get("apiVersion"), content.get("kind")
+        for field, value in (("apiVersion", api_version), ("kind", kind)):
+            if not isinstance(value, str) or not value:
+                raise Refused([f"{field}: is missing; every object needs apiVersion and kind"])
+        key = (str(api_version), str(kind))
+        if key not in self._kinds:
+            self._kinds[key] = await self._discover(*key)
+        return self._kinds[key]
+
+    async def _discover(self, api_version: str, kind: str) -> Kind[Json]:
+        # A kind that was defined a moment ago, in the same file say, is served once it is established.
+        deadline = self._clock.monotonic() + (_ESTABLISH_S if self._defined_kinds else 0)
+        while True:
+            try:
+                return await discovery.kind_for(self._client, api_version, kind)
+            except discovery.UnknownKind as error:
+                if self._clock.monotonic() >= deadline:
+                    raise Refused([f"kind: {error}"]) from error
+            await self._clock.sleep(0.1)
+
+    def _namespace_of(self, content: Json) -> str:
+        own = content["metadata"].get("namespace")
+        if own is not None and not isinstance(own, str):
+            raise Refused([f"metadata.namespace: {_shown(own)} is not a text; put quotes round it"])
+        if own and self._only_namespace and own != self._only_namespace:
+            raise Refused([f"metadata.namespace: is `{own}`, but --namespace says `{self._only_namespace}`"])
+        return own or self._default_namespace
+
+    async def _ensure_namespace(self, namespace: str) -> None:
+        if namespace in self._namespaces:
+            return
+        kind = await self._kind({"apiVersion": "v1", "kind": "Namespace"})
+        try:
+            await self._client.get(kind, namespace)
+        except errors.NotFound:
+            content: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await self._create(kind, content)
+            tell_warning(f"namespace {namespace} did not exist; it has been created")
+        self._namespaces.add(namespace)
+
+    async def _schema(self, kind: Kind[Json]) -> Json | None:
+        """The kind's schema where the server keeps one as a CRD: only needed once something is wrong."""
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.resource}"
+        try:
+            response = await self._client.raw("GET", path)
+        except errors.ApiError:
+            return None
+        for version in msgspec.json.decode(await whole_body(response))["spec"]["versions"]:
+            if version["name"] == kind.version:
+                schema: Json | None = (version.get("schema") or {}).get("openAPIV3Schema")
+                return schema
+        return None
+
+
+def _name_of(content: Json) -> str:
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        raise Refused(["metadata: is missing; write `metadata:` with a `name:` below it"])
+    name = metadata.get("name")
+    if name is None or name == "":
+        hint = "apply cannot use generateName, " if metadata.get("generateName") else ""
+        raise Refused([f"metadata.name: is missing; {hint}give the object a name"])
+    if not isinstance(name, str):
+        raise Refused([f"metadata.name: {_shown(name)} is not a text; put quotes round it"])
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise Refused([f"metadata.name: `{name}` may not be `.` or `..`, nor hold `/` or `%`"])
+    return name
+
+
+def _shown(value: object) -> str:
+    """A value as it may stand in a manifest: YAML takes `no` and `n` for false, which surprises most."""
+    return msgspec.json.encode(value).decode()
+
+
+def _placed(content: Json, namespace: str) -> Json:
+    """The document's content with the namespace that it goes to, as kubectl notes it too."""
+    if not namespace:
+        return content
+    return {**content, "metadata": {**content["metadata"], "namespace": namespace}}
+
+
+def refuse_at(document: Document, refusal: Refused) -> list[str]:
+    """The sentences of a refusal, each with the place and the object it is about."""
+    prefix = f"{where(document)}: {what(document.content)}"
+    return [f"{prefix}: {sentence}" for sentence in refusal.sentences]

@@ -1,0 +1,110 @@
+"""What `approve` and `deny` share: one condition on requests that nobody has decided about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import is_true
+from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.options import ServerOptions
+from certwright.cli.related import REQUESTS
+from certwright.kube.api import errors
+
+Json = dict[str, Any]
+_ATTEMPTS = 5
+_TYPES = ("Approved", "Denied")
+# cmctl's word, so that whoever looks for it in conditions finds ours too.
+_REASON = "KubectlCertManager"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`type` is the condition's."""
+
+    type: str
+    reason: str
+    message: str
+
+
+def decision_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--reason` and `--message`."""
+    options = (
+        click.option(
+            "--reason",
+            metavar="WORD",
+            default=_REASON,
+            show_default=True,
+            help="The reason in the condition: one word, for programs.",
+        ),
+        click.option(
+            "--message",
+            metavar="TEXT",
+            default=f'manually {verb} by "certwright"',
+            show_default=True,
+            help="The message in the condition: a sentence, for people.",
+        ),
+    )
+    return lambda command: options[0](options[1](command))
+
+
+async def decide(server: ServerOptions, names: tuple[str, ...], decision: Decision) -> None:
+    """Decide about each request and say so. Raises `AlreadyTold` where one of them could not be."""
+    async with session(server) as here:
+        results = [await _decide(here, name, decision) for name in names]
+    if not all(results):
+        raise AlreadyTold
+
+
+async def _decide(here: Session, name: str, decision: Decision) -> bool:
+    words = f"certificaterequest {here.namespace}/{name}"
+    done = decision.type.lower()
+    try:
+        for attempt in range(_ATTEMPTS):
+            request = await here.client.get(REQUESTS, name, here.namespace)
+            if (before := next((kind for kind in _TYPES if is_true(request, kind)), None)) is not None:
+                return _tell_decided(words, before, decision)
+            patch = _mark(request, decision, datetime.now(UTC))
+            try:
+                await here.client.patch(REQUESTS, name, here.namespace, patch, subresource="status")
+            except errors.Conflict:
+                # A controller wrote at the same moment.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            click.echo(f"{words} {done}")
+            return True
+    except errors.ApiError as error:
+        tell_error(f"{words}: {error}")
+    return False
+
+
+def _tell_decided(words: str, before: str, decision: Decision) -> bool:
+    """A decision is final; the same one again is nothing to complain of."""
+    found = f"{words} is {before.lower()} already"
+    if before == decision.type:
+        click.echo(found)
+        return True
+    tell_error(f"{found}, which is final; only a new request can be {decision.type.lower()}")
+    return False
+
+
+def _mark(request: Json, decision: Decision, now: datetime) -> Json:
+    """The merge patch that adds the condition; it only holds for the state that was read."""
+    condition = {
+        "type": decision.type,
+        "status": "True",
+        "reason": decision.reason,
+        "message": decision.message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    held = (request.get("status") or {}).get("conditions") or []
+    return {
+        "metadata": {"resourceVersion": request["metadata"]["resourceVersion"]},
+        "status": {"conditions": [*held, condition]},
+    }

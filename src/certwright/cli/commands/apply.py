@@ -1,0 +1,66 @@
+"""`certwright apply`."""
+
+from __future__ import annotations
+
+import click
+
+from certwright.cli.access import session
+from certwright.cli.applier import Applied, Applier, Refused, refuse_at
+from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
+from certwright.cli.sources import Manifests
+from certwright.kube.api.manifests import DocumentError
+
+
+@click.command(short_help="Create or change the objects that files describe.")
+@file_option(required=True)
+@click.option("--dry-run", is_flag=True, help="Have the server check everything and change nothing.")
+@namespaced_server_options
+@asynchronous
+async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool) -> None:
+    """Create or change the objects that files describe, and say of each what was done.
+
+    Fields that were in the file the last time and are not in it now are taken away; fields that others have
+    set stay. It keeps the same notes as `kubectl apply`, so the two may take turns.
+
+    A document that cannot be applied is told with its file, line, field and fix; all others go through, and
+    the exit status is 1.
+
+    \b
+    Examples:
+      certwright apply -f examples/quickstart.yaml
+      certwright apply -f manifests/ -n shop
+      certwright get cert web -o yaml | certwright apply -f - --dry-run
+    """
+    async with session(server) as here:
+        applier = Applier(
+            here.client,
+            default_namespace=here.namespace,
+            only_namespace=server.namespace,
+            dry_run=dry_run,
+        )
+        _, failures = await apply_all(applier, manifests, tail=" (dry run)" if dry_run else "")
+    if failures:
+        raise AlreadyTold
+
+
+async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
+    """Apply every document, print what became of it, and return what was applied and how many were not."""
+    applied: list[Applied] = []
+    failures = 0
+    for document in manifests.documents:
+        if isinstance(document, DocumentError):
+            tell_error(str(document))
+            failures += 1
+            continue
+        try:
+            applied.append(await applier.apply(document))
+            click.echo(f"{applied[-1]}{applier.place(applied[-1])}{tail}")
+        except Refused as refusal:
+            failures += 1
+            for sentence in refuse_at(document, refusal):
+                tell_error(sentence)
+    if not manifests.documents:
+        tell_error(f"there is nothing to apply in {', '.join(manifests.names)}")
+        failures = 1
+    return applied, failures

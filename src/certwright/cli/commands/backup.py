@@ -1,0 +1,45 @@
+"""`certwright backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from certwright.cli import backup_options, etcd_flags
+from certwright.cli.errors import AlreadyTold, tell_warning
+
+
+@click.command(short_help="Save all objects of a server's store in a file.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@backup_options.store_options
+def command(*, file: Path, store: backup_options.StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
+    """Save all objects, and the server's own keys, in FILE, whether or not the server is running.
+
+    It reads the store itself, so it runs where the server does, as the same user; say --data-dir and --store
+    as to `certwright serve`. What it saves is of one moment. Secrets are encrypted in FILE as they are in the
+    store, and only its owner can read it. The key of the Secrets is not in it: keep a copy of that, apart
+    from FILE.
+
+    An object whose stored form is damaged is left out: a warning names it, and the exit status is 1, although
+    FILE is good for all others.
+
+    \b
+    Examples:
+      certwright backup certwright-$(date +%F).backup
+      certwright backup --data-dir /var/lib/certwright /mnt/backups/certwright.backup
+      certwright backup --store etcds://e1:2379 --etcd-cafile ca.crt certwright.backup
+    """
+    # The stores and all their libraries: not needed for --help.
+    from certwright import app
+
+    done = backup_options.outcome(app.back_up(backup_options.options(store, etcd), file))
+    click.echo(f"{done.objects} objects at revision {done.revision} saved in {file}")
+    if done.wrapped_by is None:
+        click.echo("Its Secrets are NOT encrypted: keep it as safe as they are.")
+    else:
+        click.echo(f"Its Secrets need the key of fingerprint {done.wrapped_by} ({done.source}); keep a copy.")
+    for sentence in done.left_out:
+        tell_warning(f"not saved: {sentence}")
+    if done.left_out:
+        raise AlreadyTold

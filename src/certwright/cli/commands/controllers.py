@@ -1,0 +1,153 @@
+"""`certwright controllers`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from certwright.cli import acme_flags, cluster_flags, daemon
+from certwright.cli.errors import Failed
+from certwright.cli.options import ServerOptions, server_options
+from certwright.kit import logs
+from certwright.kube.util.ids import random_suffix
+
+if TYPE_CHECKING:
+    from certwright import app
+
+_SOON_S = 2.0
+"""How long one waits in silence for the lease."""
+
+
+def _address(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, int] | None:
+    if value in ("", "0"):
+        return None
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter("write HOST:PORT, for instance 127.0.0.1:9402")
+    # Without a host: all addresses, as cert-manager's :9402 means.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only where the user asks for it
+
+
+async def _serve_metrics(running: app.RunningControllers, address: tuple[str, int]) -> None:
+    from certwright.app import StartError  # see `command`
+
+    try:
+        port = await running.serve_metrics(*address)
+    except StartError as error:
+        raise Failed(str(error)) from error
+    click.echo(f"metrics are at http://{address[0]}:{port}/metrics")
+
+
+def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
+    from certwright import app  # see `command`
+
+    given = asdict(flags)
+    terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
+    # Two processes on one machine are two, and so is one before and after a restart, unless it has a name.
+    identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
+    return app.ClusterSettings(
+        identity=identity,
+        terms=app.Terms(duration=terms.pop("lease_duration"), **terms),
+        **given,
+    )
+
+
+async def _tell(running: app.RunningControllers, where: str) -> None:
+    """Say when they are at work, and that they wait, if they have to."""
+    try:
+        async with asyncio.timeout(_SOON_S):
+            await running.wait_leading()
+    except TimeoutError:
+        others = f"{running.holder} is" if running.holder else "another replica may be"
+        click.echo(f"waiting for the lease: {others} at work on {where}")
+        await running.wait_leading()
+    click.echo(f"certwright's controllers are at work on {where}")
+
+
+@click.command(short_help="Run only the controllers, against a server elsewhere.")
+@daemon.controller_options
+@acme_flags.acme_options
+@cluster_flags.cluster_options
+@daemon.FEATURE_GATES
+@click.option(
+    "--namespace",
+    metavar="NS",
+    help="Look at one namespace only; without it at all. ClusterIssuers are then left alone.",
+)
+@click.option(
+    "--metrics-listen-address",
+    "metrics_address",
+    metavar="HOST:PORT",
+    default="",
+    callback=_address,
+    help="Serve Prometheus metrics there, at /metrics over plain HTTP; without it not at all.",
+)
+@daemon.log_options(level="info")
+@server_options
+def command(
+    *,
+    server: ServerOptions,
+    flags: daemon.ControllerFlags,
+    acme: acme_flags.AcmeFlags,
+    cluster: cluster_flags.ClusterFlags,
+    feature_gates: str,
+    namespace: str | None,
+    metrics_address: tuple[str, int] | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
+
+    That may be `certwright serve --controllers ''`, or a Kubernetes cluster with the definitions of
+    `certwright crds`; in a pod it is the pod's own cluster. Of several that run, one works and the others
+    wait. The flags are named as cert-manager's.
+
+    \b
+    Examples:
+      certwright controllers --kubeconfig certwright-data/kubeconfig
+      certwright controllers --controllers '*,-issuers'
+    """
+    logs.set_up(level=log_level, form=log_format)
+    # The controllers and all their libraries: not needed for --help.
+    from certwright import app
+    from certwright.cli import access
+
+    choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
+    found = access.load(choice, server.context)
+    options = app.ControllerOptions(
+        namespace=namespace,
+        acme=app.AcmeSettings(**acme.given()),
+        feature_gates=feature_gates,
+        **asdict(flags),
+    )
+
+    async def work() -> None:
+        stop = daemon.Stop()
+        try:
+            transport = access.connect(choice, found)
+            running = await stop.unless_stopped(
+                app.start_controllers(transport, options, cluster=_settings(cluster))
+            )
+        except app.StartError as error:
+            raise Failed(str(error)) from error
+        if running is None:
+            return
+        try:
+            if metrics_address is not None:
+                await _serve_metrics(running, metrics_address)
+            telling = asyncio.ensure_future(_tell(running, f"{found.server} (kubeconfig {choice})"))
+            try:
+                await stop.wait_or(running.wait_failed())
+            finally:
+                telling.cancel()
+        finally:
+            await daemon.close(running.close)
+
+    app.run(work())
+    daemon.leave()

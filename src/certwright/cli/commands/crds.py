@@ -1,0 +1,21 @@
+"""`certwright crds`."""
+
+from __future__ import annotations
+
+import click
+
+from certwright.kube.api.yaml_writer import write_yaml
+from certwright.resources.crds import custom_resource_definitions
+
+
+@click.command(short_help="Print the CustomResourceDefinitions for a real Kubernetes cluster.")
+def command() -> None:
+    """Print the six CustomResourceDefinitions of cert-manager's kinds as YAML, for a Kubernetes cluster.
+
+    With them on a cluster, `certwright controllers --kubeconfig FILE` issues certificates there.
+
+    \b
+    Example:
+      certwright crds | kubectl apply --server-side -f -
+    """
+    click.echo("---\n".join(write_yaml(definition) for definition in custom_resource_definitions()), nl=False)

@@ -1,0 +1,125 @@
+"""`certwright describe`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from certwright.cli import related, sections
+from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import OUR_GROUP, Around, tell
+from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.format import count
+from certwright.cli.options import (
+    ServerOptions,
+    all_namespaces_option,
+    asynchronous,
+    namespaced_server_options,
+    selector_option,
+)
+from certwright.cli.resource_args import Target, resolve
+from certwright.kube.api import errors
+
+Json = dict[str, Any]
+_APART = ("apiVersion", "kind", "metadata", "status", "data", "stringData", "binaryData")
+
+
+@click.command(short_help="Show one object in full, with its conditions and events.")
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…")
+@selector_option
+@all_namespaces_option
+@namespaced_server_options
+@asynchronous
+async def command(
+    *, server: ServerOptions, words: tuple[str, ...], selector: str, all_namespaces: bool
+) -> None:
+    """Show objects in full: metadata, spec, conditions, the rest of the status, and what happened to them.
+
+    Values of Secrets are never shown, only their sizes; `certwright inspect secret NAME` looks inside.
+
+    \b
+    Examples:
+      certwright describe certificate web
+      certwright describe clusterissuer/selfsigned
+      certwright describe certificates -A
+    """
+    missing = False
+    async with session(server) as here:
+        first = True
+        for target in await resolve(here, words, all_namespaces=all_namespaces):
+            objects, absent = await _fetch(here, target, selector)
+            missing |= absent
+            for obj in objects:
+                click.echo("" if first else "\n", nl=False)
+                first = False
+                for line in await _describe(here, obj):
+                    click.echo(line)
+    if missing:
+        raise AlreadyTold
+
+
+async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Json], bool]:
+    if not target.names:
+        listing = await here.client.list(target.kind, target.namespace, labels=selector)
+        if not listing.items:
+            click.echo(f"no {target.kind.plural}", err=True)
+        return listing.items, False
+    objects: list[Json] = []
+    for name in target.names:
+        try:
+            objects.append(await here.client.get(target.kind, name, target.namespace))
+        except errors.NotFound as error:
+            tell_error(str(error))
+    return objects, len(objects) < len(target.names)
+
+
+async def _describe(here: Session, obj: Json) -> list[str]:
+    around = await related.around(here.client, obj) if _is_certificate(obj) else None
+    events = [] if obj.get("kind") == "Event" else await related.events_of(here.client, obj)
+    return description(obj, events, around, datetime.now(UTC))
+
+
+def _is_certificate(obj: Json) -> bool:
+    return obj.get("kind") == "Certificate" and str(obj.get("apiVersion", "")).startswith(f"{OUR_GROUP}/")
+
+
+def description(obj: Json, events: list[Json], around: Around | None, now: datetime) -> list[str]:
+    """The lines that describe an object; for a Certificate its story stands at the end of the head."""
+    head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
+    if around is not None:
+        told = tell(around, now)
+        head += [("Story", told.cause), ("What to do", told.advice)]
+    status = {k: v for k, v in (obj.get("status") or {}).items() if k != "conditions"}
+    rest = {k: v for k, v in obj.items() if k not in _APART}
+    spec = rest.pop("spec", None)
+    return [
+        *sections.fields(head),
+        *sections.section("Spec", sections.nested(spec)),
+        *sections.section("Data", _data(obj)),
+        *sections.section("More", sections.nested(rest)),
+        *sections.section("Conditions", sections.conditions(obj, now)),
+        *sections.section("Status", sections.nested(status)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _data(obj: Json) -> list[str]:
+    """ConfigMaps with their values, Secrets with the sizes of theirs."""
+    data = obj.get("data")
+    if not isinstance(data, Mapping):
+        return []
+    if obj.get("kind") != "Secret":
+        return sections.nested(dict(data))
+    return sections.fields((key, count(_size(value), "byte")) for key, value in data.items())
+
+
+def _size(value: Any) -> int:
+    try:
+        return len(base64.b64decode(str(value)))
+    except (ValueError, binascii.Error):
+        return len(str(value))

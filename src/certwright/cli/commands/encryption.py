@@ -1,0 +1,117 @@
+"""`certwright encryption`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from certwright.cli.access import Session, session
+from certwright.cli.errors import Failed
+from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
+from certwright.kube.api.errors import ApiError, NotFound
+
+_PATH = "/certwright/encryption"
+_LOOK_EVERY_S = 0.5
+
+
+@click.group(cls=Folder, short_help="Show how Secrets are encrypted in the store; change the keys.")
+def command() -> None:
+    """Show how Secrets are encrypted in the store, and change the keys.
+
+    A server encrypts Secrets before they reach its disk (AES-256-GCM), with a data key that lies in the
+    store; that is encrypted with the key in DIR/encryption.key, $CERTWRIGHT_ENCRYPTION_KEY or the file that
+    --encryption-key-file of `certwright serve` names.
+
+    \b
+    Examples:
+      certwright encryption status
+      certwright encryption rotate
+    """
+
+
+@command.command(short_help="Whether Secrets are encrypted, and with which keys.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it sentences.")
+@server_options
+@asynchronous
+async def status(*, server: ServerOptions, output: str | None) -> None:
+    """Show whether Secrets are encrypted, with which keys, and how far a rotation is.
+
+    \b
+    Examples:
+      certwright encryption status
+      certwright encryption status -o json
+    """
+    async with session(server) as here:
+        found = await _ask(here, "GET", _PATH)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    for line in _lines(found):
+        click.echo(line)
+
+
+@command.command(short_help="Encrypt all Secrets anew, with a new key.")
+@click.option("--key-file", "wrapping", is_flag=True, help="Replace the key in the key file instead.")
+@server_options
+@asynchronous
+async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
+    """Make a new data key and encrypt all Secrets anew with it, while the server goes on serving.
+
+    It may be broken off at any time, and so may the server: the server finishes the work. Only when no
+    Secret needs the old key any more it is dropped. Backups from before hold the data key that they were made
+    with, and need the key file only.
+
+    With --key-file the key in the server's key file is replaced, and the data key encrypted with the new one;
+    Secrets are not touched. Older backups need the old key: keep that.
+
+    \b
+    Examples:
+      certwright encryption rotate
+      certwright encryption rotate --key-file
+    """
+    async with session(server) as here:
+        if wrapping:
+            found = await _ask(here, "POST", f"{_PATH}/rewrap")
+            click.echo(f"the key in {found['source']} is new, its fingerprint {found['wrapped_by']}")
+            return
+        found = await _ask(here, "POST", f"{_PATH}/rotate")
+        while not found["settled"]:
+            if found["unreadable"]:
+                raise Failed(f"{found['unreadable']} Secrets do not open; the server's log names them")
+            if found["total"]:
+                click.echo(f"{found['done']} of {found['total']} Secrets are encrypted anew")
+            await asyncio.sleep(_LOOK_EVERY_S)
+            found = await _ask(here, "GET", _PATH)
+    click.echo("all Secrets are encrypted with a new data key; the old one is gone")
+
+
+async def _ask(here: Session, method: str, path: str) -> dict[str, Any]:
+    try:
+        response = await here.client.raw(method, path)
+    except NotFound as error:
+        raise Failed("this server is not certwright's, or an older one") from error
+    except ApiError as error:
+        raise Failed(str(error)) from error
+    found: dict[str, Any] = msgspec.json.decode(response.body)
+    return found
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    if found["wanted"]:
+        since = datetime.fromtimestamp(found["since"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+        lines = [
+            "Secrets are encrypted with AES-256-GCM.",
+            f"Data key: since {since}",
+            f"Wrapped by: the key of fingerprint {found['wrapped_by']} ({found['source']})",
+        ]
+    else:
+        lines = ["Secrets are NOT encrypted (`certwright serve --encrypt-secrets=false`)."]
+    if not found["settled"]:
+        lines.append(f"Being rewritten: {found['done']} of {found['total']}")
+    if found["unreadable"]:
+        lines.append(f"Unreadable: {found['unreadable']}; the server's log names them")
+    return lines

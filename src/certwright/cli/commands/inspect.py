@@ -1,0 +1,51 @@
+"""`certwright inspect secret`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from certwright.cli.access import session
+from certwright.cli.errors import Failed
+from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.resource_args import fetch
+from certwright.resources.table import SECRETS
+
+
+@click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")
+def command() -> None:
+    """Look inside things that hold certificates.
+
+    \b
+    Example:
+      certwright inspect secret web-tls -n shop
+    """
+
+
+@command.command("secret", short_help="The certificates in a Secret, and whether its key fits.")
+@click.argument("name")
+@namespaced_server_options
+@asynchronous
+async def secret(*, server: ServerOptions, name: str) -> None:
+    """Show what the certificates in a Secret say, and whether the private key belongs to them.
+
+    The private key itself is never shown.
+
+    \b
+    Example:
+      certwright inspect secret web-tls
+    """
+    # cryptography: only when there is something to look into.
+    from certwright.cli.secret_report import report
+    from certwright.pki.errors import PkiError
+
+    async with session(server) as here:
+        found = await fetch(here, SECRETS, name)
+    try:
+        lines = report(found.data, datetime.now(UTC))
+    except PkiError as error:
+        raise Failed(f"secret {here.namespace}/{name}: {error}") from error
+    click.echo(f"Secret {here.namespace}/{name} ({found.type})")
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,236 @@
+"""`certwright limits`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from certwright.cli import related
+from certwright.cli.access import Session, session
+from certwright.cli.errors import Failed
+from certwright.cli.format import at, from_now, parse_time, span
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.tables import lines_of
+from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
+from certwright.kube.client.rest import Client
+from certwright.resources import names
+
+Json = dict[str, Any]
+
+_ORDER_LIMITS = ("newOrders", "refused")
+# There are as many sets and names as certificates: only those that are used up are told without --all.
+_MANY = ("certificatesPerSet", "failedValidations")
+_HEADER = ("SERVER", "LIMIT", "FOR", "USED", "PER", "WAITING", "NEXT", "USED BY")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One limit of one account, domain, set or name. `used_by` counts the Orders here, by namespace."""
+
+    server: str
+    limit: str
+    whose: str
+    rate: Rate
+    used: int
+    waiting: int
+    free_at: datetime
+    used_by: dict[str, int]
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing is left."""
+        return self.used >= self.rate.count
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An ACME issuer's server, and its account there."""
+
+    server: str
+    uri: str
+
+
+@click.command(short_help="Show what ACME servers allow, and what of it has been used.")
+@click.option("--issuer", metavar="NAME", help="Only what counts for this Issuer or ClusterIssuer.")
+@click.option("--all", "everything", is_flag=True, help="Also sets of names and names with room left.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it a table.")
+@namespaced_server_options
+@asynchronous
+async def command(*, server: ServerOptions, issuer: str | None, everything: bool, output: str | None) -> None:
+    """Show what ACME servers allow, what of it has been used, and when the next order can go.
+
+    USED BY counts the Orders that are here, by namespace; other clusters may use the same limits. NEXT is
+    when an order that comes now can go, after those that wait. What servers allow can be told to the
+    controllers with --acme-limits.
+
+    \b
+    Examples:
+      certwright limits
+      certwright limits --issuer letsencrypt
+      certwright limits --all -o json
+    """
+    async with session(server) as here:
+        accounts = await _accounts(here.client)
+        chosen = _choose(accounts, issuer, here) if issuer is not None else None
+        kept = await here.client.list(related.CONFIG_MAPS, labels=f"{names.ACME_LIMITS_LABEL}=true")
+        orders = (await here.client.list(related.ORDERS)).items
+    now = datetime.now(UTC)
+    rows = [row for kept_one in kept.items for row in read(kept_one, orders, accounts, now)]
+    shown = [row for row in rows if chosen is None or _concerns(row, chosen)]
+    if not everything:
+        shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
+    shown.sort(key=lambda row: (row.server, -row.used / row.rate.count, row.limit, row.whose))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode([_as_json(row, now) for row in shown])).decode())
+    elif not shown:
+        click.echo("nothing that an ACME server limits has been used")
+    else:
+        for line in lines_of([_HEADER, *(_cells(row, now) for row in shown)]):
+            click.echo(line)
+
+
+async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:
+    """The ACME issuers, by kind, namespace and name."""
+    kinds = (related.ISSUERS, related.CLUSTER_ISSUERS)
+    lists = await asyncio.gather(*(client.list(kind) for kind in kinds))
+    found = {}
+    for kind, held in zip(kinds, lists, strict=True):
+        for obj in held.items:
+            meta, acme = obj["metadata"], (obj.get("spec") or {}).get("acme")
+            if acme:
+                uri = str(((obj.get("status") or {}).get("acme") or {}).get("uri", ""))
+                place = (kind.kind, str(meta.get("namespace", "")), str(meta["name"]))
+                found[place] = Account(str(acme.get("server", "")), uri)
+    return found
+
+
+def _choose(accounts: dict[tuple[str, str, str], Account], name: str, here: Session) -> Account:
+    for place in (("Issuer", here.namespace, name), ("ClusterIssuer", "", name)):
+        if place in accounts:
+            return accounts[place]
+    raise Failed(
+        f'there is no ACME Issuer "{name}" in namespace {here.namespace}, and no such ClusterIssuer; '
+        "`certwright get issuers,clusterissuers -A` lists them"
+    )
+
+
+def _concerns(row: Row, chosen: Account) -> bool:
+    if row.server != chosen.server:
+        return False
+    by_account = row.limit in (*_ORDER_LIMITS, "failedValidations")
+    return not by_account or row.whose.partition(" ")[0] == chosen.uri
+
+
+def read(
+    kept: Json, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], now: datetime
+) -> Iterator[Row]:
+    """The rows of one ConfigMap. Raises `Failed` for one that cannot be read."""
+    data = kept.get("data") or {}
+    try:
+        rules = msgspec.json.decode(data["limits.json"])["limits"]
+        ledger = msgspec.json.decode(data["state.json"])["ledger"]
+        buckets = {key: Bucket.of_numbers(numbers) for key, numbers in ledger["buckets"].items()}
+    except (KeyError, TypeError, ValueError) as error:
+        meta = kept["metadata"]
+        where = f"{meta['namespace']}/{meta['name']}"
+        raise Failed(
+            f"ConfigMap {where} cannot be read ({error}); delete it, and the controllers make it anew"
+        ) from error
+    server, uses = str(data.get("server", "")), list(_uses(orders, accounts, str(data.get("server", ""))))
+    for key, bucket in buckets.items():
+        limit, _, whose = key.partition("/")
+        rate = _rate(rules.get(limit), whose) or _pace(ledger, key)
+        waiting = int(ledger.get("waiting", {}).get(key, 0))
+        free = moment_of(bucket.free_at(rate, micros(now), waiting))
+        used = bucket.used(rate, micros(now))
+        if used or waiting or bucket.closed_until > micros(now):
+            used_by = _used_by(uses, limit, whose, now - rate.window)
+            yield Row(server, limit, whose, rate, used, waiting, free, used_by)
+
+
+def _rate(rule: Json | None, whose: str) -> Rate | None:
+    if rule is None:
+        return None
+    count = rule.get("overrides", {}).get(whose, rule["count"])
+    return Rate(int(count), timedelta(seconds=rule["windowSeconds"]), refills=bool(rule["refills"]))
+
+
+def _pace(ledger: Json, key: str) -> Rate:
+    return Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    namespace: str
+    account: str
+    identifiers: tuple[str, ...]
+    made_at: datetime
+
+
+def _uses(
+    orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
+) -> Iterator[_Use]:
+    """The Orders that have been made at that server."""
+    for order in orders:
+        meta, spec, status = order["metadata"], order["spec"], order.get("status") or {}
+        reference, namespace = spec["issuerRef"], str(meta["namespace"])
+        kind = str(reference.get("kind") or "Issuer")
+        account = accounts.get((kind, namespace if kind == "Issuer" else "", str(reference["name"])))
+        made_at = parse_time(meta.get("creationTimestamp"))
+        if account is None or account.server != server or not status.get("url") or made_at is None:
+            continue
+        identifiers = (*(spec.get("dnsNames") or ()), *(spec.get("ipAddresses") or ()))
+        yield _Use(namespace, account.uri, tuple(str(one).lower() for one in identifiers), made_at)
+
+
+def _used_by(uses: Iterable[_Use], limit: str, whose: str, since: datetime) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for use in uses:
+        if use.made_at < since:
+            continue
+        if limit in _ORDER_LIMITS:
+            counts = use.account == whose
+        else:
+            name = whose.rpartition(" ")[2] if limit == "failedValidations" else whose.partition(" ")[0]
+            counts = any(one == name or one.endswith(f".{name}") for one in use.identifiers)
+        found[use.namespace] += counts
+    return {namespace: many for namespace, many in found.most_common() if many}
+
+
+def _cells(row: Row, now: datetime) -> list[str]:
+    busiest = list(row.used_by.items())
+    used_by = ", ".join(f"{namespace} {many}" for namespace, many in busiest[:3])
+    if len(busiest) > 3:
+        used_by += f", {len(busiest) - 3} more"
+    soon = row.free_at - now < timedelta(seconds=1)
+    return [
+        row.server.split("://")[-1].partition("/")[0],
+        row.limit,
+        row.whose or "-",
+        f"{row.used}/{row.rate.count}",
+        span(row.rate.window),
+        str(row.waiting or "-"),
+        "now" if soon else f"{at(row.free_at)} ({from_now(row.free_at, now)})",
+        used_by or "-",
+    ]
+
+
+def _as_json(row: Row, now: datetime) -> Json:
+    return {
+        "server": row.server,
+        "limit": row.limit,
+        "for": row.whose,
+        "used": row.used,
+        "allowed": row.rate.count,
+        "windowSeconds": row.rate.window.total_seconds(),
+        "waiting": row.waiting,
+        "next": f"{max(row.free_at, now).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "usedBy": row.used_by,
+    }

@@ -1,0 +1,125 @@
+"""`certwright renew`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import is_true
+from certwright.cli.errors import AlreadyTold, Failed, tell_error
+from certwright.cli.options import (
+    ServerOptions,
+    all_namespaces_option,
+    asynchronous,
+    namespaced_server_options,
+    selector_option,
+)
+from certwright.cli.related import CERTIFICATES
+from certwright.kube.api import errors
+
+Json = dict[str, Any]
+_ATTEMPTS = 5
+# The words of cmctl, so that whoever looks for them in conditions and logs finds ours too.
+_REASON = "ManuallyTriggered"
+_MESSAGE = "Certificate re-issuance manually triggered"
+
+
+@click.command(short_help="Have certificates issued anew now.")
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@click.option(
+    "--all", "everything", is_flag=True, help="All certificates of the namespace (with -A: of all)."
+)
+@selector_option
+@all_namespaces_option
+@namespaced_server_options
+@asynchronous
+async def command(
+    *,
+    server: ServerOptions,
+    names: tuple[str, ...],
+    everything: bool,
+    selector: str,
+    all_namespaces: bool,
+) -> None:
+    """Have certificates issued anew now, whatever time is left on them.
+
+    Marks each with the condition Issuing, as `cmctl renew` does; the controllers do the rest. This also ends
+    the waiting time after a failure, and that of an order which waits for its CA. The old certificate stays
+    in its Secret until the new one is there.
+
+    \b
+    Examples:
+      certwright renew web
+      certwright renew --all -A
+      certwright renew -l app=shop -n shop
+    """
+    if sum((bool(names), bool(selector), everything)) != 1:
+        raise click.UsageError("say which certificates: NAME…, -l SELECTOR, or --all")
+    if names and all_namespaces:
+        raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
+    async with session(server) as here:
+        namespace = "" if all_namespaces else here.namespace
+        chosen = await _choose(here, names, selector, namespace)
+        results = [await _renew(here, *key) for key in chosen]
+    if not all(results):
+        raise AlreadyTold
+
+
+async def _choose(
+    here: Session, names: tuple[str, ...], selector: str, namespace: str
+) -> list[tuple[str, str]]:
+    if names:
+        return [(namespace, name) for name in names]
+    listing = await here.client.list(CERTIFICATES, namespace, labels=selector)
+    if not listing.items:
+        raise Failed(f"there is no such certificate{f' in namespace {namespace}' if namespace else ''}")
+    return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listing.items]
+
+
+async def _renew(here: Session, namespace: str, name: str) -> bool:
+    """Mark one certificate; whether that worked."""
+    words = f"certificate {namespace}/{name}"
+    try:
+        for attempt in range(_ATTEMPTS):
+            certificate = await here.client.get(CERTIFICATES, name, namespace)
+            # What is being issued already may be waiting for a time: the mark ends that too.
+            waits = is_true(certificate, "Issuing")
+            try:
+                await here.client.patch(
+                    CERTIFICATES, name, namespace, _mark(certificate, datetime.now(UTC)), subresource="status"
+                )
+            except errors.Conflict:
+                # A controller wrote at the same moment.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            click.echo(f"{words} is {'being issued: tried at once' if waits else 'going to be issued anew'}")
+            return True
+    except errors.ApiError as error:
+        tell_error(f"{words}: {error}")
+    return False
+
+
+def _mark(certificate: Json, now: datetime) -> Json:
+    """The merge patch that says Issuing=True; it only holds for the state that was read."""
+    metadata = certificate["metadata"]
+    others = [
+        item
+        for item in (certificate.get("status") or {}).get("conditions") or []
+        if item.get("type") != "Issuing"
+    ]
+    issuing = {
+        "type": "Issuing",
+        "status": "True",
+        "reason": _REASON,
+        "message": _MESSAGE,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "observedGeneration": metadata.get("generation", 0),
+    }
+    return {
+        "metadata": {"resourceVersion": metadata["resourceVersion"]},
+        "status": {"conditions": [*others, issuing]},
+    }

@@ -1,0 +1,50 @@
+"""`certwright restore`."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from certwright.cli import backup_options, etcd_flags
+from certwright.cli.access import DEFAULT_DATA_DIR
+
+
+@click.command(short_help="Fill an empty store from a file that `certwright backup` wrote.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--force", is_flag=True, help="Replace a store that is there; what it holds is lost.")
+@backup_options.store_options
+def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
+    """Fill an empty store from FILE; the server must not be running, and with etcd none of the servers.
+
+    The store need not be of the same form as the one that was saved: from SQLite into etcd works, and the
+    other way. The key that the Secrets in FILE need must be where the server will find it. A directory
+    without the server's own keys gets those of the backup, so tokens and kubeconfigs stay good. Clients that
+    are connected list everything anew.
+
+    \b
+    Examples:
+      certwright restore certwright.backup
+      certwright restore --data-dir /var/lib/certwright --force certwright.backup
+      certwright restore --encryption-key-file saved.key certwright.backup
+    """
+    # See `backup`.
+    from certwright import app
+
+    done = backup_options.outcome(app.restore(backup_options.options(store, etcd), file, force=force))
+    when = datetime.fromtimestamp(done.made, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve(store)}`")
+
+
+def _serve(store: backup_options.StoreFlags) -> str:
+    """The command that finds what was restored."""
+    words = ["certwright", "serve"]
+    if store.data_dir != DEFAULT_DATA_DIR:
+        words += ["--data-dir", str(store.data_dir)]
+    if store.store is not None:
+        words += ["--store", store.store]
+    if store.encryption_key_file is not None:
+        words += ["--encryption-key-file", str(store.encryption_key_file)]
+    return shlex.join(words)

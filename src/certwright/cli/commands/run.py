@@ -1,0 +1,97 @@
+"""`certwright run`: the whole of it in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from certwright.cli import acme_flags, daemon
+from certwright.cli.errors import AlreadyTold, Failed, tell_error
+from certwright.cli.options import read_manifests, timeout_option
+from certwright.kit import logs
+
+if TYPE_CHECKING:
+    from certwright.cli.sources import Manifests
+
+DEFAULT_EXPORT = Path("certwright-export")
+
+
+@click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
+@click.argument("manifests", nargs=-1, required=True, metavar="FILE…", callback=read_manifests)
+@click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
+@timeout_option(default="60s", text="How long to wait for the certificates before saying what they wait for")
+@click.option(
+    "--export",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_EXPORT,
+    show_default=True,
+    help="Where the files go: DIR/<namespace>/<certificate>/tls.crt and so on.",
+)
+@daemon.DATA_DIR
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=daemon.parse_listen,
+    help="Where to listen, with TLS; port 0 picks a free one.  "
+    "[default: 127.0.0.1:8443, or a free port if that is taken]",
+)
+@daemon.ENCRYPTION_KEY_FILE
+@acme_flags.acme_options
+@daemon.FEATURE_GATES
+def command(
+    *,
+    manifests: Manifests,
+    once: bool,
+    timeout_s: float,
+    export: Path,
+    data_dir: Path,
+    listen: tuple[str, int] | None,
+    encryption_key_file: Path | None,
+    acme: acme_flags.AcmeFlags,
+    feature_gates: str,
+) -> None:
+    """Start a server, apply FILEs, issue the certificates in them, and write each as files.
+
+    FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Namespaces that do not
+    exist are made. When all is ready a table shows what there is; then it keeps serving and renewing, and
+    keeps the files up to date, until Ctrl-C. What was issued is kept in the data directory: the next run goes
+    on with it.
+
+    With --once it ends with exit status 0 as soon as all certificates of the FILEs are ready; otherwise, when
+    the time is up, with 1 and one sentence per certificate that is not.
+
+    \b
+    Examples:
+      certwright run examples/quickstart.yaml
+      certwright run examples/acme.yaml --http01-listen :80
+      certwright run manifests/ --once --timeout 30 --export /etc/tls
+    """
+    if not manifests.readable:
+        for document in manifests.documents:
+            tell_error(str(document))
+        if manifests.documents:
+            raise AlreadyTold
+        raise Failed(f"there is nothing to apply in {', '.join(manifests.names)}")
+    logs.set_up()
+    # The server and all its libraries: not needed for --help.
+    from certwright import app
+    from certwright.cli.commands.runner import Runner, RunOptions
+
+    options = RunOptions(
+        manifests=manifests,
+        once=once,
+        timeout_s=timeout_s,
+        export=export,
+        data_dir=data_dir,
+        listen=listen,
+        encryption_key_file=encryption_key_file,
+        acme=app.AcmeSettings(**acme.given()),
+        feature_gates=feature_gates,
+    )
+    succeeded = app.run(Runner(options).run())
+    daemon.leave(0 if succeeded else 1)
+    if not succeeded:
+        raise AlreadyTold

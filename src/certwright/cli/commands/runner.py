@@ -1,0 +1,230 @@
+"""The life of `certwright run`: start, apply, show how it comes on, and go on until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from certwright import app
+from certwright.cli import daemon, progress
+from certwright.cli.access import USER_AGENT
+from certwright.cli.applier import Applier
+from certwright.cli.commands.apply import apply_all
+from certwright.cli.commands.serve import DEFAULT_LISTEN
+from certwright.cli.diagnosis import OUR_GROUP
+from certwright.cli.errors import Failed, tell_error
+from certwright.cli.live_view import Mirror
+from certwright.cli.overview import Overview
+from certwright.cli.sources import Manifests
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock, SystemClock
+
+# Changes that come within this time are shown together: a certificate passes through all its states in 25 ms.
+_TOGETHER_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line says."""
+
+    manifests: Manifests
+    once: bool
+    timeout_s: float
+    export: Path
+    data_dir: Path
+    listen: tuple[str, int] | None
+    encryption_key_file: Path | None = None
+    acme: app.AcmeSettings = field(default_factory=app.AcmeSettings)
+    feature_gates: str = ""
+
+
+class Runner:
+    """One run."""
+
+    def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._terminal = sys.stdout.isatty()
+
+    async def run(self) -> bool:
+        """Run to the end; whether everything went well. Raises `Failed`."""
+        stop = daemon.Stop()
+        async with self._server() as server, self._overview(server) as overview:
+            client = server.client(USER_AGENT)
+            wanted, failures = await self._apply(client, overview)
+            all_ready = await self._until_ready(overview, wanted, stop)
+            if stop.event.is_set():
+                return True
+            await overview.export_now(client, wanted)
+            self._show_result(server, overview, wanted)
+            if self._options.once:
+                return all_ready and not failures
+            await self._keep_until_stopped(server, overview, stop)
+        return True
+
+    @asynccontextmanager
+    async def _server(self) -> AsyncIterator[app.RunningServer]:
+        server = await self._start()
+        try:
+            click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
+            yield server
+        finally:
+            await daemon.close(server.close)
+
+    async def _start(self) -> app.RunningServer:
+        host, port = self._options.listen or DEFAULT_LISTEN
+        if self._options.listen is None and not daemon.is_free(host, port):
+            click.echo(f"port {port} is in use; a free one is taken instead (--listen chooses)", err=True)
+            port = 0
+        options = app.ServeOptions(
+            data_dir=self._options.data_dir,
+            host=host,
+            port=port,
+            encryption_key_file=self._options.encryption_key_file,
+            controllers=app.ControllerOptions(
+                acme=self._options.acme, feature_gates=self._options.feature_gates
+            ),
+            feature_gates=self._options.feature_gates,
+        )
+        try:
+            return await app.start_server(options)
+        except app.StartError as error:
+            raise Failed(str(error)) from error
+
+    @asynccontextmanager
+    async def _overview(self, server: app.RunningServer) -> AsyncIterator[Overview]:
+        mirror = Mirror(server.client(USER_AGENT), self._clock)
+        try:
+            await mirror.synced()
+            yield Overview(mirror, self._options.export, self._clock)
+        finally:
+            await mirror.close()
+
+    async def _apply(self, client: Client, overview: Overview) -> tuple[list[ObjectKey], int]:
+        applier = Applier(client, default_namespace="default", make_namespaces=True)
+        applied, failures = await apply_all(applier, self._options.manifests)
+        certificates = []
+        for one in applied:
+            if (one.kind.group, one.kind.kind) == (OUR_GROUP, "Certificate"):
+                certificates.append(ObjectKey(one.namespace, one.name))
+                overview.expect(certificates[-1], one.revision)
+        if applied and not certificates:
+            click.echo(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
+        return certificates, failures
+
+    async def _until_ready(self, overview: Overview, wanted: list[ObjectKey], stop: daemon.Stop) -> bool:
+        """Show how `wanted` come on; whether all became ready before the time was up or a signal came."""
+        board = progress.board(terminal=self._terminal)
+        try:
+            work = self._follow(overview, wanted, board)
+            return await _first(work, stop.event.wait(), timeout_s=self._options.timeout_s)
+        finally:
+            board.close()
+
+    async def _follow(self, overview: Overview, wanted: list[ObjectKey], board: progress.Board) -> None:
+        while wanted:
+            await overview.mirror.changed.wait()
+            await self._clock.sleep(_TOGETHER_S)
+            overview.mirror.changed.clear()
+            await overview.export_changes()
+            stories = {key: overview.story(key) for key in wanted}
+            board.show(stories)
+            if all(story.ready for story in stories.values()):
+                return
+
+    async def _keep_until_stopped(
+        self, server: app.RunningServer, overview: Overview, stop: daemon.Stop
+    ) -> None:
+        keeping = asyncio.ensure_future(self._keep(overview))
+        try:
+            await stop.wait_or(_first_to_fail(keeping, server))
+        finally:
+            keeping.cancel()
+
+    async def _keep(self, overview: Overview) -> None:
+        """Export what changes and tell what happens to certificates, for ever."""
+        told = {key: overview.outcome(key) for key in overview.mirror.certificates()}
+        while True:
+            overview.mirror.changed.clear()
+            exported = await overview.export_changes()
+            for key in overview.mirror.certificates():
+                outcome = overview.outcome(key)
+                if told.get(key) != outcome or key in exported:
+                    tail = f"; files in {overview.folder(key)} are up to date" if key in exported else ""
+                    click.echo(f"{key}: {outcome}{tail}")
+                told[key] = outcome
+            await overview.mirror.changed.wait()
+            await self._clock.sleep(_TOGETHER_S)
+
+    def _show_result(self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]) -> None:
+        rows = [row for key in wanted if (row := overview.row(key)) is not None]
+        if rows:
+            click.echo()
+            progress.print_table(rows, terminal=self._terminal)
+        for key in wanted:
+            story = overview.story(key)
+            if not story.ready:
+                tell_error(f"certificate {key}: {story}")
+        for line in self._next_steps(server, overview, wanted):
+            click.echo(line)
+
+    def _next_steps(
+        self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]
+    ) -> list[str]:
+        """The commands that a user would want now. After --once there is no server to ask."""
+        exported = [key for key in wanted if overview.folder(key)]
+        key = next(
+            (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
+        )
+        look = [f"openssl x509 -in {overview.folder(key)}/tls.crt -noout -text"] if key else []
+        if self._options.once:
+            return ["", "Next:", *(f"  {command}" for command in look)] if look else []
+        steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", "kubectl get certificates -A", *look]
+        if key:
+            steps.append(f"{_called_as()} status certificate {key.name} -n {key.namespace}")
+        commands = (f"  {command}" for command in steps)
+        return ["", "Next, in another terminal:", *commands, "", "Serving and renewing; Ctrl-C ends it."]
+
+
+def _called_as() -> str:
+    """How this program can be started again: by its name where the PATH leads to it, else as it was."""
+    started, found = Path(sys.argv[0]), shutil.which("certwright")
+    if found and Path(found).resolve() == started.resolve():
+        return "certwright"
+    return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
+
+
+async def _first(
+    work: Coroutine[Any, Any, None], stop: Coroutine[Any, Any, Any], *, timeout_s: float
+) -> bool:
+    """Whether `work` ended before `stop` did and before the time was up. Raises what `work` raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait((working, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        working.cancel()
+        stopping.cancel()
+
+
+async def _first_to_fail(keeping: asyncio.Future[None], server: app.RunningServer) -> BaseException:
+    """The reason why the server or the exporting cannot go on."""
+    failing = asyncio.ensure_future(server.wait_failed())
+    try:
+        await asyncio.wait((keeping, failing), return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            return failing.result()
+        return keeping.exception() or RuntimeError("the export has ended")
+    finally:
+        failing.cancel()

@@ -1,0 +1,275 @@
+"""Why a certificate is as it is, in one sentence, and what to do about it.
+
+Works on objects as they come over the wire, so that it tells the same story on any API server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from certwright.cli import proofs
+from certwright.cli.format import at, count, from_now, parse_time, sentence
+from certwright.kube.util.backoff import doubled
+from certwright.resources import causes
+
+Json = Mapping[str, Any]
+OUR_GROUP = "cert-manager.io"
+_REVISION = "cert-manager.io/certificate-revision"
+_OTHER_KIND = {
+    "Issuer": "a ClusterIssuer of that name",
+    "ClusterIssuer": "an Issuer of that name in its namespace",
+}
+# How conditions of cert-manager's and of ours begin; the story has said that it failed.
+_WILL_BE_RETRIED = "The certificate request has failed to complete and will be retried: "
+_ORDERED = re.compile(
+    r"Waiting on certificate issuance from order [^/ ]+/(?P<name>[^: ]+)(?:: (?P<why>.*))?", re.DOTALL
+)
+
+# cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers that
+# were told otherwise try at another time than said here.
+_BACKOFF_MIN = timedelta(hours=1)
+_BACKOFF_MAX = timedelta(hours=32)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`cause` is one sentence without its full stop; `advice` says what to do, empty for nothing."""
+
+    cause: str
+    advice: str = ""
+    ready: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.advice}" if self.advice else self.cause
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What belongs to a certificate. None: does not exist (or, for an issuer of a foreign group, is not ours
+    to look at). `order` and `challenges` are there where an ACME issuer is asked. `namesake`: where the
+    issuer does not exist, the one of the other kind (`ClusterIssuer` for `Issuer`) that has its name."""
+
+    certificate: Json
+    issuer: Json | None = None
+    request: Json | None = None
+    secret: Json | None = None
+    order: Json | None = None
+    challenges: tuple[Json, ...] = ()
+    namesake: Json | None = None
+
+
+def condition(obj: Json | None, kind: str) -> Json:
+    """The condition of that type, or an empty mapping."""
+    conditions = ((obj or {}).get("status") or {}).get("conditions") or []
+    return next((item for item in conditions if item.get("type") == kind), {})
+
+
+def is_true(obj: Json | None, kind: str) -> bool:
+    """Whether the object has the condition with status `True`."""
+    return condition(obj, kind).get("status") == "True"
+
+
+def name_of(obj: Json) -> str:
+    """`metadata.name`."""
+    return str((obj.get("metadata") or {}).get("name", ""))
+
+
+def certificate_revision(request: Json) -> int:
+    """The revision that a CertificateRequest is for (1, 2, …); 0 where it does not say."""
+    text = ((request.get("metadata") or {}).get("annotations") or {}).get(_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def issuer_words(certificate: Json) -> str:
+    """The issuer as the certificate names it: `ClusterIssuer ca`, `AWSPCAIssuer x of awspca.example`."""
+    ref = issuer_ref(certificate)
+    tail = "" if ref["group"] == OUR_GROUP else f" of {ref['group']}"
+    return f"{ref['kind']} {ref['name']}{tail}"
+
+
+def issuer_ref(certificate: Json) -> dict[str, str]:
+    """`spec.issuerRef` of a Certificate or CertificateRequest with its defaults filled in."""
+    ref = (certificate.get("spec") or {}).get("issuerRef") or {}
+    return {
+        "name": str(ref.get("name", "")),
+        "kind": str(ref.get("kind") or "Issuer"),
+        "group": str(ref.get("group") or OUR_GROUP),
+    }
+
+
+def tell(around: Around, now: datetime) -> Story:
+    """The story of one certificate."""
+    certificate = around.certificate
+    if (certificate.get("metadata") or {}).get("deletionTimestamp"):
+        return Story("it is being deleted")
+    if is_true(certificate, "Ready"):
+        return _ready(around, now)
+    if is_true(certificate, "Issuing"):
+        return _under_way(around)
+    if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
+        return _failed(around, now)
+    if held := _held(around, now):
+        return held
+    ready = condition(certificate, "Ready")
+    if not ready:
+        return Story(
+            "no controller has looked at it yet",
+            "if this lasts, check that the controllers run (`certwright serve` without `--controllers ''`)",
+        )
+    return Story(f"it is not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
+
+
+def _ready(around: Around, now: datetime) -> Story:
+    status = around.certificate["status"]
+    expires = parse_time(status.get("notAfter"))
+    valid = f"it is ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "it is ready"
+    if is_true(around.certificate, "Issuing"):
+        under_way = _under_way(around)
+        return Story(f"{valid}, and being issued anew: {under_way.cause}", under_way.advice, ready=True)
+    if _failed_at(around.certificate) is not None:
+        failed = _failed(around, now)
+        return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
+    if held := _held(around, now):
+        return Story(f"{valid}, but {held.cause}", held.advice, ready=True)
+    return Story(f"{valid}, {_renews(status, now)}", ready=True)
+
+
+def _renews(status: Json, now: datetime) -> str:
+    renews = parse_time(status.get("renewalTime"))
+    if renews is None:
+        return "and is not renewed by itself"
+    if renews <= now:
+        return f"and due for renewal since {at(renews)}"
+    return f"and renews on {at(renews)} ({from_now(renews, now)})"
+
+
+def _under_way(around: Around) -> Story:
+    """Issuing=True: the first thing that is missing is what it waits for."""
+    if blocked := _issuer_trouble(around):
+        return blocked
+    request = around.request
+    if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
+        made = "its request" if _status(around).get("nextPrivateKeySecretName") else "its private key"
+        why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
+        return Story(f"{made} is being made" + (f" ({why})" if why else ""))
+    name = f"CertificateRequest {name_of(request)}"
+    if denied := condition(request, "Denied").get("message"):
+        return Story(f"{name} was denied: {sentence(str(denied))}", "ask whoever approves requests")
+    if not is_true(request, "Approved"):
+        return Story(
+            f"{name} waits for approval",
+            f"if nothing approves it by itself, `certwright approve {name_of(request)}{_here(around)}` does",
+        )
+    ready = condition(request, "Ready")
+    if not ready:
+        return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
+    told = sentence(str(ready.get("message", "")))
+    if ordered := _ORDERED.fullmatch(told):
+        return _ordered(around, ordered)
+    return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {told}")
+
+
+def _ordered(around: Around, told: re.Match[str]) -> Story:
+    """What is told of a request that waits for its order at an ACME server."""
+    if not told["why"]:
+        return Story(f"its order {told['name']} is under way at the ACME server")
+    return Story(f"its order {told['name']} waits: {told['why']}", proofs.advice(around.challenges))
+
+
+def _issuer_trouble(around: Around) -> Story | None:
+    if issuer_ref(around.certificate)["group"] != OUR_GROUP:
+        return None
+    if around.issuer is None:
+        return _issuer_missing(around)
+    ready = condition(around.issuer, "Ready")
+    return None if ready.get("status") == "True" else _issuer_not_ready(around, ready)
+
+
+def _namespace(around: Around) -> str:
+    return str((around.certificate.get("metadata") or {}).get("namespace", "default"))
+
+
+def _here(around: Around) -> str:
+    """The option that has a command look where the certificate is."""
+    return f" -n {_namespace(around)}"
+
+
+def _issuer_missing(around: Around) -> Story:
+    kind = issuer_ref(around.certificate)["kind"]
+    place = f" in namespace {_namespace(around)}" if kind == "Issuer" else ""
+    fix = "create that, or correct spec.issuerRef"
+    if around.namesake is not None:
+        fix = f"there is {_OTHER_KIND[kind]}: name its kind in spec.issuerRef.kind"
+    return Story(
+        f"it waits for {issuer_words(around.certificate)}, which does not exist{place}",
+        f"{fix}; it then goes on by itself",
+    )
+
+
+def _issuer_not_ready(around: Around, ready: Json) -> Story:
+    words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
+    if not ready:
+        return Story(f"it waits for {words}, which nobody has looked at yet")
+    place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
+    described = f"`certwright describe {ref['kind'].lower()} {ref['name']}{place}`"
+    fix = f"if that does not pass by itself, correct the issuer ({described} shows it)"
+    if ref["kind"] == "ClusterIssuer" and ready.get("reason") == "ErrGetKeyPair":
+        fix = f"the Secret has to be where --cluster-resource-namespace says, kube-system by default; {fix}"
+    return Story(
+        f"it waits for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
+        f"{fix}; the certificate goes on once it is ready",
+    )
+
+
+def _failed(around: Around, now: datetime) -> Story:
+    certificate = around.certificate
+    failed_at = _failed_at(certificate)
+    assert failed_at is not None
+    attempts = max(int(_status(around).get("failedIssuanceAttempts") or 1), 1)
+    text = str(condition(certificate, "Issuing").get("message", ""))
+    # Written by our controllers; cert-manager leaves the reader to reckon.
+    wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
+    next_try = causes.next_attempt(text) or min(failed_at, now) + wait
+    message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
+    advice = (
+        causes.advice_of(text) or f"`certwright renew {name_of(certificate)}{_here(around)}` tries at once"
+    )
+    if advice.startswith("`certwright renew"):
+        advice = f"correct the cause, then {advice}"
+    return Story(
+        f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
+        f"{message}; {_next_try(next_try, now)}",
+        advice,
+    )
+
+
+def _held(around: Around, now: datetime) -> Story | None:
+    """It would be issued now, but its issuer has to be spared."""
+    issuing = condition(around.certificate, "Issuing")
+    text = str(issuing.get("message", ""))
+    next_try = causes.next_attempt(text)
+    if issuing.get("status") != "False" or next_try is None:
+        return None
+    why = causes.advice_of(text) or sentence(causes.without_next_attempt(text))
+    return Story(f"it waits for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
+
+
+def _next_try(moment: datetime, now: datetime) -> str:
+    return (
+        f"the next try is at {at(moment)} ({from_now(moment, now)})"
+        if moment > now
+        else "the next try is due"
+    )
+
+
+def _failed_at(certificate: Json) -> datetime | None:
+    return parse_time((certificate.get("status") or {}).get("lastFailureTime"))
+
+
+def _status(around: Around) -> Json:
+    status: Json = around.certificate.get("status") or {}
+    return status

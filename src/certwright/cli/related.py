@@ -1,0 +1,120 @@
+"""Gathering what is known about one certificate: its issuer, current request, Secret and events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from certwright.cli.diagnosis import OUR_GROUP, Around, certificate_revision, issuer_ref
+from certwright.kube.api import errors
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.rest import Client
+from certwright.resources import table
+
+Json = dict[str, Any]
+
+
+def _as_json(kind: AnyKind) -> Kind[Json]:
+    # Plain JSON rather than the structs of `resources`: what a newer server adds must be shown, not lost.
+    return replace(kind, type=dict)
+
+
+CERTIFICATES = _as_json(table.CERTIFICATES)
+REQUESTS = _as_json(table.CERTIFICATE_REQUESTS)
+ISSUERS = _as_json(table.ISSUERS)
+CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
+SECRETS = _as_json(table.SECRETS)
+EVENTS = _as_json(table.EVENTS)
+NAMESPACES = _as_json(table.NAMESPACES)
+CONFIG_MAPS = _as_json(table.CONFIG_MAPS)
+ORDERS = _as_json(table.ORDERS)
+CHALLENGES = _as_json(table.CHALLENGES)
+
+
+async def around(client: Client, certificate: Json) -> Around:
+    """Everything that the story of `certificate` needs. Raises `ApiError` where reading is not allowed."""
+    namespace = certificate["metadata"]["namespace"]
+    secret_name = (certificate.get("spec") or {}).get("secretName", "")
+    ref = issuer_ref(certificate)
+    issuer, requests, secret = await asyncio.gather(
+        _issuer(client, ref, namespace),
+        client.list(REQUESTS, namespace),
+        get_or_none(client, SECRETS, secret_name, namespace),
+    )
+    request = current_request(certificate, requests.items)
+    namesake = None if issuer is not None else await _namesake(client, ref, namespace)
+    found = Around(certificate, issuer, request, secret, namesake=namesake)
+    if request is None or "acme" not in ((issuer or {}).get("spec") or {}):
+        return found
+    orders, challenges = await asyncio.gather(
+        client.list(ORDERS, namespace), client.list(CHALLENGES, namespace)
+    )
+    order = next((one for one in orders.items if _belongs(one, request)), None)
+    own = [one for one in challenges.items if order is not None and _belongs(one, order)]
+    return replace(found, order=order, challenges=tuple(own))
+
+
+def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:
+    """What the user may have meant: a ClusterIssuer instead of an Issuer, and the other way."""
+    return {**ref, "kind": "Issuer" if ref["kind"] == "ClusterIssuer" else "ClusterIssuer"}
+
+
+async def _namesake(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    try:
+        return await _issuer(client, of_the_other_kind(ref), namespace)
+    except errors.Forbidden:
+        # Who may read Issuers need not be allowed to read ClusterIssuers; it is only a hint.
+        return None
+
+
+async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    if ref["group"] != OUR_GROUP or not ref["name"]:
+        return None
+    if ref["kind"] == "ClusterIssuer":
+        return await get_or_none(client, CLUSTER_ISSUERS, ref["name"])
+    return await get_or_none(client, ISSUERS, ref["name"], namespace)
+
+
+async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:
+    """The object, or None where there is none of that name."""
+    if not name:
+        return None
+    try:
+        return await client.get(kind, name, namespace)
+    except errors.NotFound:
+        return None
+
+
+def current_request(certificate: Json, requests: list[Json]) -> Json | None:
+    """The request for the highest revision among those that belong to the certificate."""
+    own = [request for request in requests if _belongs(request, certificate)]
+    return max(own, key=certificate_revision, default=None)
+
+
+def _belongs(obj: Json, owner_of_it: Json) -> bool:
+    uid = owner_of_it["metadata"].get("uid")
+    owners = obj["metadata"].get("ownerReferences") or []
+    return bool(uid) and any(owner.get("uid") == uid for owner in owners)
+
+
+async def events_of(client: Client, obj: Json) -> list[Json]:
+    """The events about the object, oldest first."""
+    metadata = obj["metadata"]
+    fields = {
+        "involvedObject.name": metadata["name"],
+        "involvedObject.namespace": metadata.get("namespace", ""),
+        "involvedObject.kind": obj.get("kind", ""),
+        "involvedObject.uid": metadata.get("uid", ""),
+    }
+    selector = ",".join(f"{field}={value}" for field, value in fields.items() if value)
+    listing = await client.list(EVENTS, metadata.get("namespace", ""), fields=selector)
+    return sorted(listing.items, key=last_seen)
+
+
+def last_seen(event: Json) -> tuple[str, int]:
+    """What sorts events by when they were seen last: the API's own text, then the order of writing."""
+    created = event["metadata"].get("creationTimestamp")
+    return str(event.get("lastTimestamp") or event.get("eventTime") or created or ""), revision_of(event)

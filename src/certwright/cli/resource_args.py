@@ -1,0 +1,74 @@
+"""Which objects the words after a command mean: `certificates`, `cert web api`, `cert/web secret/web-tls`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from certwright.cli.access import Session
+from certwright.cli.errors import Failed
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client import discovery
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind, where to look for it, and the names asked for (empty: all of them)."""
+
+    kind: Kind[Json]
+    namespace: str
+    names: tuple[str, ...]
+
+
+def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Kind words with the names asked for. Raises `click.UsageError`."""
+    if any("/" in word for word in words):
+        pairs = [word.split("/") for word in words]
+        if any(len(pair) != 2 or not all(pair) for pair in pairs):
+            raise click.UsageError(
+                "write either `KIND NAME NAME …` or `KIND/NAME KIND/NAME …`, not a mixture"
+            )
+        return [(kind, (name,)) for kind, name in pairs]
+    kinds = [kind for kind in words[0].split(",") if kind]
+    if len(kinds) > 1 and len(words) > 1:
+        raise click.UsageError("names need one kind; with several kinds write `KIND/NAME`")
+    return [(kind, tuple(words[1:])) for kind in kinds]
+
+
+async def resolve(session: Session, words: Sequence[str], *, all_namespaces: bool = False) -> list[Target]:
+    """The targets that `words` mean on this server. Raises `click.UsageError` and what discovery raises."""
+    targets = []
+    for word, names in split(words):
+        if names and all_namespaces:
+            raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
+        for kind in await _kinds(session, word):
+            namespace = session.namespace if kind.namespaced and not all_namespaces else ""
+            targets.append(Target(kind, namespace, names))
+    return targets
+
+
+async def fetch(session: Session, kind: Kind[T], name: str) -> T:
+    """The object of that name in the namespace that the user means.
+
+    Raises `Failed`, which names the namespace: to be in another one is the usual reason why it is not there.
+    """
+    try:
+        return await session.client.get(kind, name, session.namespace)
+    except NotFound as error:
+        raise Failed(
+            f"{error} in namespace {session.namespace}; `certwright get {kind.plural} -A` lists all there are"
+        ) from error
+
+
+async def _kinds(session: Session, word: str) -> list[Kind[Json]]:
+    """The kind of that name, or all kinds of that category (`cert-manager`)."""
+    kinds = await discovery.all_resources(session.client)
+    category = [kind for kind in kinds if word.lower() in kind.categories]
+    return category or [await discovery.resolve(session.client, word)]

@@ -1,0 +1,37 @@
+"""One object as it changes: list, watch, and list again when the watch has lost its place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from certwright.kube.api import errors
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import Client
+
+Json = dict[str, Any]
+
+
+async def follow(
+    client: Client, kind: Kind[Json], name: str, namespace: str
+) -> AsyncGenerator[Json | None, None]:
+    """The object's state now and after every change; None while it does not exist. Never ends by itself.
+
+    Raises `ApiError` and `Unreachable`. Must be closed when it is left early (`contextlib.aclosing`).
+    """
+    fields = f"metadata.name={name}"
+    while True:
+        listing = await client.list(kind, namespace, fields=fields)
+        yield listing.items[0] if listing.items else None
+        revision = listing.resource_version
+        try:
+            while True:
+                watch = client.watch(kind, namespace, resource_version=revision, fields=fields)
+                async with aclosing(watch):
+                    async for batch in watch:
+                        for event in batch:
+                            revision = event.resource_version
+                            yield None if event.type == "DELETED" else event.object
+        except errors.Expired:
+            continue

@@ -1,0 +1,160 @@
+"""Asks ACME servers when certificates are to be renewed (RFC 9773), beside the reconciles.
+
+An answer waits here until the Certificate's next pass takes it into the status: what is asked right after
+issuance is written in the same write as all the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from certwright.kube.api.meta import ObjectKey
+from certwright.pki.ari import certificate_id
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.certificate import ARIStatus, ARIWindow, Certificate
+
+if TYPE_CHECKING:
+    from certwright.acme.protocol.client import AcmeClient
+
+_log = logging.getLogger(__name__)
+
+_USUAL = timedelta(hours=6)
+_AFTER_FAILURE = timedelta(hours=1)
+_SOONEST, _LATEST = timedelta(hours=1), timedelta(days=7)
+_NOT_OFFERED = timedelta(hours=24)
+_AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The answer about one certificate. `status` None: the server offers no renewal information."""
+
+    fingerprint: bytes
+    status: ARIStatus | None
+
+
+FindClient = Callable[[Certificate], Awaitable["AcmeClient | None"]]
+"""The client of the account that a Certificate's issuer has; None where it is no ACME issuer that is to be
+asked, or not ready."""
+
+
+class RenewalOffice:
+    """At most twenty questions at once. `wake` queues a Certificate whose answer has come."""
+
+    def __init__(
+        self, find_client: FindClient, wake: Callable[[ObjectKey], None], *, now: Callable[[], datetime]
+    ) -> None:
+        self._find_client = find_client
+        self._wake = wake
+        self._now = now
+        self._heard: dict[str, Heard] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._not_offered: dict[str, datetime] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being asked."""
+        return not self._asking
+
+    def answer(self, uid: str, facts: CertificateFacts) -> Heard | None:
+        """What was heard about this certificate and is not known to be written yet."""
+        found = self._heard.get(uid)
+        return found if found is not None and found.fingerprint == _fingerprint(facts) else None
+
+    def ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
+        """Ask about the certificate in the Secret, unless that is being done."""
+        uid = certificate.metadata.uid
+        if uid not in self._asking:
+            task = asyncio.get_running_loop().create_task(self._ask(certificate, facts))
+            self._asking[uid] = task
+
+    def forget(self, uid: str) -> None:
+        """The Certificate is gone."""
+        self._heard.pop(uid, None)
+
+    async def hear(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
+        """Ask now, and keep the answer for the Certificate's next pass."""
+        await self._fetch(client, uid, facts, None)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
+        uid = certificate.metadata.uid
+        try:
+            async with self._gate:
+                client = await self._find_client(certificate)
+                if client is not None:
+                    acme = certificate.status.acme
+                    await self._fetch(client, uid, facts, acme.ari if acme is not None else None)
+                    self._wake(certificate.metadata.key)
+        except Exception:
+            _log.exception(
+                "%s: the server could not be asked for renewal information", certificate.metadata.key
+            )
+        finally:
+            del self._asking[uid]
+
+    async def _fetch(
+        self, client: AcmeClient, uid: str, facts: CertificateFacts, before: ARIStatus | None
+    ) -> None:
+        # Here, not above: it loads what speaks to ACME servers.
+        from certwright.acme.protocol.errors import AcmeError, Refused
+        from certwright.acme.protocol.renewal_info import fetch_renewal_info
+
+        identifier, now = certificate_id(facts), self._now().replace(microsecond=0)
+        if not identifier or self._is_not_offered(client):
+            self._heard[uid] = Heard(_fingerprint(facts), None)
+            return
+        try:
+            directory = await client.directory()
+            if not directory.renewal_info:
+                self._not_offered[client.directory_url] = now + _NOT_OFFERED
+                self._heard[uid] = Heard(_fingerprint(facts), None)
+                return
+            found = await client.drive(fetch_renewal_info(directory, identifier))
+        except AcmeError as error:
+            wanted = error.retry_after if isinstance(error, Refused) else None
+            status = ARIStatus(
+                suggested_window=before.suggested_window if before is not None else None,
+                explanation_url=before.explanation_url if before is not None else "",
+                last_checked=before.last_checked if before is not None else None,
+                next_check=_next_check(now, wanted, _AFTER_FAILURE, uid),
+                last_error=str(error),
+            )
+        else:
+            status = ARIStatus(
+                suggested_window=ARIWindow(start=found.start, end=found.end),
+                explanation_url=found.explanation_url,
+                last_checked=now,
+                next_check=_next_check(now, found.retry_after, _USUAL, uid),
+            )
+        self._heard[uid] = Heard(_fingerprint(facts), status)
+
+    def _is_not_offered(self, client: AcmeClient) -> bool:
+        until = self._not_offered.get(client.directory_url)
+        return until is not None and self._now() < until
+
+
+def _fingerprint(facts: CertificateFacts) -> bytes:
+    # To read the identifier out of a certificate costs a hundred times as much.
+    return hashlib.sha256(facts.der).digest()
+
+
+def _next_check(now: datetime, wanted: datetime | None, usual: timedelta, uid: str) -> datetime:
+    """When to ask again: as the server wants, within an hour and a week, up to a tenth later by an amount
+    that depends on the Certificate (RFC 9773 §4.3)."""
+    wait = wanted - now if wanted is not None else usual
+    share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") / 2**32
+    return (now + min(max(wait, _SOONEST), _LATEST) * (1 + share / 10)).replace(microsecond=0)

@@ -1,0 +1,112 @@
+"""Which Challenges an Order needs: one for each name that the server has not seen proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from certwright.controllers.acme.choice import choose
+from certwright.controllers.acme.naming import challenge_name
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources import names
+from certwright.resources.challenge import Challenge, ChallengeSpec
+from certwright.resources.order import ACMEAuthorization, Order
+from certwright.resources.solver import CHALLENGE_TYPES, Solver
+from certwright.resources.table import ORDERS
+
+TYPES: Final[Mapping[str, str]] = {kind.lower(): kind for kind in CHALLENGE_TYPES}
+"""The types of challenge that solvers answer: the server's words, and those of `spec.type`."""
+
+ShownFor = Callable[[str, str], str]
+"""What is shown for a type (the server's word) and a token."""
+
+
+class NoSolver(Exception):
+    """No solver of the issuer fits a name; the text is one sentence with the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    solver: Solver
+    url: str
+    token: str
+    type: str
+
+
+def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownFor) -> list[Challenge]:
+    """The Challenges, by names that are the same whenever this is asked. Raises `NoSolver`."""
+    return [
+        _challenge(order, authorization, _choose(order, authorization, solvers), shown_for)
+        for authorization in order.status.authorizations
+        if authorization.initial_state != "valid"
+    ]
+
+
+def take_same(wanted: Challenge, held: dict[str, Challenge], order: str) -> Challenge | None:
+    """The one of `held` (by name) that answers for `wanted`; it is taken out. None: there is none.
+
+    One that we have not named, cert-manager has made: it answers the same challenge, and goes on.
+    """
+    if (found := held.pop(wanted.metadata.name, None)) is not None:
+        return found
+    for name, one in held.items():
+        if _proves(one.spec) == _proves(wanted.spec) and name != challenge_name(order, one.spec):
+            return held.pop(name)
+    return None
+
+
+def _proves(spec: ChallengeSpec) -> tuple[str, ...]:
+    return (spec.authorization_url, spec.url, spec.type, spec.token)
+
+
+def has_outside_state(solver: Solver) -> bool:
+    """Whether what the solver shows outlives this process, and must be taken away by somebody."""
+    if solver.http01 is not None:
+        return solver.http01.webroot is not None
+    return solver.tls_alpn01 is None
+
+
+def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[Solver]) -> _Choice:
+    name = full_name(authorization)
+    offered = {TYPES[one.type]: one for one in authorization.challenges if one.type in TYPES}
+    solver = choose(solvers, name=name, labels=order.metadata.labels, offered=offered)
+    if solver is None:
+        told = ", ".join(one.type for one in authorization.challenges) or "no challenge at all"
+        raise NoSolver(
+            f"no solver of the issuer fits {name}, for which the server offers {told}; add one to "
+            "spec.acme.solvers, or widen its selector"
+        )
+    found = offered[solver.challenge_type]
+    return _Choice(solver, found.url, found.token, found.type)
+
+
+def full_name(authorization: ACMEAuthorization) -> str:
+    """The name with its `*.`, as it was ordered."""
+    return f"*.{authorization.identifier}" if authorization.wildcard else authorization.identifier
+
+
+def _challenge(
+    order: Order, authorization: ACMEAuthorization, choice: _Choice, shown_for: ShownFor
+) -> Challenge:
+    spec = ChallengeSpec(
+        url=choice.url,
+        authorization_url=authorization.url,
+        dns_name=authorization.identifier,
+        wildcard=bool(authorization.wildcard),
+        type=choice.solver.challenge_type,
+        token=choice.token,
+        key=shown_for(choice.type, choice.token),
+        solver=choice.solver,
+        issuer_ref=order.spec.issuer_ref,
+    )
+    return Challenge(
+        metadata=ObjectMeta(
+            name=challenge_name(order.metadata.name, spec),
+            namespace=order.metadata.namespace,
+            owner_references=(controller_reference(ORDERS, order.metadata),),
+            finalizers=(names.ACME_FINALIZER,) if has_outside_state(choice.solver) else (),
+        ),
+        spec=spec,
+    )

@@ -1,0 +1,110 @@
+"""Spare a CA that fails as a whole: Orders ask the issuer's circuit before they are placed, and tell it what
+the CA has said. See `controllers/retry/breaker.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.retry.backoff import Hold
+from certwright.controllers.retry.breaker import UNPROVEN
+from certwright.controllers.retry.gate import IssuerGate
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources.causes import Cause
+from certwright.resources.challenge import Challenge
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+
+if TYPE_CHECKING:
+    # What speaks to ACME servers is loaded with the first Order.
+    from certwright.acme.protocol.errors import AcmeError
+
+Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
+"""Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
+the certificate that it replaces (RFC 9773 §5)."""
+
+
+class Sparing:
+    """Stands before `admit`. `get_request` and `get_order` give the objects of that name."""
+
+    def __init__(
+        self,
+        gate: IssuerGate,
+        admit: Admit,
+        get_request: Callable[[ObjectKey], CertificateRequest | None],
+        get_order: Callable[[ObjectKey], Order | None],
+    ) -> None:
+        self._gate = gate
+        self._admit = admit
+        self._get_request = get_request
+        self._get_order = get_order
+
+    async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
+        """Whether the order may be placed now (None); else why not, and until when."""
+        request = self._request_of(order)
+        hold = self._gate.may_ask(request) if request is not None else None
+        if hold is not None:
+            # For moments only: not worth a write.
+            return _wait(hold, is_brief=hold.sentence.endswith(UNPROVEN))
+        wait = await self._admit(order, way, replaces)
+        if wait is not None and request is not None:
+            self._gate.withdrawn(request)
+        return wait
+
+    def may_go_on(self, taken: Order | Challenge) -> Wait | None:
+        """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
+        request = self._request_of(taken)
+        hold = self._gate.may_go_on(request) if request is not None else None
+        return _wait(hold) if hold is not None else None
+
+    def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
+        """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
+        immediately (`renew`), it is its turn to try the CA, or the CA works again."""
+        request = self._request_of(waits)
+        return request is not None and (self._gate.is_marked(request) or self._gate.is_called(request, since))
+
+    def is_doubted(self, order: Order) -> bool:
+        """Whether an attempt is to be recorded before it is made: it may be in vain."""
+        request = self._request_of(order)
+        return request is not None and self._gate.is_doubted(request)
+
+    async def record(self, order: Order) -> None:
+        """Return when the attempt is recorded. Raises what writes to the API raise."""
+        if (request := self._request_of(order)) is not None:
+            await self._gate.record(request)
+
+    def placed(self, order: Order) -> None:
+        """The CA has taken the order: what follows depends on its names."""
+        if (request := self._request_of(order)) is not None:
+            self._gate.taken(request)
+
+    def answered(self, asked: Order | Challenge) -> None:
+        """The CA has refused the order, or has judged a name: it works."""
+        if (request := self._request_of(asked)) is not None:
+            self._gate.answered(request, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
+
+    def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
+        """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
+        from certwright.acme.protocol.errors import Refused  # as above
+
+        cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
+        is_taken = not isinstance(asked, Order) or bool(asked.status.url)
+        if (request := self._request_of(asked)) is not None:
+            self._gate.failed(request, cause, until, is_taken=is_taken, message=str(error))
+
+    def _request_of(self, waits: Order | Challenge) -> CertificateRequest | None:
+        owner, namespace = controller_of(waits.metadata), waits.metadata.namespace
+        if owner is None:
+            return None
+        if isinstance(waits, Order):
+            return self._get_request(ObjectKey(namespace, owner.name))
+        order = self._get_order(ObjectKey(namespace, owner.name))
+        return self._request_of(order) if order is not None else None
+
+
+def _wait(hold: Hold, *, is_brief: bool = False) -> Wait:
+    # Where the time depends on the issuer, none is announced.
+    why = f"not asking the CA, {hold.sentence}"
+    return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=is_brief)

@@ -1,0 +1,124 @@
+"""Finds what an Order or a Challenge goes by: its issuer, and the client of the account there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.issuers.contract import IssuerView
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.util.lru import Lru
+from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+
+if TYPE_CHECKING:
+    # Loaded with the first ACME issuer.
+    from certwright.acme.protocol.client import Registry
+    from certwright.acme.protocol.jws import AccountKey
+
+_LOOK_AGAIN = timedelta(seconds=2)
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A way, and the very objects that it was made of: it holds for as long as they do."""
+
+    issuer: Issuer | ClusterIssuer
+    secret_key: ObjectKey
+    secret: Secret | None
+    way: Way
+
+
+class Ways:
+    """Of all issuers. `registry` gives the clients of this process; `dependents` is told whose account key is
+    read for whom; `distrust` has an issuer looked at again.
+
+    Each step of each Order and Challenge asks for its way, and a thousand of them go by the same.
+    """
+
+    def __init__(
+        self,
+        issuers: KnownIssuers,
+        secrets: Secrets,
+        dependents: Dependents[ObjectKey],
+        *,
+        registry: Callable[[], Registry],
+        distrust: Callable[[IssuerView], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._issuers = issuers
+        self._secrets = secrets
+        self._dependents = dependents
+        self._registry = registry
+        self._distrust = distrust
+        self._now = now
+        self._found: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
+
+    async def find(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+        """The way of the object that has this metadata; a `Wait` where its issuer is missing or not ready.
+        Raises what a GET of a Secret raises."""
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        held = self._found.get(issuer.metadata.key) if issuer is not None else None
+        if held is not None and held.issuer is issuer:
+            secret = await self._read(held.secret_key, meta.key)
+            if secret is held.secret and not held.way.client.is_lost:
+                return held.way
+        return await self._look(reference, meta)
+
+    async def account_of(
+        self, reference: IssuerReference, meta: ObjectMeta
+    ) -> tuple[ACMEIssuer, AccountKey] | None:
+        """What a Challenge's proof follows from, whether the issuer is ready or not; None where the issuer is
+        missing, is no ACME issuer, or has no key. Raises what a GET of a Secret raises."""
+        from certwright.issuers import acme_account  # see `_look`
+
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        spec = issuer.spec.acme if issuer is not None else None
+        if spec is None:
+            return None
+        namespace = self._issuers.secrets_of(reference, meta.namespace)
+        secret = await self._read(ObjectKey(namespace, spec.private_key_secret_ref.name), meta.key)
+        key = acme_account.account_key(spec, secret.data if secret is not None else None)
+        return (spec, key) if key is not None else None
+
+    async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+        # Here, not above: it loads what speaks to ACME servers.
+        from certwright.issuers import acme_account
+
+        told = f'{reference.kind_or_default} "{reference.name}"'
+        issuer = self._issuers.object_of(reference, meta.namespace)
+        state = self._issuers.find(reference, meta.namespace)
+        if issuer is None or state is None:
+            return Wait(f"{told} does not exist")
+        spec = state.view.spec.acme
+        if spec is None:
+            return Wait(f"{told} is not an ACME issuer", is_final=True)
+        if not state.ready:
+            return Wait(f"{told} is not ready: {state.message}" if state.message else f"{told} is not ready")
+        namespace = self._issuers.secrets_of(reference, meta.namespace)
+        secret_key = ObjectKey(namespace, spec.private_key_secret_ref.name)
+        secret = await self._read(secret_key, meta.key)
+        data = secret.data if secret is not None else None
+        try:
+            client = acme_account.client_for(state.view, spec, data, self._registry())
+        except acme_account.Trouble as trouble:
+            return Wait(str(trouble))
+        if client.is_lost:
+            self._distrust(state.view)
+            # Whoever looks after it writes nothing where all is well: nobody would wake us.
+            return Wait(f"the account of {told} is being looked after", self._now() + _LOOK_AGAIN)
+        way = Way(state.view, spec, client)
+        self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))
+        return way
+
+    async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:
+        self._dependents.add(whose, secret)
+        return await self._secrets.get(secret)

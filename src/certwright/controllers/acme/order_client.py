@@ -1,0 +1,185 @@
+"""What is said to the server about one Order, and what an Order becomes by the answers.
+
+Loaded with the first Order only: it brings what speaks to ACME servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from certwright.acme.protocol import authorizations, certificates, challenges, orders, profiles
+from certwright.acme.protocol.authorizations import Authorization
+from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.errors import Refused
+from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.orders import Order as ServerOrder
+from certwright.acme.protocol.problem import Identifier, Reaction
+from certwright.controllers.acme.identifiers import (
+    Name,
+    canonical,
+    is_ordered,
+    names_of_identity,
+    names_of_spec,
+)
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.encoding import one_line
+from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import CsrFacts, read_any_csr
+from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec, OrderStatus
+
+OPEN_STATES = ("pending", "ready", "processing")
+"""States of an order that may still become a certificate."""
+
+
+def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
+    """What is ordered: names and addresses, each once, the common name among them."""
+    addresses = list(spec.ip_addresses)
+    names = list(spec.dns_names)
+    if spec.common_name and spec.common_name not in (*names, *addresses):
+        names.append(spec.common_name)
+    return tuple(
+        Identifier(kind, value)
+        for kind, values in (("dns", names), ("ip", addresses))
+        for value in dict.fromkeys(values)
+    )
+
+
+async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetime) -> ServerOrder:
+    """Make the order at the server; `replaces` empty: it names no certificate that it replaces.
+
+    Raises `AcmeError`, `NotOrdered`.
+    """
+    if wrong := await profiles.missing(client, spec.profile):
+        raise NotOrdered(wrong)
+    not_after = now + parse_duration(spec.duration) if spec.duration else None
+    wanted = identifiers_of(spec)
+    return await client.run(
+        orders.new_order, wanted, profile=spec.profile, replaces=replaces, not_after=not_after
+    )
+
+
+Contents = dict[str, frozenset[Name]]
+"""What the orders at some URLs are for. That never changes, so that nobody has to ask twice."""
+
+
+async def find_lost(
+    client: AcmeClient, spec: OrderSpec, is_known: Callable[[str], bool], contents: Contents
+) -> ServerOrder | None:
+    """An order of the account for just these names that no Order knows of: one whose answer did not reach us.
+
+    None where the server does not list an account's orders. What it learns of orders goes into `contents`:
+    after a restart many may ask. Raises `AcmeError`.
+    """
+    wanted = names_of_spec(spec)
+    for url in await client.run(orders.list_orders):
+        if is_known(url) or contents.get(url, wanted) != wanted:
+            continue
+        found = await client.run(orders.fetch_order, url)
+        contents[url] = frozenset(canonical(one.type, one.value) for one in found.identifiers)
+        if found.status in OPEN_STATES and contents[url] == wanted:
+            return found
+    return None
+
+
+class NotOrdered(Exception):
+    """The server asks for a proof of a name that was not ordered, or offers no such certificate; the text is
+    one sentence."""
+
+
+async def fetch_authorizations(
+    client: AcmeClient, spec: OrderSpec, urls: Sequence[str]
+) -> tuple[ACMEAuthorization, ...]:
+    """The authorizations, as they are written down. Raises `AcmeError`, and `NotOrdered` where one is for a
+    name that is not in the spec: a proof is shown for ordered names only."""
+    found = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
+    written = tuple(_written(one) for one in found)
+    ordered = names_of_spec(spec)
+    for one in written:
+        if not is_ordered(one, ordered):
+            raise NotOrdered(
+                f'the ACME server asks for a proof of "{one_line(one.identifier)}", which was not ordered'
+            )
+    return written
+
+
+def _written(found: Authorization) -> ACMEAuthorization:
+    return ACMEAuthorization(
+        url=found.url,
+        identifier=found.identifier.value,
+        wildcard=found.wildcard,
+        # The field holds states that the API knows; others are looked at again when they matter.
+        initial_state=found.status if found.status in ("pending", "valid", "invalid", "expired") else "",
+        challenges=tuple(
+            ACMEChallenge(url=one.url, token=one.token, type=one.type) for one in found.challenges
+        ),
+    )
+
+
+def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
+    """The status once the order is there; its authorizations are known by their URLs only."""
+    return msgspec.structs.replace(
+        status,
+        url=order.url,
+        finalize_url=order.finalize,
+        authorizations=tuple(ACMEAuthorization(url=url) for url in order.authorizations),
+        state=order.status if order.status in OPEN_STATES else "pending",
+        reason="",
+    )
+
+
+def shown_for(key: AccountKey, kind: str, token: str) -> str:
+    """What a challenge of that type shows for the account with that key."""
+    return challenges.shown_value(kind, token, key)
+
+
+def csr_of(spec: OrderSpec) -> CsrFacts:
+    """The signing request, PEM or DER. Raises `PkiError`."""
+    return read_any_csr(spec.request)
+
+
+async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrder:
+    """Hand in the signing request; where the order is in another state, how it is. Raises `AcmeError`."""
+    there = ServerOrder(url=order.status.url, status="ready", finalize=order.status.finalize_url)
+    try:
+        return await client.run(orders.finalize, there, csr.der)
+    except Refused as refused:
+        if refused.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
+            raise
+        # "orderNotReady", or a 403 for one that was finalised before a crash: what it is like is the answer.
+        found = await client.run(orders.fetch_order, order.status.url)
+        if found.status == "ready":
+            raise
+        return found
+
+
+async def look(client: AcmeClient, url: str) -> ServerOrder:
+    """The order as it is now. Raises `AcmeError`."""
+    return await client.run(orders.fetch_order, url)
+
+
+async def download(client: AcmeClient, url: str, preferred_chain: str) -> certificates.Download:
+    """The certificate. Raises `AcmeError`."""
+    return await client.run(certificates.download, url, preferred_chain=preferred_chain)
+
+
+def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
+    """Why the certificate must not be used, as a sentence; empty: it may."""
+    if found.public_key_der != csr.public_key_der:
+        return "the server returned a certificate for another key"
+    missing = names_of_identity(csr) - names_of_identity(found)
+    if missing:
+        told = ", ".join(sorted(name.value for name in missing))
+        return f"the server returned a certificate without {told}"
+    if found.not_after <= now:
+        return "the server returned a certificate that has expired"
+    return ""
+
+
+def poll_delay(polls: int) -> timedelta:
+    """How long to wait before asking the server again, if it does not say: 0.1 s, doubled up to 10 s."""
+    return doubled(timedelta(seconds=0.1), polls + 1, cap=timedelta(seconds=10))

@@ -1,0 +1,121 @@
+"""Which Order of before gives a request its certificate, so that a lost Secret costs no new order.
+
+"An Order survives its success": while its certificate is fresh, a request for the same key and the same
+content gets it again, and no server is asked. Whoever still has that certificate and asks nevertheless wants
+another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.pki import renewal
+from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources import names, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.order import Order, OrderSpec
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATES
+
+OrdersWith = Callable[[str, OrderSpec], Sequence[Order]]
+"""The Orders of a namespace that have got a certificate for the names of that spec."""
+
+
+class Refill:
+    """Asks no ACME server."""
+
+    def __init__(
+        self,
+        *,
+        orders_with: OrdersWith,
+        get_certificate: Callable[[ObjectKey], Certificate | None],
+        get_secret: Callable[[ObjectKey], Awaitable[Secret | None]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._orders_with = orders_with
+        self._get_certificate = get_certificate
+        self._get_secret = get_secret
+        self._now = now
+
+    async def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
+        """The Order whose certificate this request may have; the one with the latest end of several."""
+        candidates = self._orders_with(request.metadata.namespace, spec)
+        if not candidates:
+            return None
+        certificate = self._certificate_of(request)
+        if certificate is not None and _is_forced(certificate):
+            return None
+        alike = [order for order in candidates if _is_alike(order.spec, spec)]
+        held = await self._held_by(certificate) if certificate is not None else None
+        fresh = [found for found in _read(alike) if self._may_have(found[1], certificate, held)]
+        return max(fresh, key=lambda found: found[1].not_after)[0] if fresh else None
+
+    def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
+        owner = controller_of(request.metadata)
+        if owner is None or owner.kind != CERTIFICATES.kind:
+            return None
+        found = self._get_certificate(ObjectKey(request.metadata.namespace, owner.name))
+        return found if found is not None and found.metadata.uid == owner.uid else None
+
+    def _may_have(
+        self, facts: CertificateFacts, certificate: Certificate | None, held: CertificateFacts | None
+    ) -> bool:
+        spec = certificate.spec if certificate is not None else None
+        moment = renewal.renewal_time(
+            facts.not_before,
+            facts.not_after,
+            spec.renew_before_duration if spec is not None else None,
+            spec.renew_before_percentage if spec is not None else None,
+        )
+        if self._now() >= moment:
+            return False
+        # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
+        return held != facts
+
+    async def _held_by(self, certificate: Certificate) -> CertificateFacts | None:
+        key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
+        secret = await self._get_secret(key)
+        pem = secret.data.get(names.TLS_CERT_KEY, b"") if secret is not None else b""
+        try:
+            return read_certificate(pem)
+        except PkiError:
+            return None
+
+
+def _is_forced(certificate: Certificate) -> bool:
+    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    return issuing is not None and issuing.reason == reasons.MANUALLY_TRIGGERED
+
+
+def _is_alike(one: OrderSpec, other: OrderSpec) -> bool:
+    """But for the bytes of the signing requests: they hold a signature, which is another one each time."""
+    same = msgspec.structs.replace(one, request=b"", replaces="") == msgspec.structs.replace(
+        other, request=b"", replaces=""
+    )
+    try:
+        return same and _content(one) == _content(other)
+    except PkiError:
+        return False
+
+
+def _content(spec: OrderSpec) -> CsrFacts:
+    return dataclasses.replace(read_csr(spec.request), der=b"")
+
+
+def _read(orders: Iterable[Order]) -> Iterable[tuple[Order, CertificateFacts]]:
+    for order in orders:
+        if order.metadata.deletion_timestamp is not None:
+            continue
+        try:
+            yield order, read_certificate(order.status.certificate)
+        except PkiError:
+            continue

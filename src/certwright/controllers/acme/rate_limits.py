@@ -1,0 +1,422 @@
+"""The ledgers of this process, one per CA: fed by what becomes of Orders and Challenges, kept in ConfigMaps.
+
+A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts; and
+one for all shards, because they use the same limits (`shared_ledger.py`).
+
+What a crash can lose: nothing that the CA may have counted. An order is written down before the CA hears of
+it (all that are admitted at the same time in one write). What follows is written within half a minute; after
+a crash it is read off the Orders and Challenges that have changed since (their resourceVersion tells).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from certwright.acme.ratelimits import published, recovery
+from certwright.acme.ratelimits.decisions import Asking, WaitUntil
+from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
+from certwright.acme.ratelimits.published import Chosen
+from certwright.controllers.acme.shared_ledger import SharedLedger
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.cache.caches import Caches, owner_value
+from certwright.controllers.cache.shard_members import Sharing
+from certwright.controllers.requests.signing import IssuerState
+from certwright.kit.rate_limit import micros
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.ids import new_uid
+from certwright.kube.util.tasks import TaskSet
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+from certwright.resources.challenge import Challenge
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.order import Order, OrderSpec
+
+if TYPE_CHECKING:
+    from certwright.acme.protocol.errors import Refused
+
+_MICRO: Final = timedelta(microseconds=1)
+_SAVE_WITHIN: Final = timedelta(seconds=30)
+# How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
+_RENEWAL_WITHIN: Final = timedelta(days=120)
+# CAs date their certificates back: Let's Encrypt by an hour.
+_BACKDATED: Final = timedelta(hours=1)
+# How old what other shards have written may be when an order asks. What is limited is checked by the write
+# itself; this is for what another shard has just learned from a refusal.
+_FRESH_S: Final = 1.0
+# How often orders that wait look whether another shard has given something back.
+_LOOK_EVERY_S: Final = 15.0
+# A reservation whose Order is missing: another shard's Order may not have arrived here yet.
+_MAY_ARRIVE: Final = timedelta(minutes=1)
+_TIDY_EVERY: Final = timedelta(minutes=10)
+
+_log = logging.getLogger(__name__)
+
+FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
+
+
+@dataclass(slots=True)
+class _Book:
+    """The ledger of one CA, and the Orders (by uid) that it may have to wake, with their accounts."""
+
+    shared: SharedLedger
+    keys: dict[str, ObjectKey]
+    accounts: dict[str, str] = field(default_factory=dict)
+    is_loaded: bool = False
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_planned: bool = False
+    is_looking: bool = False
+    tidied_at: datetime | None = None
+
+
+class AccountLimits:
+    """See `AccountLimit`. `save_later` has a changed ledger written."""
+
+    def __init__(
+        self,
+        book_of: Callable[[str], Awaitable[_Book]],
+        save_later: Callable[[_Book], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._book_of = book_of
+        self._save_later = save_later
+        self._now = now
+        self._attempts: dict[str, list[tuple[_Book, str]]] = {}
+
+    async def admit(self, server: str) -> tuple[str, datetime] | None:
+        """See `AccountLimit`."""
+        book = await self._book_of(server)
+        uid, now = f"account-{new_uid()}", self._now()
+        self._attempts.setdefault(server, []).append((book, uid))
+        try:
+            answer = await book.shared.reserve(lambda ledger: ledger.admit_account(uid, now))
+        except BaseException:
+            self.ended(server, is_made=False)
+            raise
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._attempts[server].remove((book, uid))
+        return answer.sentence, answer.moment
+
+    def ended(self, server: str, *, is_made: bool) -> None:
+        """See `AccountLimit`."""
+        # Which of several attempts at one server it was makes no difference.
+        book, uid = self._attempts[server].pop()
+        now = self._now()
+        book.shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
+        self._save_later(book)
+
+
+class Ledgers:
+    """Asked before an order is made, and told what becomes of it. The ConfigMaps lie in `namespace`;
+    `chosen` is what the user says of CAs, `sharing` which Orders are this replica's."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        caches: Caches,
+        clock: Clock,
+        find_issuer: FindIssuer,
+        namespace: str,
+        chosen: Chosen,
+        sharing: Sharing,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._find_issuer = find_issuer
+        self._namespace = namespace
+        self._chosen = chosen
+        self._sharing = sharing
+        self._books: dict[str, _Book] = {}
+        self._book_of: dict[str, _Book] = {}
+        self._tasks = TaskSet()
+        self._wake: Callable[[ObjectKey], None] = lambda _key: None
+        self.accounts = AccountLimits(self._book, self._save_later, clock.now)
+        """How many new accounts the CAs allow."""
+
+    def start(self, wake: Callable[[ObjectKey], None]) -> None:
+        """Hear of Orders and Challenges; `wake` queues an Order whose turn may have come."""
+        self._wake = wake
+        self._caches.orders.add_handler(self._order_changed)
+        self._caches.challenges.add_handler(self._challenge_changed)
+
+    async def flush(self) -> None:
+        """Write down what is not yet written. Raises what writes to the API raise."""
+        for book in self._books.values():
+            await book.shared.commit()
+
+    async def close(self) -> None:
+        """Stop; `flush` first."""
+        await self._tasks.close()
+
+    # --- what the Orders' controller asks and tells --------------------------------------------------------
+
+    async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
+        """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
+        book = await self._book(way.spec.server)
+        asking = self._asking(order, way.client.kid, replaces=replaces)
+        self._know(book, order, asking.account)
+        now = self._clock.now()
+        if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
+            self._abandon_gone(book, RESERVED_FOR)
+        # A reservation is written before the CA hears of it, or a crash would have it forgotten.
+        answer = await book.shared.reserve(lambda ledger: ledger.admit(asking, now))
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._save_later(book)
+        self._look_later(book)
+        return Wait(answer.sentence, answer.moment, names_time=True)
+
+    def limited(self, order: Order, way: Way, error: Refused) -> None:
+        """The CA has refused a new order because of a limit."""
+        book = self._books.get(way.spec.server)
+        if book is None or not book.is_loaded:
+            return
+        asking = self._asking(order, way.client.kid, replaces=bool(order.spec.replaces))
+        text, until, now = str(error), error.retry_after, self._clock.now()
+        book.shared.change(lambda ledger: ledger.told(asking, text, until, now))
+        _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
+        self._save_now(book)
+
+    def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
+        meta = order.metadata
+        return Asking(
+            uid=meta.uid,
+            account=account,
+            identifiers=_identifiers(order.spec),
+            since=meta.creation_timestamp or self._clock.now(),
+            replaces=replaces,
+            renewal=not replaces and self._is_renewal(order),
+        )
+
+    def _is_renewal(self, order: Order) -> bool:
+        """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
+        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+        if not certificate:
+            return False
+        now, wanted = self._clock.now(), set(_identifiers(order.spec))
+        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
+        return any(
+            other.status.state == "valid"
+            and other.metadata.uid != order.metadata.uid
+            and other.spec.issuer_ref == order.spec.issuer_ref
+            and oldest < (other.metadata.creation_timestamp or oldest) <= born
+            and set(_identifiers(other.spec)) == wanted
+            for other in self._caches.orders_for_certificate(
+                owner_value(order.metadata.namespace, certificate)
+            )
+        )
+
+    # --- what is heard ------------------------------------------------------------------------------------
+
+    def _know(self, book: _Book, order: Order, account: str) -> None:
+        book.keys[order.metadata.uid] = order.metadata.key
+        book.accounts[order.metadata.uid] = account
+        self._book_of[order.metadata.uid] = book
+
+    def _order_changed(self, old: Order | None, new: Order | None) -> None:
+        order = new if new is not None else old
+        assert order is not None
+        self._note_revision(revision_of(order))
+        book = self._book_of.get(order.metadata.uid)
+        if book is None:
+            return
+        now = self._clock.now()
+        book.shared.change(lambda ledger: _count(ledger, order, now, is_gone=new is None))
+        if new is None or new.status.is_final:
+            for known_orders in (book.keys, book.accounts, self._book_of):
+                known_orders.pop(order.metadata.uid, None)
+        self._save_later(book)
+
+    def _challenge_changed(self, old: Challenge | None, new: Challenge | None) -> None:
+        if new is None or new.status.state != "invalid" or old is None or old.status.state == "invalid":
+            return
+        self._note_revision(revision_of(new))
+        owner = controller_of(new.metadata)
+        book = self._book_of.get(owner.uid) if owner is not None else None
+        if book is not None and owner is not None:
+            self._count_failure(book, book.accounts[owner.uid], new)
+            self._save_now(book)
+
+    def _count_failure(self, book: _Book, account: str, challenge: Challenge) -> None:
+        name, now = challenge.spec.dns_name, self._clock.now()
+        book.shared.change(lambda ledger: ledger.failed_validation(account, name, now))
+
+    def _note_revision(self, revision: int) -> None:
+        for book in self._books.values():
+            book.shared.revision = max(book.shared.revision, revision)
+
+    # --- loading ------------------------------------------------------------------------------------------
+
+    async def _book(self, server: str) -> _Book:
+        book = self._books.get(server)
+        if book is None:
+            book = self._books[server] = self._new_book(server)
+        if not book.is_loaded:
+            async with book.loading:
+                if not book.is_loaded:
+                    await self._load(book)
+        elif book.shared.is_shared:
+            await book.shared.refresh(_FRESH_S)
+        return book
+
+    def _new_book(self, server: str) -> _Book:
+        keys: dict[str, ObjectKey] = {}
+
+        def wake(uid: str) -> None:
+            if (key := keys.get(uid)) is not None:
+                self._wake(key)
+
+        shared = SharedLedger(
+            server,
+            published.limits_of(server, self._chosen),
+            wake,
+            client=self._client,
+            clock=self._clock,
+            namespace=self._namespace,
+            own=self._sharing.own.keys(),
+            everyone=self._sharing.everyone,
+        )
+        return _Book(shared, keys)
+
+    async def _load(self, book: _Book) -> None:
+        is_saved = await book.shared.load()
+        saved, flights = book.shared.saved, book.shared.ledger.flights
+        seen: list[recovery.Seen] = []
+        counted_to: dict[str, tuple[int, str]] = {}
+        for order, account in self._orders_at(book.shared.server):
+            share = self._sharing.share_of(order.metadata.key)
+            if share is not None and not order.status.is_final:
+                self._know(book, order, account)
+            if share is None and is_saved:
+                continue
+            # Where nothing is saved, the first process counts the Orders of all.
+            revision = saved.revision_of(share) if share is not None and is_saved else 0
+            counted_to[order.metadata.uid] = revision, account
+            is_newer = revision_of(order) > revision
+            if is_newer or order.metadata.uid in flights or not order.status.is_final:
+                seen.append(self._seen(order, account, is_newer=is_newer))
+        now = self._clock.now()
+        book.shared.change(lambda ledger: recovery.catch_up(ledger, seen, now))
+        self._abandon_gone(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
+        for challenge in self._caches.challenges.cache.values():
+            owner = controller_of(challenge.metadata)
+            revision, account = counted_to.get(owner.uid if owner else "", (sys.maxsize, ""))
+            if challenge.status.state == "invalid" and revision_of(challenge) > revision:
+                self._count_failure(book, account, challenge)
+        everything = (*self._caches.orders.cache.values(), *self._caches.challenges.cache.values())
+        book.shared.revision = max((revision_of(one) for one in everything), default=0)
+        book.is_loaded = True
+
+    def _abandon_gone(self, book: _Book, older_than: timedelta) -> None:
+        """Reservations of Orders that no longer exist; and of accounts, by processes that have ended."""
+        now = book.tidied_at = self._clock.now()
+        flights = book.shared.ledger.flights
+        old = {uid for uid, one in flights.items() if micros(now) - one.at >= older_than // _MICRO}
+        if old := old - book.keys.keys():
+            old -= {order.metadata.uid for order in self._caches.orders.cache.values()}
+        for uid in sorted(old):
+            book.shared.change(partial(Ledger.abandon, uid=uid, now=now))
+
+    def _orders_at(self, server: str) -> Iterator[tuple[Order, str]]:
+        """The Orders at that CA, with their accounts."""
+        issuers: dict[tuple[str, str, str], IssuerState | None] = {}
+        for order in self._caches.orders.cache.values():
+            reference, namespace = order.spec.issuer_ref, order.metadata.namespace
+            place = (reference.kind_or_default, namespace, reference.name)
+            if place not in issuers:
+                issuers[place] = self._find_issuer(reference, namespace)
+            found = issuers[place]
+            if found is None or found.view.spec.acme is None or found.view.spec.acme.server != server:
+                continue
+            yield order, found.view.account.uri if found.view.account is not None else ""
+
+    def _seen(self, order: Order, account: str, *, is_newer: bool) -> recovery.Seen:
+        now, status = self._clock.now(), order.status
+        by = now
+        if status.state == "valid":
+            by = min(now, _issued_by(status.certificate, now))
+        elif status.is_final:
+            by = status.failure_time or now
+        end = recovery.ISSUED if status.state == "valid" else recovery.FAILED if status.is_final else ""
+        asking = self._asking(order, account, replaces=bool(order.spec.replaces))
+        return recovery.Seen(asking, is_newer, bool(status.url), end, by, by)
+
+    # --- saving -------------------------------------------------------------------------------------------
+
+    def _save_later(self, book: _Book) -> None:
+        if book.shared.has_changed and book.is_loaded and not book.is_planned:
+            book.is_planned = True
+            self._tasks.start(self._save_in_time(book), name=f"ledger of {book.shared.server}")
+
+    async def _save_in_time(self, book: _Book) -> None:
+        while True:
+            await self._clock.sleep(_SAVE_WITHIN.total_seconds())
+            try:
+                await book.shared.commit()
+            except Unreachable:
+                continue
+            book.is_planned = False
+            return
+
+    def _save_now(self, book: _Book) -> None:
+        """For what the other shards must learn before they order."""
+        self._save_later(book)
+        if book.shared.is_shared:
+            self._tasks.start(self._commit(book), name=f"ledger of {book.shared.server}, at once")
+
+    async def _commit(self, book: _Book) -> None:
+        with suppress(Unreachable):
+            await book.shared.commit()
+
+    def _look_later(self, book: _Book) -> None:
+        if book.shared.is_shared and not book.is_looking:
+            book.is_looking = True
+            self._tasks.start(self._look(book), name=f"other shards' ledger of {book.shared.server}")
+
+    async def _look(self, book: _Book) -> None:
+        """While Orders wait: another shard may give back what it has reserved."""
+        while book.shared.ledger.lines:
+            await self._clock.sleep(_LOOK_EVERY_S)
+            with suppress(Unreachable):
+                await book.shared.refresh(_FRESH_S)
+        book.is_looking = False
+
+
+def _count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
+    """What the Order's present state means for the limits."""
+    uid = order.metadata.uid
+    if not is_gone and order.status.url:
+        ledger.placed(uid, now)
+    if not is_gone and order.status.is_final:
+        end = ledger.issued if order.status.state == "valid" else ledger.failed
+        end(uid, now)
+    if is_gone or order.status.is_final:
+        ledger.forget(uid, now)
+
+
+def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
+    found = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
+    return tuple(dict.fromkeys(found))
+
+
+def _issued_by(pem: bytes, now: datetime) -> datetime:
+    """A moment by which the certificate had been issued."""
+    try:
+        return read_certificate(pem).not_before + _BACKDATED
+    except PkiError:
+        return now

@@ -1,0 +1,386 @@
+"""Builds the controllers of Orders and Challenges, and what ACME issuers use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from certwright.acme.ratelimits.published import Chosen
+from certwright.controllers.acme.ari_poller import RenewalOffice
+from certwright.controllers.acme.challenge_plan import ShownFor
+from certwright.controllers.acme.challenges import ChallengeReconciler
+from certwright.controllers.acme.circuit_gate import Sparing
+from certwright.controllers.acme.client_metrics import Traffic
+from certwright.controllers.acme.clients import AcmeClients
+from certwright.controllers.acme.issuer_resolution import Ways
+from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.provenance import Provenance, offers
+from certwright.controllers.acme.rate_limits import Ledgers
+from certwright.controllers.acme.request_orders import RequestOrders
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.shard_members import Sharing
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.retry.gate import IssuerGate
+from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.errors import AlreadyExists
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.executor import Workshop
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import names
+from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.order import Order
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS, SECRETS
+
+if TYPE_CHECKING:
+    # Loaded with the first ACME issuer, or the first Challenge.
+    from certwright.acme.protocol.client import AcmeClient, MakeTransport
+    from certwright.acme.protocol.jws import AccountKey
+    from certwright.acme.solvers.http01 import Responder
+    from certwright.acme.solvers.tlsalpn01 import Listener
+    from certwright.controllers.acme.solver_factory import MakeCheck, Means, Surroundings
+
+# How long a certificate that is there waits for its server to say when it should be renewed.
+_PATIENCE_S = 1.0
+_PROBE_TAKES_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeOptions:
+    """What ACME can be told; names and meanings as cert-manager's flags where it has them.
+
+    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
+    `policy` is what objects may make this process do.
+    """
+
+    max_concurrent_challenges: int = 60
+    looks_at_once: int = 100
+    http01_check_port: int = 80
+    tlsalpn01_check_port: int = 443
+    http01_nameservers: tuple[str, ...] = ()
+    dns01_nameservers: tuple[str, ...] = ()
+    dns01_recursive_only: bool = False
+    dns01_check_period: timedelta = timedelta(seconds=10)
+    dns01_authority_port: int = 53
+    responder: Responder | None = None
+    listener: Listener | None = None
+    make_transport: MakeTransport | None = None
+    make_check: MakeCheck | None = None
+    limits: Chosen = field(default_factory=dict)
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
+
+
+class Acme:
+    """What ACME issuers use, and the two reconcilers. `distrust` has an issuer looked at again; what is to be
+    remembered of CAs is kept in `namespace`."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        caches: Caches,
+        clock: Clock,
+        recorder: Recorder,
+        options: AcmeOptions,
+        issuers: KnownIssuers,
+        distrust: Callable[[IssuerView], None],
+        gate: IssuerGate,
+        user_agent: str,
+        namespace: str,
+        workshop: Workshop,
+        sharing: Sharing,
+    ) -> None:
+        self._gate = gate
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        caches.orders.add_handler(self._let_go_of_secrets)
+        caches.challenges.add_handler(self._let_go_of_secrets)
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._recorder = recorder
+        self._options = options
+        self._issuers = issuers
+        self._distrust = distrust
+        self.traffic = Traffic()
+        self._clients = AcmeClients(
+            user_agent=user_agent,
+            now=clock.now,
+            observe=self.traffic.observe,
+            make_transport=options.make_transport,
+            workshop=workshop,
+            rules=options.policy.servers,
+        )
+        self._ways = Ways(
+            issuers,
+            caches.secrets,
+            self.dependents,
+            registry=self._clients.registry,
+            distrust=distrust,
+            now=clock.now,
+        )
+        self.ledgers = Ledgers(
+            client=client,
+            caches=caches,
+            clock=clock,
+            find_issuer=issuers.find,
+            namespace=namespace,
+            chosen=options.limits,
+            sharing=sharing,
+        )
+        self._provenance = Provenance(caches)
+        self._request_orders = RequestOrders(
+            client, caches, issuers.of_request, self._provenance, now=clock.now
+        )
+        self._orders: OrderReconciler | None = None
+        self._challenges: ChallengeReconciler | None = None
+        self._office: RenewalOffice | None = None
+
+    async def close(self) -> None:
+        """Let go of connections, and stop looking for proofs."""
+        if self._challenges is not None:
+            await self._challenges.close()
+        if self._office is not None:
+            await self._office.close()
+        await self.ledgers.close()
+        await self._clients.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks for a proof, and no server is asked anything beside the reconciles."""
+        looks = self._challenges is not None and not self._challenges.checks.idle
+        return not looks and (self._office is None or self._office.idle)
+
+    def tools(self, secrets_in: str) -> AcmeTools:
+        """What the ACME issuer is handed; its Secrets lie in the namespace `secrets_in`."""
+        return AcmeTools(
+            registry=self._clients.registry,
+            create_secret=self._creating(secrets_in),
+            ensure_order=self._request_orders.ensure,
+            account_limit=self.ledgers.accounts,
+        )
+
+    def _sparing(self) -> Sparing:
+        caches = self._caches
+        return Sparing(self._gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get)
+
+    def orders(self) -> OrderReconciler:
+        """The reconciler of Orders."""
+        caches = self._caches
+        self._orders = OrderReconciler(
+            orders=caches.orders,
+            challenges=caches.challenges,
+            challenges_of=lambda order: caches.challenges_of(order.metadata),
+            is_known=lambda url: bool(caches.orders_at(url)),
+            is_proven=self.is_proven,
+            problem_of=self._provenance.problem_of_order,
+            find_way=self._way_of_order,
+            sparing=self._sparing(),
+            limited=self.ledgers.limited,
+            distrust=self._distrust,
+            downloaded=self._hear_of_renewal,
+            status=StatusWriter(self._client, caches.orders),
+            client=self._client,
+            recorder=self._recorder,
+            now=self._clock.now,
+            began_at=self._clock.now(),
+        )
+        return self._orders
+
+    def challenges(
+        self, wake: Callable[[ObjectKey], None], tell_order: Callable[[Challenge], None] | None = None
+    ) -> ChallengeReconciler:
+        """The reconciler of Challenges; `wake` queues one, `tell_order` the Order of one, where this process
+        reconciles Orders too."""
+        self._challenges = ChallengeReconciler(
+            challenges=self._caches.challenges,
+            problem_of=self._problem_of_challenge,
+            problem_of_clean_up=self._problem_of_clean_up,
+            is_described=self._is_described,
+            order_ended=self._order_ended,
+            find_way=self._way_of_challenge,
+            find_means=self._means_of,
+            sparing=self._sparing(),
+            wake=wake,
+            status=StatusWriter(self._client, self._caches.challenges),
+            client=self._client,
+            recorder=self._recorder,
+            now=self._clock.now,
+            tell_order=self._with_the_last(tell_order) if tell_order is not None else None,
+            most=self._options.max_concurrent_challenges,
+            looks=self._options.looks_at_once,
+            check_period=self._options.dns01_check_period,
+        )
+        return self._challenges
+
+    def _with_the_last(self, tell_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
+        """As `tell_order`, but not while other names keep the Order waiting: of a hundred names it would look
+        through all hundred at each. One that tells what it waits for hears of each."""
+
+        def tell(challenge: Challenge) -> None:
+            owner = controller_of(challenge.metadata)
+            key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
+            order = self._caches.orders.cache.get(key) if key is not None else None
+            if order is None or order.status.reason or not self._has_open_names(order):
+                tell_order(challenge)
+
+        return tell
+
+    def _has_open_names(self, order: Order) -> bool:
+        # The youngest are mostly the last to be proven.
+        return any(map(self._is_open, reversed(self._caches.challenges_of(order.metadata))))
+
+    def _is_open(self, challenge: Challenge) -> bool:
+        """Whether the Order hears of the challenge some time: it has not ended, and is not about to go."""
+        is_over = challenge.status.is_final or challenge.metadata.deletion_timestamp is not None
+        return not is_over and not self.is_proven(challenge)
+
+    def is_proven(self, challenge: Challenge) -> bool:
+        """Whether the CA has called the challenge valid, though its status may not say so yet."""
+        if self._challenges is None:
+            return challenge.status.state == "valid"
+        return self._challenges.is_proven(challenge)
+
+    def renewal_office(self, wake: Callable[[ObjectKey], None]) -> RenewalOffice:
+        """Who asks when certificates are to be renewed; `wake` queues a Certificate."""
+        self._office = RenewalOffice(self._client_of_certificate, wake, now=self._clock.now)
+        return self._office
+
+    async def probe(self, issuer: ObjectKey) -> str:
+        """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was
+        answered."""
+        from certwright.acme.protocol.errors import AcmeError  # loaded with the first ACME issuer
+
+        kind = ISSUERS.kind if issuer.namespace else CLUSTER_ISSUERS.kind
+        reference = IssuerReference(name=issuer.name, kind=kind)
+        way = await self._ways.find(reference, ObjectMeta(namespace=issuer.namespace, name=issuer.name))
+        if isinstance(way, Wait):
+            return way.why
+        try:
+            async with asyncio.timeout(_PROBE_TAKES_S):
+                await way.client.directory(fresh=True)
+        except TimeoutError:
+            return f"{way.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
+        except AcmeError as error:
+            return str(error)
+        return ""
+
+    async def _client_of_certificate(self, certificate: Certificate) -> AcmeClient | None:
+        way = await self._ways.find(certificate.spec.issuer_ref, certificate.metadata)
+        return None if isinstance(way, Wait) else way.client
+
+    async def _hear_of_renewal(self, order: Order, way: Way, facts: CertificateFacts) -> None:
+        """Asked before the certificate is stored, the answer goes into the Certificate's own last write."""
+        owner = controller_of(order.metadata)
+        if self._office is None or owner is None or way.spec.renewal_information_source == "None":
+            return
+        request = self._caches.requests.cache.get(ObjectKey(order.metadata.namespace, owner.name))
+        certificate = controller_of(request.metadata) if request is not None else None
+        if certificate is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._office.hear(way.client, certificate.uid, facts)
+
+    async def _way_of_order(self, order: Order) -> Way | Wait:
+        return await self._ways.find(order.spec.issuer_ref, order.metadata)
+
+    async def _way_of_challenge(self, challenge: Challenge) -> Way | Wait:
+        return await self._ways.find(challenge.spec.issuer_ref, challenge.metadata)
+
+    def _problem_of_challenge(self, challenge: Challenge, way: Way) -> str:
+        return self._provenance.problem_of_challenge(challenge, way.spec.solvers, _shown_with(way.client.key))
+
+    async def _problem_of_clean_up(self, challenge: Challenge) -> str:
+        account = await self._ways.account_of(challenge.spec.issuer_ref, challenge.metadata)
+        if account is None:
+            return "its issuer is missing, is no ACME issuer, or has no account key"
+        spec, key = account
+        return self._provenance.problem_of_clean_up(challenge, spec.solvers, _shown_with(key))
+
+    def _order_ended(self, challenge: Challenge) -> str:
+        order = self._provenance.order_of(challenge)
+        if order is None or not order.status.is_final or order.status.state == "valid":
+            return ""
+        return f'Order "{order.metadata.name}" has ended as {order.status.state}'
+
+    def _is_described(self, challenge: Challenge) -> bool:
+        """Whether this process has read the challenge from the CA, for the Order that owns it."""
+        order = self._provenance.order_of(challenge)
+        if order is None or self._orders is None:
+            return False
+        found = self._orders.described(order, challenge.spec.authorization_url)
+        return (
+            found is not None
+            and found.identifier == challenge.spec.dns_name
+            and offers(found, challenge.spec)
+        )
+
+    async def _means_of(self, challenge: Challenge) -> Means:
+        from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
+
+        namespace = self._issuers.secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
+        get_secret = self._reader(challenge.metadata.key).within(namespace)
+        return await solver_factory.means_of(challenge, self._surroundings, get_secret, namespace)
+
+    @cached_property
+    def _surroundings(self) -> Surroundings:
+        from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
+        from certwright.controllers.acme.webhook_calls import call_webhook
+
+        options = self._options
+        return solver_factory.Surroundings(
+            policy=options.policy,
+            responder=options.responder,
+            listener=options.listener,
+            call_webhook=partial(call_webhook, self._client),
+            make_check=options.make_check,
+            http_check_port=options.http01_check_port,
+            tls_check_port=options.tlsalpn01_check_port,
+            http_names=options.http01_nameservers,
+            dns_names=options.dns01_nameservers,
+            dns_recursive_only=options.dns01_recursive_only,
+            dns_authority_port=options.dns01_authority_port,
+        )
+
+    def _let_go_of_secrets(self, old: Order | Challenge | None, new: Order | Challenge | None) -> None:
+        done = new if new is not None and new.status.is_final else old if new is None else None
+        if done is not None:
+            self.dependents.keep_only(done.metadata.key, ())
+
+    def _reader(self, whose: ObjectKey) -> SecretReader:
+        return SecretReader(self._caches.secrets, self.dependents, whose)
+
+    def _creating(self, namespace: str) -> CreateSecret:
+        async def create_secret(name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
+            labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGER}
+            meta = SecretMeta(name=name, namespace=namespace, labels=labels)
+            try:
+                made = await self._client.create(SECRETS, Secret(metadata=meta, type="Opaque", data=data))
+            except AlreadyExists:
+                made = await self._client.get(SECRETS, name, namespace)
+            self._caches.secrets.put(made)
+            return made.data
+
+        return create_secret
+
+
+def _shown_with(key: AccountKey) -> ShownFor:
+    from certwright.controllers.acme import order_client  # loaded with the first Order
+
+    return partial(order_client.shown_for, key)

@@ -1,0 +1,5 @@
+"""What controllers cache: informers, indexes, transforms, Secrets, event handlers.
+
+May import:     what controllers may
+Does not hold:  decisions
+"""

@@ -1,0 +1,213 @@
+"""Which key is woken by the news of an object.
+
+An informer tells its handlers what there was and what there is now: `old` is None for a new object, `new` for
+a deleted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+
+import msgspec
+
+from certwright.controllers.cache.caches import Caches, is_finished, issuer_value, secret_value
+from certwright.controllers.cache.own_writes import is_own_write
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import Object, ObjectKey, controller_of
+from certwright.resources import reasons
+from certwright.resources.breaker import differ_by_breaker
+from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import CertificateSigningRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ISSUERS, ORDERS
+
+Add = Callable[[ObjectKey], None]
+"""Has a key looked at soon."""
+
+
+def key_of(old: Object | None, new: Object | None) -> ObjectKey:
+    """The key of the object that the news are of."""
+    obj = new if new is not None else old
+    assert obj is not None
+    return obj.metadata.key
+
+
+def add_owner(add: Add, *states: Object | None) -> None:
+    """Wake the Certificates that own, or owned, the object."""
+    woken = None
+    for obj in states:
+        if obj is None or (name := owning_certificate(obj)) is None:
+            continue
+        # Nearly always the same before and after.
+        if woken != (key := ObjectKey(obj.metadata.namespace, name)):
+            add(woken := key)
+
+
+def add_owner_of_request(add: Add, old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+    """As `add_owner`, but not for an approval: that is for whoever signs, and each issuance has one."""
+    if old is None or new is None or not _is_mere_approval(old, new):
+        add_owner(add, old, new)
+
+
+def _is_mere_approval(old: CertificateRequest, new: CertificateRequest) -> bool:
+    approved = conditions.find(new.status.conditions, reasons.APPROVED)
+    if approved is None or conditions.find(old.status.conditions, reasons.APPROVED) is not None:
+        return False
+    before = msgspec.structs.replace(old.status, conditions=(*old.status.conditions, approved))
+    meta = msgspec.structs.replace(old.metadata, resource_version=new.metadata.resource_version)
+    return before == new.status and meta == new.metadata and old.spec == new.spec
+
+
+def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectKey]:
+    """The Certificates that have the same target Secret, with itself while it is there."""
+    if certificate is None:
+        return ()
+    target = secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
+    return caches.certificate_keys_for(target)
+
+
+def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
+    """Wake those who have looked at a Secret when it changes."""
+
+    def secret_changed(secret: ObjectKey, _states: Sequence[Secret]) -> None:
+        for key in dependents.of(secret):
+            add(key)
+
+    secrets.add_use(dependents.__contains__)
+    secrets.add_handler(secret_changed)
+
+
+def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
+    """Wake those who wait for an issuer when it changes."""
+
+    def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
+        def changed(old: Object | None, new: Object | None) -> None:
+            if differ_by_breaker(old, new):
+                # Those that wait for the breaker are notified by it.
+                return
+            key = key_of(old, new)
+            for request in those_of(issuer_value(kind, key.namespace, key.name)):
+                add(request.metadata.key)
+
+        return changed
+
+    caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
+    if caches.cluster_issuers is not None:
+        caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+
+
+def wake_requests(caches: Caches, add: Add) -> None:
+    """Wake CertificateRequests by their own news, and by those of their Orders that they pass on."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        # Whoever makes an Order has it in hand; how far it is meanwhile, no request tells.
+        if new is not None and _heard_by_request(old) == _heard_by_request(new):
+            return
+        for order in (old, new):
+            owner = controller_of(order.metadata) if order is not None else None
+            if order is not None and owner is not None and owner.kind == CERTIFICATE_REQUESTS.kind:
+                add(ObjectKey(order.metadata.namespace, owner.name))
+
+    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+        # A finished one is nobody's work; there is one for each certificate.
+        if new is None or not is_finished(new):
+            add(key_of(old, new))
+
+    caches.orders.add_handler(order_changed)
+    caches.requests.add_handler(request_changed)
+
+
+def _heard_by_request(order: Order | None) -> Hashable:
+    if order is None:
+        return "", "", False
+    status = order.status
+    state = status.state if status.state in reasons.FINAL_STATES else ""
+    return state, status.reason, bool(status.certificate)
+
+
+def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
+    """Wake Orders by their own news, and by those of their Challenges. Returns what wakes the Order of a
+    Challenge."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        if not is_own_write(ORDERS, key := key_of(old, new)):
+            add(key)
+
+    def tell_order(challenge: Challenge) -> None:
+        if (owner := controller_of(challenge.metadata)) is None:
+            return
+        key = ObjectKey(challenge.metadata.namespace, owner.name)
+        order = caches.orders.cache.get(key)
+        is_over = order is not None and order.status.is_final
+        if not is_over and not is_own_write(ORDERS, key):
+            add(key)
+
+    def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
+        if old is None or new is None or _heard_by_order(old) != _heard_by_order(new):
+            for challenge in (old, new):
+                if challenge is not None:
+                    tell_order(challenge)
+
+    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+        # An Order is refused until its request exists and is approved. Ours are made later than that.
+        if new is not None and _is_approved(old) != _is_approved(new):
+            for order in caches.orders_of(new.metadata):
+                add(order.metadata.key)
+
+    def signing_request_changed(
+        _: CertificateSigningRequest | None, new: CertificateSigningRequest | None
+    ) -> None:
+        if new is not None:
+            for order in caches.orders_of(new.metadata):
+                add(order.metadata.key)
+
+    caches.orders.add_handler(order_changed)
+    caches.challenges.add_handler(challenge_changed)
+    caches.requests.add_handler(request_changed)
+    if caches.signing_requests is not None:
+        caches.signing_requests.add_handler(signing_request_changed)
+    return tell_order
+
+
+def wake_challenges(caches: Caches, add: Add) -> None:
+    """Wake Challenges by their own news, unless their own reconcile has written it."""
+
+    def changed(old: Challenge | None, new: Challenge | None) -> None:
+        if not is_own_write(CHALLENGES, key := key_of(old, new)):
+            add(key)
+
+    caches.challenges.add_handler(changed)
+
+
+def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
+    """Wake the refused Challenges of an Order that changes, and all of one that fails."""
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        order = new if new is not None else old
+        has_failed = new is not None and _has_failed(new) and not (old is not None and _has_failed(old))
+        if order is None or not (refused or has_failed):
+            return
+        for challenge in caches.challenges_of(order.metadata):
+            if has_failed or challenge.metadata.key in refused:
+                add(challenge.metadata.key)
+
+    caches.orders.add_handler(order_changed)
+
+
+def _has_failed(order: Order) -> bool:
+    return order.status.is_final and order.status.state != "valid"
+
+
+def _is_approved(request: CertificateRequest | None) -> bool:
+    return request is not None and conditions.is_true(request.status.conditions, reasons.APPROVED)
+
+
+def _heard_by_order(challenge: Challenge) -> Hashable:
+    meta, status = challenge.metadata, challenge.status
+    return status.state, status.reason, meta.uid, meta.owner_references

@@ -1,0 +1,32 @@
+"""Tells the news of a reconcile's own writes from all others.
+
+A reconcile that goes on from what it has written need not be woken by it: that would be a pass for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.meta import ObjectKey
+
+_worked_on: ContextVar[tuple[AnyKind, ObjectKey] | None] = ContextVar("worked on", default=None)
+
+
+@contextmanager
+def working_on(kind: AnyKind, key: ObjectKey) -> Iterator[None]:
+    """What is written meanwhile, by this task, are own writes of that object's reconcile."""
+    token = _worked_on.set((kind, key))
+    try:
+        yield
+    finally:
+        _worked_on.reset(token)
+
+
+def is_own_write(kind: AnyKind, key: ObjectKey) -> bool:
+    """Whether what is being told now was written by the running reconcile of that very object. News from the
+    watch come in another task, and never are."""
+    held = _worked_on.get()
+    return held is not None and held[0] is kind and held[1] == key

@@ -1,0 +1,50 @@
+"""Who waits for which Secret: a change of the Secret wakes those who have read it.
+
+Kept in memory only: at start every object is reconciled once, and reads again what it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from certwright.kube.api.meta import ObjectKey
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Dependents(Generic[K]):
+    """A two-way table between Secrets and those who depend on them."""
+
+    def __init__(self) -> None:
+        self._by_secret: dict[ObjectKey, set[K]] = {}
+        self._by_dependent: dict[K, set[ObjectKey]] = {}
+
+    def add(self, dependent: K, secret: ObjectKey) -> None:
+        """From now on `dependent` is named by `of(secret)`.
+
+        Must be called BEFORE the Secret is read: a change between reading and adding would be missed.
+        """
+        self._by_secret.setdefault(secret, set()).add(dependent)
+        self._by_dependent.setdefault(dependent, set()).add(secret)
+
+    def keep_only(self, dependent: K, secrets: Iterable[ObjectKey]) -> None:
+        """Forget what `dependent` depended on besides `secrets`."""
+        for secret in self._by_dependent.get(dependent, set()) - set(secrets):
+            self._remove(dependent, secret)
+
+    def __contains__(self, secret: ObjectKey) -> bool:
+        """Whether anybody depends on that Secret."""
+        return secret in self._by_secret
+
+    def of(self, secret: ObjectKey) -> tuple[K, ...]:
+        """Those who depend on that Secret."""
+        return tuple(self._by_secret.get(secret, ()))
+
+    def _remove(self, dependent: K, secret: ObjectKey) -> None:
+        self._by_secret[secret].discard(dependent)
+        if not self._by_secret[secret]:
+            del self._by_secret[secret]
+        self._by_dependent[dependent].discard(secret)
+        if not self._by_dependent[dependent]:
+            del self._by_dependent[dependent]

@@ -1,0 +1,364 @@
+"""The Secrets that the controllers work with, in little memory, however many others there are.
+
+Those with the label `controller.cert-manager.io/fao` are held whole. Of the others only those are held that
+something here refers to, and of these only what was read of them: one live GET for each change, shared by
+all who ask. Of the rest there is a hash of the name. Those that rest may be held without
+their private key (`withheld.py`).
+
+A Secret that gains or loses the label is shown as deleted by the one watch and as new by the other, in any
+order. What neither copy can vouch for is asked of the API server: so a Secret that exists is never taken for
+one that does not because it has moved.
+
+Source: cert-manager `design/20221205-memory-management.md`, feature gate `SecretsFilteredCaching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from certwright.controllers.cache.shard_filter import Keep
+from certwright.controllers.cache.transforms import is_whole, without_key
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.cache import Indexer, revision_of
+from certwright.kube.client.compressed import Packing
+from certwright.kube.client.filtered_informer import PartialInformer, follow_some
+from certwright.kube.client.informer import Informer, identity
+from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.resources import names
+from certwright.resources.table import SECRETS
+
+SecretHandler = Callable[[ObjectKey, Sequence[Secret]], None]
+"""Called with the name of a Secret that has come, changed or gone, and with its states before and after as
+far as they are held. Must not block."""
+
+Use = Callable[[ObjectKey], bool]
+"""Whether something refers to a Secret of that name."""
+
+_log = logging.getLogger(__name__)
+
+_OWNER: Final = "owner"
+_LABELLED: Final = "true"
+# Whole Secrets, of some kilobytes each as a rule and a megabyte at most; metadata comes in pages of 500.
+_PAGE: Final = 200
+# An object that changes faster than it can be read is not waited for.
+_MOST_LOOKS: Final = 5
+# So many that nothing refers to any more are held before they are looked for.
+_SLACK: Final = 64
+
+
+class _Known(NamedTuple):
+    """What the two copies say about a name: the revisions that they hold, when it left either of them, and
+    the same of what is another replica's."""
+
+    whole: int | None
+    bare: int | None
+    left_at: float | None
+    others_left_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A live GET under way, and what was known when it began."""
+
+    known: _Known
+    answer: asyncio.Future[Secret | None]
+
+
+class Secrets:
+    """Reads Secrets of one namespace or of all, and tells when they change.
+
+    `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False holds all
+    of them whole. A Secret without the label is only told of, and remembered after it was read, if one of the
+    `add_use` functions says that it is in use; who reads one MUST have made that true before. So it is with
+    labelled ones that `keep` says no to (None: there are none): they are held whole when they were read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        owner_of: Indexer[Secret],
+        namespace: str = "",
+        packing: Packing[Secret] | None = None,
+        is_filtered: bool = True,
+        keep: Keep | None = None,
+    ) -> None:
+        self._client = client
+        self._uses: list[Use] = []
+        self._handlers: list[SecretHandler] = []
+        self._read: dict[ObjectKey, Secret] = {}
+        self._asked: dict[ObjectKey, _Asked] = {}
+        self._whole: Informer[Secret] = follow_some(
+            client,
+            SECRETS,
+            clock,
+            keep=self._or_used(keep) if keep is not None else None,
+            namespace=namespace,
+            labels=names.FAO_LABEL if is_filtered else "",
+            indexers={_OWNER: owner_of},
+            packing=packing,
+            page=_PAGE,
+        )
+        self._whole.add_handler(self._whole_changed)
+        self._bare: SelectiveInformer[Identified] | None = None
+        if is_filtered:
+            self._bare = SelectiveInformer(
+                client,
+                identities(SECRETS),
+                clock,
+                keep=self._is_used,
+                elsewhere=self._whole,
+                namespace=namespace,
+                labels=f"!{names.FAO_LABEL}",
+            )
+            self._bare.add_handler(self._bare_changed)
+            if isinstance(self._whole, PartialInformer):
+                self._whole.split_with(self._bare)
+        self._swept = 0
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """What must run, and be in step, for this to be right."""
+        return (self._whole,) if self._bare is None else (self._whole, self._bare)
+
+    def add_use(self, use: Use) -> None:
+        """Have the Secrets that `use` names told of and remembered."""
+        self._uses.append(use)
+
+    def add_handler(self, handler: SecretHandler) -> None:
+        """Have `handler` told of every change, and at once of everything that is held already."""
+        self._handlers.append(handler)
+        for secret in self._whole.cache.values():
+            handler(secret.metadata.key, (secret,))
+
+    def next_keys_of(self, owner: str) -> list[Secret]:
+        """The Secrets with that index value, of those that are held whole."""
+        return self._whole.cache.by_index(_OWNER, owner)
+
+    def put(self, secret: Secret) -> None:
+        """Take in the answer to an own write."""
+        if self._take_in(secret):
+            self._tell(secret.metadata.key, (secret,))
+
+    def forget(self, secret: Secret) -> None:
+        """Take in that `secret`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        key = secret.metadata.key
+        self._whole.forget(secret)
+        if self._bare is None:
+            return
+        self._bare.forget(Identified.of(secret.metadata))
+        # Where it went is known: it need not be looked for.
+        if self._bare.others.left_at(key):
+            self._bare.others.discard(key)
+
+    async def restore_label(self, secret: Secret) -> bool:
+        """Put the label back on a Secret that we have made; whether it lacked it, and has it now."""
+        meta = secret.metadata
+        if meta.labels.get(names.FAO_LABEL) == _LABELLED:
+            return False
+        patch = {"metadata": {"uid": meta.uid, "labels": {names.FAO_LABEL: _LABELLED}}}
+        try:
+            written = await self._client.patch(SECRETS, meta.name, meta.namespace, patch)
+        except ApiError as error:
+            # It only saves requests: not worth to fail for.
+            _log.info("Secret %s: its label cannot be put back: %s", meta.key, error)
+            return False
+        self.put(written)
+        return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
+
+    def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
+        """Hold this Secret, if it is still the one that is held, without its private key from now on; whether
+        that is so. `public_key_der` is that of the key."""
+        cache = self._whole.cache
+        if cache.revision(secret.metadata.key) != revision_of(secret):
+            return False
+        bare = without_key(secret, public_key_der=public_key_der)
+        if bare is not secret:
+            cache.overwrite(bare)
+        return bare is not secret
+
+    async def get(self, key: ObjectKey) -> Secret | None:
+        """The whole Secret, None where there is none. Asked live where its private key is not held. Raises
+        what a GET raises."""
+        secret = await self.look(key)
+        if secret is None or is_whole(secret):
+            return secret
+        answer = await self._ask(key, self._known(key))
+        if answer is None:
+            # It was deleted; the news of that is on its way.
+            self._whole.forget(secret)
+        return answer
+
+    async def look(self, key: ObjectKey) -> Secret | None:
+        """The Secret, maybe without its private key; None where there is none.
+
+        In both copies: asked live, since one of them is behind. Only without the label: asked live, once for
+        each change. Only with it: from the copy. In neither: there is none, unless it has just left one of
+        them. Raises what a GET raises.
+        """
+        answer = None
+        for _ in range(_MOST_LOOKS):
+            whole = self._whole.cache.get(key)
+            if whole is not None and not self._may_be_bare(key):
+                return whole
+            known = self._known(key)
+            if whole is not None and _is_only_whole(known):
+                return whole
+            if known == _NOTHING:
+                return None
+            if whole is None and known.bare is not None and (read := self._read.get(key)) is not None:
+                return read
+            answer = await self._ask(key, known)
+            if self._is_fresh(answer, key, known):
+                break
+        return answer
+
+    def _may_be_bare(self, key: ObjectKey) -> bool:
+        """Whether the copy without the label knows anything of that name: of hardly any that is labelled."""
+        bare = self._bare
+        return bare is not None and (key in bare.cache or bare.others.left_at(key) is not None)
+
+    def _known(self, key: ObjectKey) -> _Known:
+        whole, bare = self._whole.cache.revision(key), self._bare
+        return _Known(
+            whole,
+            bare.cache.revision(key) if bare is not None else None,
+            bare.others.left_at(key) if bare is not None else None,
+            self._whole.others.left_at(key) if isinstance(self._whole, PartialInformer) else None,
+        )
+
+    def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
+        """Whether the copies have come to know nothing newer than the answer meanwhile."""
+        now = self._known(key)
+        if answer is None:
+            return now in (known, _NOTHING)
+        if max(now.whole or 0, now.bare or 0) > revision_of(answer):
+            return False
+        # What went while it was read was not held yet, so that nobody has been told.
+        copy = self._whole if self._bare is None or _is_labelled(answer) else self._bare
+        return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
+
+    async def _ask(self, key: ObjectKey, known: _Known) -> Secret | None:
+        asked = self._asked.get(key)
+        if asked is None or asked.known != known:
+            return await self._ask_alone(key, known)
+        await asyncio.wait((asked.answer,))
+        # Who asked was cancelled, which is no answer for others.
+        return await self._ask(key, known) if asked.answer.cancelled() else asked.answer.result()
+
+    async def _ask_alone(self, key: ObjectKey, known: _Known) -> Secret | None:
+        asked = self._asked[key] = _Asked(known, asyncio.get_running_loop().create_future())
+        try:
+            answer = await self._live(key, known)
+        except Exception as error:
+            asked.answer.set_exception(error)
+            # Looked at here, so that nobody misses it where nobody else has asked.
+            asked.answer.exception()
+            raise
+        else:
+            asked.answer.set_result(answer)
+            return answer
+        finally:
+            asked.answer.cancel()
+            if self._asked.get(key) is asked:
+                del self._asked[key]
+
+    async def _live(self, key: ObjectKey, known: _Known) -> Secret | None:
+        """What the API server says; the copies then know it too."""
+        try:
+            secret = await self._client.get(SECRETS, key.name, key.namespace)
+        except NotFound:
+            self._settle_absence(key, known)
+            return None
+        self._take_in(secret)
+        return secret
+
+    def _take_in(self, secret: Secret) -> bool:
+        """Hold it as this state of it is held; whether that is news of which nobody has been told."""
+        bare, who = self._bare, Identified.of(secret.metadata)
+        key, revision = secret.metadata.key, revision_of(secret)
+        if bare is None or _is_labelled(secret):
+            if bare is not None:
+                self._read.pop(key, None)
+                bare.moved_out(key, revision)
+            if self._whole.cache.revision(key) == revision:
+                # The same state: what was withheld of it is there again.
+                self._whole.cache.overwrite(secret)
+            else:
+                self._whole.put(secret)
+            return False
+        # First here, then away from there: whoever is told of that looks for it here.
+        if is_news := bare.cache.accepts(who):
+            if self._is_used(key):
+                bare.take(who)
+            else:
+                bare.release(key)
+        if bare.cache.revision(key) == revision:
+            self._read[key] = secret
+            self._sweep(bare)
+        self._whole.forget(secret)
+        return is_news
+
+    def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
+        """What was only supposed to be there, is not: it was deleted, and the news of it may have come."""
+        if known.whole is not None or known.bare is not None or self._known(key) != known:
+            return
+        for copy in self.informers:
+            if isinstance(copy, PartialInformer):
+                copy.others.discard(key)
+
+    def _is_used(self, key: ObjectKey) -> bool:
+        return any(use(key) for use in self._uses)
+
+    def _or_used(self, keep: Keep) -> Keep:
+        return lambda raw: keep(raw) or self._is_used(identity(raw))
+
+    def _whole_changed(self, old: Secret | None, new: Secret | None) -> None:
+        states = [state for state in (old, new) if state is not None]
+        key = states[0].metadata.key
+        if new is None and self._bare is not None:
+            self._bare.may_move_in(key, self._whole.cache.buried_at(key))
+        self._tell(key, states)
+
+    def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:
+        meta = (new or old or Identified()).metadata
+        key = ObjectKey(meta.namespace, meta.name)
+        self._read.pop(key, None)
+        self._tell(key, ())
+
+    def _tell(self, key: ObjectKey, states: Sequence[Secret]) -> None:
+        for handler in self._handlers:
+            handler(key, states)
+
+    def _sweep(self, bare: SelectiveInformer[Identified]) -> None:
+        """Let go of those that nothing refers to any more, when there may be many of them."""
+        if len(bare.cache) <= 2 * self._swept + _SLACK:
+            return
+        for key in list(bare.cache.keys()):
+            if not self._is_used(key):
+                bare.release(key)
+        self._read = {key: secret for key, secret in self._read.items() if key in bare.cache}
+        self._swept = len(bare.cache)
+
+
+_NOTHING: Final = _Known(None, None, None, None)
+
+
+def _is_labelled(secret: Secret) -> bool:
+    return names.FAO_LABEL in secret.metadata.labels
+
+
+def _is_only_whole(known: _Known) -> bool:
+    if known.whole is None or known.bare is not None:
+        return False
+    # Left at a revision that is not newer than this: it moved here.
+    return known.left_at is None or 0 < known.left_at <= known.whole

@@ -1,0 +1,114 @@
+"""To which Certificate an object belongs, also told by a look at its bytes: what replicas that share the work
+(`shards.py`) need not hold of each other's.
+
+What cannot be read is kept: whoever decodes it says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, Struct, controller_of
+from certwright.kube.util.decoders import json_decoder
+from certwright.resources import names
+from certwright.resources.table import CERTIFICATES
+
+Mine = Callable[[ObjectKey], bool]
+"""Whether a Certificate or an issuer of that name is one that this replica works on."""
+Keep = Callable[[msgspec.Raw], bool]
+
+T = TypeVar("T")
+
+
+class _Owned(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _Named(Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Target(Struct, frozen=True):
+    secret_name: str = ""
+
+
+class _Failure(Struct, frozen=True):
+    last_failure_time: str | None = None
+
+
+class _Certificate(Struct, frozen=True):
+    metadata: _Named = _Named()
+    spec: _Target = _Target()
+    status: _Failure = _Failure()
+
+
+_owned: msgspec.json.Decoder[_Owned] = json_decoder(_Owned)
+_certificate: msgspec.json.Decoder[_Certificate] = json_decoder(_Certificate)
+
+
+def owning_certificate(obj: Object) -> str | None:
+    """The name of the Certificate that controls the object, if one does."""
+    owner = controller_of(obj.metadata)
+    if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
+        return None
+    return owner.name
+
+
+def target_of(raw: msgspec.Raw) -> str:
+    """`namespace/name` of the target Secret of a Certificate; empty for what cannot be read."""
+    found = _read(_certificate, raw)
+    return "" if found is None else f"{found.metadata.namespace}/{found.spec.secret_name}"
+
+
+def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]]) -> Keep:
+    """Those that are `mine`, those that have the same target Secret as one that is (`targeting` tells which
+    ones have it), and those whose last attempt has failed: they tell of their issuers."""
+
+    def keep(raw: msgspec.Raw) -> bool:
+        found = _read(_certificate, raw)
+        if found is None or found.status.last_failure_time is not None:
+            return True
+        meta = found.metadata
+        is_mine = mine(ObjectKey(meta.namespace, meta.name))
+        return is_mine or any(map(mine, targeting(f"{meta.namespace}/{found.spec.secret_name}")))
+
+    return keep
+
+
+def keep_requests(mine: Mine) -> Keep:
+    """Those of Certificates that are `mine`; of those that belong to none, those whose own name is."""
+
+    def keep(raw: msgspec.Raw) -> bool:
+        found = _read(_owned, raw)
+        return found is None or mine(_belongs_to(found))
+
+    return keep
+
+
+def keep_secrets(mine: Mine) -> Keep:
+    """Those that were made for a Certificate that is `mine`, and those that were made for none."""
+
+    def keep(raw: msgspec.Raw) -> bool:
+        found = _read(_owned, raw)
+        if found is None:
+            return True
+        named = found.metadata.annotations.get(names.CERTIFICATE_NAME) or owning_certificate(found)
+        return not named or mine(ObjectKey(found.metadata.namespace, named))
+
+    return keep
+
+
+def _belongs_to(obj: Object) -> ObjectKey:
+    name = owning_certificate(obj)
+    return ObjectKey(obj.metadata.namespace, obj.metadata.name if name is None else name)
+
+
+def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

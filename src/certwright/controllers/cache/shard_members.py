@@ -1,0 +1,102 @@
+"""Which keys are a replica's own, where several share the work.
+
+What belongs to a Certificate goes with it: its requests, their Orders, their Challenges. So one replica sees
+an issuance through, and the parts of it never wait for another replica.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.shard_filter import Mine, owning_certificate
+from certwright.kube.api.meta import Object, ObjectKey, controller_of
+
+Ours = Callable[[ObjectKey], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """What belongs to the shards `held`, of `count` there are: a `Mine`."""
+
+    held: frozenset[int]
+    count: int
+
+    def __call__(self, key: ObjectKey) -> bool:
+        """Whether the object of that name belongs to one of them."""
+        return shard_of(key, self.count) in self.held
+
+
+def share_of(budget: int, mine: Mine | None) -> int:
+    """What a replica may use of something that all of them share. Those of all shards are `budget` together,
+    but for a replica whose part would be nothing: it gets 1."""
+    if not isinstance(mine, Shards) or not budget:
+        return budget
+    each, left = divmod(budget, mine.count)
+    return max(1, each * len(mine.held) + sum(number < left for number in mine.held))
+
+
+def shard_of(key: ObjectKey, count: int) -> int:
+    """The shard, from 0 to `count` - 1, of a Certificate or an issuer; the same in every process."""
+    return zlib.crc32(f"{key.namespace}/{key.name}".encode()) % count
+
+
+def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
+    """Which keys of that controller are the replica's own; None where that cannot be told yet, since what the
+    object belongs to has not been seen. `mine` judges Certificates, issuers and what belongs to nobody."""
+
+    def of_request(key: ObjectKey) -> bool:
+        request = caches.requests.cache.get(key)
+        name = owning_certificate(request) if request is not None else None
+        return mine(key if name is None else ObjectKey(key.namespace, name))
+
+    def of_order(key: ObjectKey) -> bool | None:
+        owner = _owner(caches.orders.cache.get(key))
+        if owner is None:
+            return mine(key)
+        if owner in caches.requests.cache:
+            return of_request(owner)
+        return False if caches.is_others_request(owner) else None
+
+    def of_challenge(key: ObjectKey) -> bool | None:
+        owner = _owner(caches.challenges.cache.get(key))
+        if owner is None:
+            return mine(key)
+        return of_order(owner) if owner in caches.orders.cache else None
+
+    of_kind: Mapping[str, Ours] = {
+        "certificaterequests": of_request,
+        "orders": of_order,
+        "challenges": of_challenge,
+    }
+    return of_kind.get(controller, mine)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """All shards (`everyone`, as `K/N`), and which Orders belong to each of this replica's `own`."""
+
+    own: Mapping[str, Ours]
+    everyone: tuple[str, ...]
+
+    def share_of(self, order: ObjectKey) -> str | None:
+        """The shard of this replica that the Order belongs to; None: it is another replica's."""
+        return next((name for name, is_in in self.own.items() if is_in(order)), None)
+
+
+def sharing_of(mine: Mine | None, caches: Caches) -> Sharing:
+    """How the Orders are divided among the replicas."""
+    if not isinstance(mine, Shards):
+        return Sharing({"0/1": ours("orders", mine, caches) if mine else lambda _key: True}, ("0/1",))
+    own = {
+        f"{number}/{mine.count}": ours("orders", Shards(frozenset({number}), mine.count), caches)
+        for number in sorted(mine.held)
+    }
+    return Sharing(own, tuple(f"{number}/{mine.count}" for number in range(mine.count)))
+
+
+def _owner(obj: Object | None) -> ObjectKey | None:
+    owner = controller_of(obj.metadata) if obj is not None else None
+    return ObjectKey(obj.metadata.namespace, owner.name) if obj is not None and owner is not None else None

@@ -1,0 +1,176 @@
+"""What need not lie in memory while an object rests: private keys, and what a finished request repeats.
+
+A Secret whose certificate nobody works on is looked at for what its certificate says, and for nothing else
+of its private key than whose it is; that is the public key in the certificate. A finished request is held
+against the spec, and its certificate against the one in the Secret. What stands for the rest is of types of
+their own, which no encoder takes: they can be read by those who know them, and written by nobody. Whoever
+needs the bytes asks the API server for the whole object.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
+
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.pki import keys, pem, spki
+from certwright.pki.csr import known_csr, read_csr
+from certwright.pki.errors import BadCertificate, BadCsr, PkiError, border
+from certwright.resources import names, reasons
+from certwright.resources.request import CertificateRequest
+
+_PAIR = frozenset({names.TLS_PRIVATE_KEY_KEY, names.TLS_CERT_KEY, names.CA_CERT_KEY})
+_CERTIFICATE, _REQUEST = b"CERTIFICATE", b"CERTIFICATE REQUEST"
+# In bytes: only RSA keys have as many.
+_MUCH = 200
+
+
+class NeedsWhole(Exception):
+    """The private key of a Secret is needed, which is not held: get the whole Secret, and do it again."""
+
+
+class WithheldKey(bytes):
+    """Stands for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
+    `chain_pem`. Its own bytes mean nothing."""
+
+    chain_pem: bytes
+
+    @classmethod
+    def of(cls, chain_pem: bytes) -> WithheldKey:
+        """For the key of that certificate."""
+        made = cls(b"withheld")
+        made.chain_pem = chain_pem
+        return made
+
+
+class WithheldCertificate(bytes):
+    """The SHA-256 of a PEM text, which stands for it."""
+
+    @classmethod
+    def of(cls, chain_pem: bytes) -> WithheldCertificate:
+        """For that text."""
+        return cls(sha256(chain_pem).digest())
+
+
+class UnsignedRequest(bytes):
+    """A PEM signing request with zeros for a signature: it says what the signed one said. `der` is the same.
+
+    `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; empty where
+    its own does.
+    """
+
+    der: bytes
+    key_digest: bytes
+
+    @classmethod
+    def of(cls, der: bytes, key_digest: bytes = b"") -> UnsignedRequest:
+        """That request, with that digest."""
+        made = cls(pem.join(((_REQUEST, der),)))
+        made.der, made.key_digest = der, key_digest
+        return made
+
+
+def asks_for(pem: bytes, public_key_der: bytes) -> bool:
+    """Whether a signing request, whole or not, is for that key. Raises `BadCsr`."""
+    if isinstance(pem, UnsignedRequest) and pem.key_digest:
+        return pem.key_digest == sha256(public_key_der).digest()
+    found = known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
+    return found.public_key_der == public_key_der
+
+
+def is_whole(obj: Secret | CertificateRequest) -> bool:
+    """Whether nothing of the object is withheld."""
+    if isinstance(obj, Secret):
+        return not isinstance(obj.data.get(names.TLS_PRIVATE_KEY_KEY), WithheldKey)
+    return not isinstance(obj.status.certificate, WithheldCertificate)
+
+
+def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool:
+    """Whether the certificate that a request was answered with is that PEM text, byte for byte."""
+    held = asked.status.certificate
+    if isinstance(held, WithheldCertificate):
+        return chain_pem is not None and held == WithheldCertificate.of(chain_pem)
+    return held == chain_pem
+
+
+def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
+    """The Secret without its private key, if it is one of a Certificate, and is a pair that fits and no more
+    than that; else as it is. Takes some 40 µs, half of it where the key's `public_key_der` is known."""
+    data = secret.data
+    key_pem, chain_pem = data.get(names.TLS_PRIVATE_KEY_KEY), data.get(names.TLS_CERT_KEY)
+    if not key_pem or not chain_pem or isinstance(key_pem, WithheldKey) or not data.keys() <= _PAIR:
+        return secret
+    if names.CERTIFICATE_NAME not in secret.metadata.annotations:
+        return secret
+    if not _is_pair(key_pem, chain_pem, public_key_der):
+        return secret
+    return replace(secret, data={**data, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem)})
+
+
+def without_answer(request: CertificateRequest) -> CertificateRequest:
+    """The request without its certificate and without the signature of what it asks, if it was answered with
+    a certificate; else as it is."""
+    status = request.status
+    ready = conditions.find(status.conditions, reasons.READY)
+    if not status.certificate or ready is None or (ready.status, ready.reason) != ("True", reasons.ISSUED):
+        return request
+    if not is_whole(request) or (unsigned := _unsigned(request.spec.request)) is None:
+        return request
+    return replace(
+        request,
+        spec=replace(request.spec, request=unsigned),
+        status=replace(status, certificate=WithheldCertificate.of(status.certificate)),
+    )
+
+
+def _is_pair(key_pem: bytes, chain_pem: bytes, public_key_der: bytes) -> bool:
+    """Whether the key is that of the first certificate. What else is in the text need not be readable."""
+    der = _first(chain_pem, _CERTIFICATE)
+    try:
+        with border(BadCertificate, "not a certificate"):
+            x509.load_der_x509_certificate(der)
+            certified = spki.of_certificate(der)
+        return (public_key_der or keys.public_key_der(keys.load_private_key(key_pem))) == certified
+    except PkiError:
+        return False
+
+
+def _unsigned(text: bytes) -> UnsignedRequest | None:
+    """None for a text that is no request."""
+    der = _first(text, _REQUEST)
+    try:
+        with border(BadCsr, "not a certificate signing request"):
+            signature, key = x509.load_der_x509_csr(der).signature, spki.of_request(der)
+    except PkiError:
+        return None
+    # RFC 2986 §4.2: the signature is the last of the three parts.
+    bare = der.removesuffix(signature) + bytes(len(signature))
+    blank = _blank_key(key)
+    if blank and bare.count(key) == 1:
+        return UnsignedRequest.of(bare.replace(key, blank), sha256(key).digest())
+    return UnsignedRequest.of(bare)
+
+
+def _first(text: bytes, label: bytes) -> bytes:
+    """What the first block of a PEM text stands for; nothing where that has another label."""
+    found = pem.blocks(text)
+    return found[0][1] if found and found[0][0] == label else b""
+
+
+def _blank_key(public_key_der: bytes) -> bytes:
+    """An RSA key of that length, always the same, for one that takes much room; empty for another kind."""
+    if len(public_key_der) < _MUCH:
+        return b""
+    try:
+        key = keys.load_public_key(public_key_der)
+    except PkiError:
+        return b""
+    if not isinstance(key, rsa.RSAPublicKey) or keys.public_key_der(key) != public_key_der:
+        return b""
+    size = key.key_size // 8
+    modulus = key.public_numbers().n.to_bytes(size + 1, "big")[-size:]
+    return public_key_der.replace(modulus, b"\xc0" + b"\x01" * (size - 1))

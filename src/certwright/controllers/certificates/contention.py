@@ -1,0 +1,175 @@
+"""Notice when somebody keeps overwriting or deleting the target Secret, and issue at growing intervals then.
+
+Wakes on:  Certificate; its Secret
+Reads:     snapshot
+Writes:    Certificate.status.conditions[Issuing] = False, lastFailureTime, failedIssuanceAttempts
+Next:      trigger, when the wait is over
+
+Each such damage costs a new certificate, and two programs that write the same Secret would otherwise go on as
+fast as an issuer can sign. The wait lies in the status, as that after a failed issuance does, so that it
+survives a restart; how often a Secret was damaged before the first wait is known in memory only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from certwright.controllers.certificates import retry_time as waits
+from certwright.controllers.certificates import rules
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.managed_fields import Part, others_that_set
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
+from certwright.controllers.retry.backoff import Limits
+from certwright.kube.api import conditions
+from certwright.resources import names, reasons
+
+_BROKEN: tuple[Rule, ...] = (
+    rules.secret_does_not_exist,
+    rules.secret_is_missing_data,
+    rules.key_pair_is_invalid,
+)
+# These are damage only where the spec is still what the certificate was issued for.
+_FOREIGN: tuple[Rule, ...] = (
+    rules.issuer_is_another,
+    rules.certificate_is_another,
+    rules.key_differs_from_request,
+)
+_LOOKED_AT = frozenset(
+    {
+        Part("data", names.TLS_CERT_KEY),
+        Part("data", names.TLS_PRIVATE_KEY_KEY),
+        Part("annotations", names.CERTIFICATE_NAME),
+        Part("annotations", names.ISSUER_NAME),
+        Part("annotations", names.ISSUER_KIND),
+        Part("annotations", names.ISSUER_GROUP),
+    }
+)
+
+_WINDOW = timedelta(hours=1)
+# So much within an hour is put right at once. People and scripts delete Secrets to have them renewed; nobody
+# overwrites one by mistake more than a few times.
+_OVERWRITTEN, _DELETED = 3, 120
+# After this long without damage, what was before is forgotten.
+_QUIET = timedelta(hours=24)
+_REMEMBERED = 2048
+
+
+class _Damage(NamedTuple):
+    revision: int
+    when: datetime
+    is_deletion: bool
+
+
+@dataclass(slots=True)
+class _History:
+    """The damages of the last hour, one for each revision, and how many waits in a row came of them."""
+
+    damages: deque[_Damage] = field(default_factory=deque)
+    waits: int = 0
+    waited_at: int = 0
+    last: datetime | None = None
+
+    def note(self, revision: int, now: datetime, *, is_deletion: bool) -> None:
+        if self.last is not None and now - self.last > _QUIET:
+            self.waits = 0
+        self.last = now
+        while self.damages and now - self.damages[0].when > _WINDOW:
+            self.damages.popleft()
+        if not self.damages or self.damages[-1].revision != revision:
+            self.damages.append(_Damage(revision, now, is_deletion))
+
+    def is_fight(self, *, is_deletion: bool) -> bool:
+        """Whether the last damage is one too many. After a first wait each one is."""
+        of_kind = sum(damage.is_deletion == is_deletion for damage in self.damages)
+        if is_deletion:
+            return of_kind > _DELETED
+        return of_kind > _OVERWRITTEN or self.waits > 0
+
+
+class Fights:
+    """Decides before `trigger` does whether this damage has to wait."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._histories: dict[str, _History] = {}
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Begin a wait, or end one that has become needless."""
+        revision = snapshot.certificate.status.revision
+        if revision is None or snapshot.is_issuing:
+            return
+        damage = _damage(snapshot)
+        is_waiting = rules.is_contested(snapshot)
+        is_deletion = snapshot.secret is None
+        if is_waiting and (damage is None or _somebody_has_acted(snapshot)):
+            # Sound again, or somebody has done something about it: no reason to wait any longer.
+            draft.change(last_failure_time=None, failed_issuance_attempts=None)
+            draft.remove_condition(reasons.ISSUING)
+        elif damage is not None and not is_waiting:
+            self._judge(damage, revision, snapshot, draft, is_deletion=is_deletion)
+
+    def _judge(
+        self, damage: Verdict, revision: int, snapshot: Snapshot, draft: Draft, *, is_deletion: bool
+    ) -> None:
+        retry_at = waits.retry_at(snapshot, self._limits)
+        if retry_at is not None and retry_at > snapshot.now:
+            return
+        history = self._history_of(snapshot)
+        history.note(revision, snapshot.now, is_deletion=is_deletion)
+        if history.waited_at == revision or not history.is_fight(is_deletion=is_deletion):
+            return
+        history.waits += 1
+        history.waited_at = revision
+        message = _message(damage, snapshot)
+        reason = reasons.SECRET_DELETED if is_deletion else reasons.SECRET_OVERWRITTEN
+        draft.set_condition(reasons.ISSUING, "False", reason, message, now=snapshot.now)
+        draft.change(
+            last_failure_time=snapshot.now.replace(microsecond=0), failed_issuance_attempts=history.waits
+        )
+        draft.tell("Warning", reason, message)
+
+    def _history_of(self, snapshot: Snapshot) -> _History:
+        uid = snapshot.certificate.metadata.uid
+        if uid not in self._histories and len(self._histories) >= _REMEMBERED:
+            old = snapshot.now - _QUIET
+            self._histories = {
+                k: h for k, h in self._histories.items() if h.last is not None and h.last > old
+            }
+        return self._histories.setdefault(uid, _History())
+
+
+def _somebody_has_acted(snapshot: Snapshot) -> bool:
+    """Whether the spec was changed since the wait began, or the Secret that was overwritten deleted."""
+    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    assert held is not None, "the wait stands in that condition"
+    is_changed = held.observed_generation != snapshot.certificate.metadata.generation
+    return is_changed or (snapshot.secret is None and held.reason != reasons.SECRET_DELETED)
+
+
+def _damage(snapshot: Snapshot) -> Verdict | None:
+    """What somebody else has done to the Secret, in the words of the rule that demands a new certificate."""
+    if (broken := rules.first(_BROKEN, snapshot)) is not None:
+        return broken
+    foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request
+    # What the spec asks for is compared last: it costs most, and nearly always there is nothing to compare.
+    if foreign is None or request is None or snapshot.differences(request):
+        return None
+    return foreign
+
+
+def _message(damage: Verdict, snapshot: Snapshot) -> str:
+    name, secret = snapshot.certificate.spec.secret_name, snapshot.secret
+    if secret is None:
+        return (
+            f'Secret "{name}" was deleted more than {_DELETED} times within an hour; new certificates for it '
+            "are issued at growing intervals now"
+        )
+    who = " and ".join(f'"{other}"' for other in others_that_set(secret, _LOOKED_AT)) or "somebody"
+    return (
+        f'Secret "{name}" is overwritten again and again by {who}; new certificates for it are issued at '
+        "growing intervals now, until that ends or this Certificate has another spec.secretName. Found last: "
+        f"{damage.message}"
+    )

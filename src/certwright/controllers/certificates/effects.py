@@ -1,0 +1,178 @@
+"""What the steps may do to the world: a few verbs, and nothing else.
+
+Each write puts its answer into the local copy at once, so that the same pass can go on from there. A create
+whose name is taken is no error: what is there is read into the local copy, and the next round of the pass
+judges it (our own, from before a crash; or somebody else's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.transforms import NeedsWhole, WithheldKey
+from certwright.controllers.certificates import keystores
+from certwright.controllers.certificates.draft import EventType
+from certwright.controllers.certificates.keystores import Store, Verdicts
+from certwright.controllers.certificates.parsed import Facts, KeyFacts
+from certwright.controllers.certificates.target import Content, Pair, configuration
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.executor import Workshop
+from certwright.pki import csr, keys
+from certwright.resources import names
+from certwright.resources.certificate import Certificate
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+
+
+class Did(Enum):
+    """What a step has done to other objects. Of `WROTE` each step must hear before another one acts.
+    `HANDED_ON`: it wrote what a later step, or somebody else, goes on from, and nothing that would have the
+    status decided otherwise. `CLEARED`: it took away all that was left of what no other step looks at."""
+
+    NOTHING = "nothing"
+    WROTE = "wrote"
+    HANDED_ON = "handed on"
+    CLEARED = "cleared"
+
+
+class Hands:
+    """The writes, the events and the heavy arithmetic of the certificate steps.
+
+    Every method that writes raises `resources.errors.ApiError` or `Unreachable`, `Conflict` where the object
+    has changed since the local copy was made.
+    """
+
+    def __init__(
+        self, client: Client, caches: Caches, facts: Facts, workshop: Workshop, recorder: Recorder
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._facts = facts
+        self._workshop = workshop
+        self._recorder = recorder
+        self._fitting = Verdicts()
+
+    async def create_secret(self, secret: Secret) -> bool:
+        """Create the Secret and return True, or read the one of that name and return False."""
+        meta = secret.metadata
+        try:
+            made = await self._client.create(SECRETS, secret)
+        except AlreadyExists:
+            self._caches.secrets.put(await self._client.get(SECRETS, meta.name, meta.namespace))
+            return False
+        self._caches.secrets.put(made)
+        return True
+
+    async def restore_label(self, secret: Secret) -> bool:
+        """See `Secrets.restore_label`."""
+        return await self._caches.secrets.restore_label(secret)
+
+    async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
+        """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
+
+        Where none was seen, nobody's fields are taken: a Secret that has come meanwhile is a `Conflict`, and
+        judged first. Raises `NeedsWhole` where the content is made from a Secret without its private key.
+        """
+        if isinstance(content.data[names.TLS_PRIVATE_KEY_KEY], WithheldKey):
+            raise NeedsWhole
+        config = configuration(certificate, seen, content)
+        made = await self._client.apply(
+            SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=seen is not None
+        )
+        self._caches.secrets.put(made)
+        return made
+
+    async def is_current(self, certificate: Certificate) -> bool:
+        """Whether the API server has the Certificate in this very version; the local copy then has what it
+        has."""
+        meta = certificate.metadata
+        try:
+            found = await self._client.get(CERTIFICATES, meta.name, meta.namespace)
+        except NotFound:
+            self._caches.certificates.forget(certificate)
+            return False
+        self._caches.certificates.put(found)
+        return (found.metadata.uid, found.metadata.resource_version) == (meta.uid, meta.resource_version)
+
+    async def make_keystores(self, stores: Sequence[Store], pair: Pair, now: datetime) -> dict[str, bytes]:
+        """The files of these key stores. Raises `Blocked` where one cannot be made."""
+        if not stores:
+            return {}
+        made = await self._workshop.run(lambda: keystores.make(stores, pair, now))
+        for store in stores:
+            self._fitting.remember(store, pair, made, fits=True)
+        return made
+
+    async def keystore_fits(self, store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
+        """Whether the files of this key store in `data` are as wanted."""
+        known = self._fitting.known(store, pair, data)
+        if known is None:
+            known = await self._workshop.run(lambda: keystores.fits(store, pair, data))
+            self._fitting.remember(store, pair, data, fits=known)
+        return known
+
+    async def delete_secret(self, secret: Secret) -> None:
+        """Delete this very Secret, not another one of its name."""
+        meta = secret.metadata
+        try:
+            await self._client.delete(SECRETS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            pass
+        self._caches.secrets.forget(secret)
+        self._facts.forget_key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+
+    def has_request(self, namespace: str, name: str) -> bool:
+        """Whether a CertificateRequest of that name is known, whoever's it is."""
+        return ObjectKey(namespace, name) in self._caches.requests.cache
+
+    async def create_request(self, request: CertificateRequest) -> bool:
+        """Create the request and return True, or read the one of that name and return False."""
+        meta = request.metadata
+        try:
+            made = await self._client.create(CERTIFICATE_REQUESTS, request)
+        except AlreadyExists:
+            found = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
+            self._caches.requests.put(found)
+            return False
+        self._caches.requests.put(made)
+        return True
+
+    async def delete_request(self, request: CertificateRequest) -> None:
+        """Delete this very request, not another one of its name."""
+        meta = request.metadata
+        try:
+            await self._client.delete(CERTIFICATE_REQUESTS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            pass
+        self._caches.requests.forget(request)
+
+    def tell(self, certificate: Certificate, kind: EventType, reason: str, message: str) -> None:
+        """Send an Event about the Certificate."""
+        self._recorder.event(CERTIFICATES, certificate, kind, reason, message)
+
+    async def new_key(self, plan: keys.KeyPlan) -> bytes:
+        """A new private key as PEM (PKCS#8)."""
+        if plan.algorithm is keys.KeyAlgorithm.RSA:
+            # Tens of milliseconds to seconds: not on the event loop. The others take 10 µs.
+            key = await self._workshop.run(lambda: keys.generate(plan))
+        else:
+            key = keys.generate(plan)
+        made = KeyFacts(key, keys.public_key_der(key), plan)
+        return self._facts.encode(made, keys.KeyEncoding.PKCS8)
+
+    async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
+        """A signing request as PEM. Raises `PkiError` where the plan has what X.509 cannot hold."""
+        if key.is_slow:
+            return await self._workshop.run(lambda: csr.build_csr(plan, key.key))
+        return csr.build_csr(plan, key.key)
+
+    def encode_key(self, key: KeyFacts, encoding: str) -> bytes:
+        """The key as PEM in that encoding."""
+        return self._facts.encode(key, encoding)

@@ -1,0 +1,136 @@
+"""What PEM says, read once: keys, certificates and requests as facts that can be compared.
+
+The same bytes are looked at again and again (by each rule, in each round, at each wake-up); what was read
+last is remembered by its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certwright.controllers.cache.transforms import NeedsWhole, UnsignedRequest, WithheldKey
+from certwright.kube.util.lru import Lru
+from certwright.pki import keys, spki
+from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
+from certwright.pki.csr import CsrFacts, known_csr, read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources.certificate import CertificateSpec
+from certwright.resources.issuer_ref import IssuerReference
+
+# About 4 kB each: enough for some hundred certificates that are being issued at the same time.
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys. `held` is None where the
+    key itself is withheld."""
+
+    held: keys.PrivateKey | None = field(repr=False)
+    public: bytes
+    plan: keys.KeyPlan | None
+    """The kind of key; None for one that no spec can ask for."""
+
+    @classmethod
+    def of(cls, key: keys.PrivateKey) -> KeyFacts:
+        """The facts of that key."""
+        return cls(key, keys.public_key_der(key), keys.plan_of(key))
+
+    @property
+    def key(self) -> keys.PrivateKey:
+        """The key itself. Raises `NeedsWhole` where it is withheld."""
+        if self.held is None:
+            raise NeedsWhole
+        return self.held
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether signing with it takes a millisecond or more."""
+        return isinstance(self.key, rsa.RSAPrivateKey)
+
+
+class Compared(NamedTuple):
+    """What a request asks for besides its signing request, the spec that it was held against, and the fields
+    that it does not match. (Who made it, which the API server fills in, makes no difference.)"""
+
+    issuer: IssuerReference
+    duration: str | None
+    is_ca: bool
+    usages: tuple[str, ...]
+    spec: CertificateSpec
+    is_ours: bool
+    differing: tuple[str, ...]
+
+
+class Facts:
+    """Reads PEM. Nothing here raises: what cannot be read is a sentence that says why.
+
+    Certificates and requests are remembered by `pki` itself. `compared` is what was found last about
+    requests, by their signing requests.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
+        self.compared: Lru[bytes, Compared] = Lru(_REMEMBERED)
+        self._no_certificate = _read_certificate(b"")
+
+    def key(self, pem: bytes) -> KeyFacts | str:
+        """The private key in `pem`, or why there is none."""
+        if isinstance(pem, WithheldKey):
+            return _withheld(pem)
+        found = self._keys.get(pem)
+        return self._keys.put(pem, _read_key(pem)) if found is None else found
+
+    def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
+        """The first certificate in `pem`, or why there is none. `key_pem` is what is held for its key."""
+        if isinstance(key_pem, WithheldKey) and key_pem.chain_pem == pem:
+            return _read_certificate(pem, known_certificate)
+        # Asked again and again until the first one is there.
+        return _read_certificate(pem) if pem else self._no_certificate
+
+    def csr(self, pem: bytes) -> CsrFacts | None:
+        """The signing request in `pem`, or None where there is none."""
+        try:
+            return known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
+        except PkiError:
+            return None
+
+    def forget_key(self, pem: bytes) -> None:
+        """Do not remember the private key in `pem` any more."""
+        self._keys.drop(pem)
+
+    def encode(self, key: KeyFacts, encoding: str) -> bytes:
+        """The key as PEM (`PKCS1` or `PKCS8`); it need not be parsed when it is read back."""
+        pem = keys.encode_private_key(key.key, encoding)
+        self._keys.put(pem, key)
+        return pem
+
+
+def _withheld(key: WithheldKey) -> KeyFacts:
+    """The key of the certificate in whose stead it is withheld. Raises `NeedsWhole` where that says too
+    little."""
+    try:
+        found = known_certificate(key.chain_pem)
+        return KeyFacts(None, found.public_key_der, spki.plan_of(found.spki))
+    except PkiError as error:
+        raise NeedsWhole from error
+
+
+def _read_certificate(
+    pem: bytes, read: Callable[[bytes], CertificateFacts] = read_certificate
+) -> CertificateFacts | str:
+    try:
+        return read(pem)
+    except PkiError as error:
+        return str(error)
+
+
+def _read_key(pem: bytes) -> KeyFacts | str:
+    try:
+        return KeyFacts.of(keys.load_private_key(pem))
+    except PkiError as error:
+        return str(error)

@@ -1,0 +1,107 @@
+"""From a snapshot to the wait after a failure, and to the words in which the Certificate tells of it.
+
+The moment is `backoff`'s. Here is what it is made from, and what lifts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from certwright.controllers.certificates import rules
+from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.retry import backoff
+from certwright.controllers.retry.backoff import Limits
+from certwright.kube.api import conditions
+from certwright.resources import causes, reasons
+from certwright.resources.causes import FAILURE_CAUSE, Cause, Why
+from certwright.resources.issuer import ClusterIssuer, Issuer
+
+FAILED = "The certificate request has failed to complete and will be retried"
+"""How the message of Issuing=False begins after a failure."""
+
+# While somebody else keeps overwriting the Secret.
+_SHORTEST_TRUCE = timedelta(hours=1)
+
+_ADVICE = {
+    Cause.INVALID_REQUEST: "as it is it cannot succeed: change the spec, which is tried at once",
+    Cause.UNAVAILABLE: "the issuer is out of reach or overloaded",
+    Cause.RATE_LIMITED: "the issuer grants no more at present; asking sooner would be refused too",
+    Cause.DENIED: "whoever denied the request must allow the next one",
+    Cause.UNKNOWN: "",
+}
+
+
+def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
+    """Before which time no attempt may begin by itself; None: any time.
+
+    A changed spec may be the cure, so that it lifts the wait: the request that failed no longer matches.
+    Source: cert-manager design 20220118 (exponential backoff for certificate issuance).
+    """
+    if snapshot.certificate.status.last_failure_time is None:
+        return None
+    requests = snapshot.requests_of(snapshot.next_revision)
+    if any(snapshot.differences(request) for request in requests):
+        return None
+    issuer = snapshot.issuer
+    standing = backoff.standing_of(
+        snapshot.certificate,
+        issuer_minimum=minimum_of(issuer),
+        issuer_changed=_has_changed(issuer, snapshot),
+    )
+    assert standing is not None
+    standing = replace(standing, cause=_why(snapshot).cause)
+    if not rules.is_contested(snapshot):
+        return backoff.next_attempt(standing, limits)
+    # Not to be switched off: those who fight would go on as fast as an issuer can sign.
+    minimum = max(limits.minimum, _SHORTEST_TRUCE)
+    truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
+    return backoff.next_attempt(replace(standing, not_after=None), truce)
+
+
+def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:
+    """The shortest wait after a failure that the issuer's annotation asks for; None where it says nothing
+    that could be obeyed. (Of that the issuer itself is told.)"""
+    try:
+        return backoff.minimum_in(issuer.metadata.annotations) if issuer is not None else None
+    except ValueError:
+        return None
+
+
+def _has_changed(issuer: Issuer | ClusterIssuer | None, snapshot: Snapshot) -> bool:
+    """Whether the issuer's spec is another than when it found the last request impossible."""
+    if issuer is None:
+        return False
+    for request in snapshot.requests_of(snapshot.next_revision):
+        told = conditions.find(request.status.conditions, FAILURE_CAUSE)
+        if told is not None and told.observed_generation:
+            return told.observed_generation != issuer.metadata.generation
+    return False
+
+
+def failure_text(snapshot: Snapshot) -> str:
+    """Why the last attempt failed, in the words of its request."""
+    for request in reversed(snapshot.requests_of(snapshot.next_revision)):
+        ready = conditions.find(request.status.conditions, reasons.READY)
+        if ready is not None and ready.status == "False" and ready.reason != reasons.PENDING:
+            return f"{FAILED}: {ready.message}"
+    return FAILED
+
+
+def announced(text: str, snapshot: Snapshot, moment: datetime) -> str:
+    """`text` with the moment of the next attempt and what to do, for the Certificate's Issuing condition."""
+    return causes.with_next_attempt(text, moment, _advice(snapshot))
+
+
+def _why(snapshot: Snapshot) -> Why:
+    """Why the last attempt failed: as its request says; without it, what the Certificate has kept of it."""
+    for request in reversed(snapshot.requests_of(snapshot.next_revision)):
+        if (why := causes.of_request(request)).cause is not Cause.UNKNOWN:
+            return why
+    return Why(causes.of_certificate(snapshot.certificate))
+
+
+def _advice(snapshot: Snapshot) -> str:
+    why, meta = _why(snapshot), snapshot.certificate.metadata
+    renew = f"`certwright renew {meta.name} -n {meta.namespace}` tries at once"
+    return "; ".join(part for part in (why.advice or _ADVICE[why.cause], renew) if part)

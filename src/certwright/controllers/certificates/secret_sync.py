@@ -1,0 +1,295 @@
+"""Keep the target Secret as the spec wants it while no certificate is issued: labels, annotations, output
+formats, key stores, `ca.crt`, owner.
+
+Wakes on:  Certificate; its Secret; Secrets with passwords of key stores
+Reads:     snapshot
+Writes:    target Secret; Certificate.status.conditions[Issuing] = False while that is impossible
+Next:      –
+
+What nobody else owns and we want no longer goes; what others have added stays; what the spec asks for and
+others have set is set by us as well, so that it stays when they give it up. Key and certificate are never
+touched here. Somebody who keeps changing back what we write is answered at growing intervals, and named.
+
+Source: cert-manager `internal/controller/certificates/policies/checks.go` (the chain after an issuance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from certwright.controllers.cache.transforms import NeedsWhole, is_whole, same_certificate
+from certwright.controllers.certificates import keystores, rules, target, trust
+from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.keystores import Files, Wanted
+from certwright.controllers.certificates.managed_fields import (
+    Part,
+    Parts,
+    lacking,
+    others_that_set,
+    owned_by_us,
+)
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
+from certwright.controllers.certificates.target import Content, Pair
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import ApiError, Forbidden, Invalid
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.lru import Lru
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources import names, reasons
+from certwright.resources.table import CERTIFICATES
+
+CONFLICT: Final = "SecretConflict"
+REFUSED: Final = "SecretRefused"
+_OUR_REASONS = frozenset({CONFLICT, REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
+
+# A Secret that lacks one of these is to be issued again, or is not ours.
+_MUST_HOLD: tuple[Rule, ...] = (
+    rules.secret_does_not_exist,
+    rules.secret_is_missing_data,
+    rules.key_pair_is_invalid,
+    rules.certificate_is_another,
+    rules.secret_is_not_ours,
+)
+_ISSUER_NOTES = (names.CERTIFICATE_NAME, names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
+
+# So often a Secret is put right at once; people who try things out need less.
+_FREE_REPAIRS = 5
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
+# After this long without a repair, what was before is forgotten.
+_QUIET = timedelta(hours=2)
+_REMEMBERED = 2048
+
+
+class _Judged(NamedTuple):
+    """What a verdict "as wanted" hangs on."""
+
+    secret: tuple[str, str]
+    certificate: tuple[str, int]
+    passwords: tuple[tuple[str, str], ...]
+    ca_pem: bytes
+
+
+@dataclass(slots=True)
+class _Repairs:
+    """How often a Secret was put right for one generation of one revision; in memory only, so that a restart
+    gives a few more tries and no more."""
+
+    of: tuple[int, int]
+    last: datetime
+    count: int = 0
+    is_sound: bool = False
+    problem: Verdict | None = None
+
+    @property
+    def next_at(self) -> datetime:
+        over = self.count - _FREE_REPAIRS
+        return self.last + doubled(_SHORTEST_WAIT, over + 1, cap=_LONGEST_WAIT) if over >= 0 else self.last
+
+
+class Upkeep:
+    """Compares the Secret with what is wanted, and applies that where they differ.
+
+    `owns_secrets` lets the target Secrets go with their Certificates (`--enable-certificate-owner-ref`).
+    """
+
+    def __init__(self, *, owns_secrets: bool = False) -> None:
+        self._owns_secrets = owns_secrets
+        self._sound: Lru[str, _Judged] = Lru(_REMEMBERED)
+        self._repairs: dict[str, _Repairs] = {}
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Say what keeps the Secret from being as wanted; a failed issuance is the greater trouble, and its
+        message stays."""
+        held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+        if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
+            return
+        if held is not None and held.reason in (CONFLICT, REFUSED):
+            self._remember(Verdict(held.reason, held.message), snapshot)
+        problem = self._problem(snapshot)
+        if problem is None:
+            if held is not None:
+                draft.remove_condition(reasons.ISSUING)
+        elif held is None or (held.reason, held.message) != problem:
+            draft.set_condition(reasons.ISSUING, "False", problem.reason, problem.message, now=snapshot.now)
+            if held is None or held.reason != problem.reason:
+                draft.tell("Warning", problem.reason, problem.message)
+
+    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+        """Apply the wanted content where the Secret differs from it."""
+        secret = snapshot.secret
+        if snapshot.is_issuing or secret is None:
+            return Did.NOTHING
+        uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
+        if self._sound.get(uid) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
+            return Did.NOTHING
+        content = await self._content(snapshot, secret, judged.ca_pem, hands)
+        if not (differing := differences(secret, content)):
+            self._sound.put(uid, judged)
+            if (found := self._repairs.get(uid)) is not None:
+                found.is_sound = True
+            return Did.NOTHING
+        repairs = self._repairs_of(snapshot)
+        repairs.is_sound = False
+        if snapshot.now < repairs.next_at:
+            return Did.WROTE if _take_note(repairs, snapshot, secret, differing) else Did.NOTHING
+        try:
+            await hands.apply_secret(snapshot.certificate, secret, content)
+        except (Invalid, Forbidden) as refused:
+            self._count(repairs, snapshot, at_least=_FREE_REPAIRS)
+            repairs.problem = Verdict(REFUSED, _refusal(snapshot, refused))
+        else:
+            self._count(repairs, snapshot)
+            if repairs.problem is not None and repairs.problem.reason == REFUSED:
+                repairs.problem = None
+        return Did.WROTE
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """When the next try may be made, or the trouble is over."""
+        repairs = self._repairs.get(snapshot.certificate.metadata.uid)
+        if repairs is None or repairs.problem is None or repairs.next_at <= snapshot.now:
+            return None
+        return repairs.next_at
+
+    def _problem(self, snapshot: Snapshot) -> Verdict | None:
+        spec, uid = snapshot.certificate.spec, snapshot.certificate.metadata.uid
+        if spec.keystores is not None and rules.first(_MUST_HOLD, snapshot) is None:
+            for blocked in keystores.wanted(spec, snapshot.passwords).missing.values():
+                return Verdict(blocked.reason, blocked.message)
+        repairs = self._repairs.get(uid)
+        if repairs is None or repairs.problem is None:
+            return None
+        if snapshot.now < repairs.next_at or not repairs.is_sound:
+            return repairs.problem
+        # The time for another try has come, and none is needed.
+        del self._repairs[uid]
+        return None
+
+    def _remember(self, problem: Verdict, snapshot: Snapshot) -> None:
+        """After a restart, go on with a conflict that only the status knows of."""
+        if snapshot.certificate.metadata.uid not in self._repairs:
+            repairs = self._repairs_of(snapshot)
+            repairs.count, repairs.problem = _FREE_REPAIRS, problem
+            self._repairs[snapshot.certificate.metadata.uid] = repairs
+
+    async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
+        certificate, held = snapshot.certificate, target.held_pair(secret)
+        spec = certificate.spec
+        if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
+            raise NeedsWhole
+        pair = Pair(held.key_pem, held.chain_pem, ca_pem)
+        found = snapshot.leaf
+        return target.wanted_content(
+            certificate,
+            pair,
+            found if isinstance(found, CertificateFacts) else None,
+            issuer=_issuer_notes(snapshot, secret),
+            keystores=await _keystores(snapshot, secret, pair, hands) if certificate.spec.keystores else {},
+            owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
+        )
+
+    def _repairs_of(self, snapshot: Snapshot) -> _Repairs:
+        meta, status = snapshot.certificate.metadata, snapshot.certificate.status
+        of = (meta.generation, status.revision or 0)
+        found = self._repairs.get(meta.uid)
+        if found is None or found.of != of or snapshot.now - found.last > _QUIET:
+            found = _Repairs(of, snapshot.now)
+        return found
+
+    def _count(self, repairs: _Repairs, snapshot: Snapshot, *, at_least: int = 0) -> None:
+        if len(self._repairs) >= _REMEMBERED:
+            # Most of them were single repairs, and of Certificates that may be gone.
+            old = snapshot.now - _QUIET
+            self._repairs = {uid: one for uid, one in self._repairs.items() if one.last > old}
+        repairs.count = max(repairs.count + 1, at_least)
+        repairs.last = snapshot.now
+        self._repairs[snapshot.certificate.metadata.uid] = repairs
+
+
+def differences(secret: Secret, content: Content) -> Parts:
+    """The parts of the Secret that are not as wanted: missing, different, ours and wanted no longer, or asked
+    for and not ours."""
+    meta = secret.metadata
+    sections: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
+        ("data", content.data, secret.data),
+        ("labels", content.labels, meta.labels),
+        ("annotations", content.annotations, meta.annotations),
+        ("ownerReferences", _by_uid(content), {owner.uid: owner for owner in meta.owner_references}),
+    )
+    found: set[Part] = {*lacking(secret, content.asked)}
+    surplus: set[Part] = set()
+    for name, wanted, held in sections:
+        found |= {Part(name, key) for key, value in wanted.items() if held.get(key) != value}
+        surplus |= {Part(name, key) for key in held if key not in wanted}
+    return frozenset(found | (surplus & owned_by_us(secret) if surplus else surplus))
+
+
+def _by_uid(content: Content) -> dict[str, object]:
+    return {content.owner.uid: content.owner} if content.owner is not None else {}
+
+
+async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, hands: Hands) -> dict[str, bytes]:
+    """The files of the key stores: those that are there as far as they are as wanted, else new ones. Those
+    whose password is missing stay as they are."""
+    wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
+    kept, to_make = [*wanted.missing], []
+    for store in wanted.stores:
+        if await hands.keystore_fits(store, pair, secret.data):
+            kept.append(store.files)
+        else:
+            to_make.append(store)
+    return _held(secret, kept) | await hands.make_keystores(to_make, pair, snapshot.now)
+
+
+def _held(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
+    return {name: secret.data[name] for files in stores for name in files if name in secret.data}
+
+
+def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
+    """Who signed what the Secret holds: as it says itself, since the spec may want another issuer by now."""
+    notes = secret.metadata.annotations
+    held = {key: notes[key] for key in _ISSUER_NOTES if key in notes}
+    request = snapshot.current_request
+    if len(held) == len(_ISSUER_NOTES) or request is None:
+        return held
+    held_pem = secret.data.get(names.TLS_CERT_KEY)
+    if not same_certificate(request, held_pem) or snapshot.differences(request):
+        return held
+    return target.issuer_annotations(snapshot.certificate) | held
+
+
+def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
+    meta, certificate = secret.metadata, snapshot.certificate.metadata
+    return _Judged(
+        (meta.uid, meta.resource_version),
+        (certificate.uid, certificate.generation),
+        tuple((s.metadata.uid, s.metadata.resource_version) for s in snapshot.passwords.values()),
+        trust.in_rest(snapshot),
+    )
+
+
+def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
+    name = snapshot.certificate.spec.secret_name
+    return f'Secret "{name}" cannot be brought to what this Certificate wants: {refused.message}'
+
+
+def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
+    """Have `decide` say in another round who changes what; whether that is news."""
+    if repairs.problem is not None and repairs.problem.reason == REFUSED:
+        return False
+    who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "somebody"
+    what = ", ".join(sorted(str(part) for part in differing))
+    problem = Verdict(
+        CONFLICT,
+        f'Secret "{snapshot.certificate.spec.secret_name}" is changed again and again by {who}, otherwise '
+        f"than this Certificate wants it: {what}. It is put right at growing intervals, of up to an hour.",
+    )
+    if repairs.problem is not None and repairs.problem.message == problem.message:
+        return False
+    repairs.problem = problem
+    return True

@@ -1,0 +1,169 @@
+"""One of several copies of the controllers: it works while it holds the lease, and only then.
+
+What is not held is not begun: a replica that waits keeps no local copies and costs next to nothing. One that
+loses the lease stops at once, and waits again, with everything forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from certwright.controllers.manager import Controllers
+from certwright.kit.exposition import head, labels
+from certwright.kube.runtime.lease import Candidate
+from certwright.kube.util.tasks import TaskSet
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMetrics:
+    """The numbers of a replica, and of its controllers while they work."""
+
+    name: str
+    leads: bool
+    controllers: Controllers | None
+    has_conflict: bool = False
+
+    def take(self) -> Callable[[], bytes]:
+        """Hold the present state, and return a function that writes it down."""
+        rest = self.controllers.metrics.take() if self.controllers is not None else None
+        text = head(
+            "leader_election_master_status",
+            "gauge",
+            "Whether this replica holds the lease (1) or waits for it (0).",
+        )
+        text += f"leader_election_master_status{{{labels((('name', self.name),))}}} {int(self.leads)}\n"
+        text += head(
+            "certwright_shards_conflict",
+            "gauge",
+            "Whether this replica waits because replicas with another number of shards hold the lease (1).",
+        )
+        text += f"certwright_shards_conflict{{{labels((('name', self.name),))}}} {int(self.has_conflict)}\n"
+        own = text.encode()
+        return lambda: own + (rest() if rest is not None else b"")
+
+
+class Member(ABC):
+    """What replicas have in common, whatever they have to hold in order to work.
+
+    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, tell
+    `_leading`, and end both by `_end_work`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._controllers: Controllers | None = None
+        self._ending: Controllers | None = None
+        self._leading = asyncio.Event()
+        self._tasks = TaskSet()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica works, and may."""
+        return self._controllers is not None and self.may_write
+
+    @property
+    @abstractmethod
+    def may_write(self) -> bool:
+        """Whether what the controllers work on is theirs beyond doubt."""
+
+    @property
+    def metrics(self) -> ReplicaMetrics:
+        """What can be told about the work at this moment."""
+        return ReplicaMetrics(self._name, self.leads, self._controllers)
+
+    async def wait_leading(self) -> None:
+        """Return when this replica is at work."""
+        await self._leading.wait()
+
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when this replica is at work, with complete local copies. Raises `TimeoutError` when they
+        get nothing for `patience_s`."""
+        while (controllers := self._controllers) is None:
+            await self._leading.wait()
+        await controllers.wait_synced(patience_s=patience_s)
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a part that must never end has ended, with the reason."""
+        await self._tasks.failed.wait()
+        assert self._tasks.error is not None
+        return self._tasks.error
+
+    async def flush(self) -> None:
+        """Return when the Events recorded so far have been written."""
+        if self._controllers is not None:
+            await self._controllers.flush()
+
+    async def _end_work(self) -> None:
+        """Close the controllers; also those whose closing was broken off because the replica is closed."""
+        self._leading.clear()
+        self._ending, self._controllers = self._controllers or self._ending, None
+        if self._ending is not None:
+            await self._ending.close()
+            self._ending = None
+
+
+class Replica(Member):
+    """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
+
+    They MUST change things through a client that is fenced by `may_write` (`engine.lease.FencedTransport`).
+    Raises what `make` raises.
+    """
+
+    def __init__(self, make: Callable[[], Controllers], candidate: Candidate) -> None:
+        super().__init__(candidate.name)
+        self._make = make
+        # Made now, so that options that make no sense are told at the start.
+        self._next: Controllers | None = make()
+        self._candidate = candidate
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the lease is held beyond doubt."""
+        return self._candidate.held
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease, as last seen; empty where nobody does."""
+        return self._candidate.holder
+
+    async def wait_tried(self) -> None:
+        """Return when the lease has been asked for once."""
+        await self._candidate.tried.wait()
+
+    def start(self) -> None:
+        """Begin to wait for the lease, and to work when it is there."""
+        self._tasks.start(self._run(), name="replica")
+
+    async def close(self) -> None:
+        """Stop, and then let the next replica in. In this order: two must never work at once."""
+        await self._tasks.close()
+        await self._end_work()
+        await self._candidate.release()
+
+    async def _run(self) -> None:
+        while True:
+            await self._candidate.acquire()
+            await self._work()
+            _log.warning("%s has stopped its controllers and waits for the lease", self._candidate.identity)
+
+    async def _work(self) -> None:
+        controllers = self._controllers = self._next or self._make()
+        self._next = None
+        controllers.start()
+        self._leading.set()
+        keeping = asyncio.ensure_future(self._candidate.keep())
+        failing = asyncio.ensure_future(controllers.wait_failed())
+        try:
+            await asyncio.wait((keeping, failing), return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                raise failing.result()
+        finally:
+            keeping.cancel()
+            failing.cancel()
+            await self._end_work()

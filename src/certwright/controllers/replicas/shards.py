@@ -1,0 +1,281 @@
+"""Several replicas share the work: each works on the shards whose leases it holds.
+
+A replica takes a free shard when it has none. It takes further ones, up to its share, when their holder has
+ended or died, or when they have stayed free for so long that no replica without one can want them. A replica
+that finds none free asks the one that has most of them, through the Lease (`preferredHolder`), which releases
+one if it has two or more. So N replicas come to hold a shard each, and the shards of one that ended are
+shared out among the rest.
+
+All of them hold one further Lease together, `group`, under an identity that names N. So replicas with another
+N, without shards, and cert-manager itself wait until all of these have ended. A replica takes a shard's Lease
+first and joins the group's afterwards; one that ends leaves the group's Lease free only if it sees every
+shard's free, and nothing was written to the group's Lease since it began to look.
+
+When the set changes, the controllers are ended and made again for the new set: rare, and the same way as at a
+start, so that there is nothing that only happens then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cache.shard_members import Shards
+from certwright.controllers.manager import Controllers
+from certwright.controllers.replicas.replica import Member, ReplicaMetrics
+from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.kube.runtime.lease import Candidate, Terms
+from certwright.kube.util.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# Replicas look more often than once in a retry period: what has been free for longer than this many of them
+# is wanted by nobody who has none.
+_FREE_FOR_LONG = 1.0
+# How often the group's Lease is read, which tells of replicas that end. One small request.
+_NEWS_EVERY_S = 1.0
+_WARN_EVERY_S = 600.0
+
+
+class ShardedReplica(Member):
+    """Makes controllers (`make`) for the shards it holds; `seats` has a candidate for every shard, `group` is
+    the one for the Lease that all replicas of these shards hold together.
+
+    They MUST change things through a client that is fenced by `may_write`. Raises what `make` raises.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Mine], Controllers],
+        seats: Sequence[Candidate],
+        group: Candidate,
+        clock: Clock,
+        terms: Terms,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(seats[0].name.rpartition("-")[0])
+        # So that options that make no sense are refused at the start.
+        make(Shards(frozenset(), len(seats)))
+        self._make = make
+        self._seats = seats
+        self._group = group
+        self._clock = clock
+        self._retry_s = terms.retry_period.total_seconds()
+        self._jitter = jitter
+        self._working: frozenset[int] = frozenset()
+        self._watch_over: asyncio.Task[None] | None = None
+        self._conflicts_with = ""
+        self._warned_at = 0.0
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that it works on."""
+        return self._working
+
+    @property
+    def may_write(self) -> bool:
+        """Whether all shards that it works on are held beyond doubt."""
+        all_held = all(self._seats[number].held for number in self._working)
+        return bool(self._working) and all_held and self._group.held
+
+    @property
+    def holder(self) -> str:
+        """Which replicas hold shards, or what keeps these ones waiting, as last seen."""
+        others = sorted({seat.holder for seat in self._seats if seat.holder})
+        return self._conflicts_with or ", ".join(others)
+
+    @property
+    def metrics(self) -> ReplicaMetrics:
+        """What can be told about the work at this moment."""
+        return ReplicaMetrics(self._name, self.leads, self._controllers, bool(self._conflicts_with))
+
+    def start(self) -> None:
+        """Begin to look for shards, and to work on those that are there."""
+        self._tasks.start(self._run(), name="replica")
+
+    async def close(self) -> None:
+        """Stop, and then let the others have the shards."""
+        await self._tasks.close()
+        await self._stop()
+        await self._release(frozenset(range(len(self._seats))))
+        if self._group.held:
+            await self._leave_group()
+
+    async def _run(self) -> None:
+        while True:
+            # What was lost is not worked on any more, before anything else is tried.
+            await self._work_on(self._held() & self._working)
+            if await self._may_join():
+                await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
+                leaving = self._asked_for()
+                await self._take()
+                # AFTER the shards' Leases were taken: see `_leave_group`.
+                if self._any_seat() and not await self._group.join(self._retry_s):
+                    every = frozenset(range(len(self._seats)))
+                    leaving |= every - self._working if self._group.held else every
+                await self._work_on(self._held() - leaving)
+                # Only now: two must never work on the same shard.
+                await self._release(leaving)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        # Half as often again as a Lease is renewed, and never all replicas at the same moment.
+        pause_s = self._retry_s * (0.6 + 0.2 * self._jitter())
+        if self._working:
+            pause_s = min([pause_s, self._group.left_s, *(self._seats[one].left_s for one in self._working)])
+        until = self._clock.monotonic() + pause_s
+        while (left_s := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(left_s, _NEWS_EVERY_S))
+            try:
+                if await self._group.has_news():
+                    return
+            except (ApiError, Unreachable) as error:
+                _log.debug("the lease %s: %s", self._group.place, error)
+
+    async def _may_join(self) -> bool:
+        """Whether the group's Lease is ours or free; otherwise another way of dividing the work has it."""
+        if not self._group.held:
+            try:
+                await self._group.look(self._retry_s)
+            except (ApiError, Unreachable) as error:
+                _log.warning("the lease %s: %s", self._group.place, error)
+                return False
+            if self._group.free_for_s is None:
+                await self._release(frozenset(range(len(self._seats))))
+                self._warn(self._group.holder)
+                return False
+        self._conflicts_with = ""
+        return True
+
+    def _warn(self, holder: str) -> None:
+        """Report, now and then, that replicas which divide the work in another way are at work."""
+        now = self._clock.monotonic()
+        if holder == self._conflicts_with and now - self._warned_at < _WARN_EVERY_S:
+            return
+        self._conflicts_with, self._warned_at = holder, now
+        _log.warning(
+            "waiting: %s holds the lease %s, and this replica is one of %d shards; --shards must be the same "
+            "for all replicas, and replicas without --shards, or cert-manager's own controller, cannot work "
+            "beside them; this one starts when they have ended",
+            holder,
+            self._group.place,
+            len(self._seats),
+        )
+
+    def _any_seat(self) -> bool:
+        return any(seat.held for seat in self._seats)
+
+    def _held(self) -> frozenset[int]:
+        if not self._group.held:
+            return frozenset()
+        return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+
+    async def _release(self, shards: frozenset[int]) -> None:
+        """Release these Leases, and have the other replicas look."""
+        ours = [self._seats[number] for number in shards if self._seats[number].held]
+        if not ours:
+            return
+        await asyncio.gather(*(seat.release() for seat in ours))
+        await self._call_others()
+
+    async def _call_others(self) -> None:
+        try:
+            await self._group.call()
+        except (ApiError, Unreachable) as error:
+            _log.debug("the lease %s: %s", self._group.place, error)
+
+    async def _leave_group(self) -> None:
+        """Release the group's Lease if this is the last replica. A replica that takes a shard meanwhile joins
+        the group after that: either its shard is seen here, or its write makes this release fail."""
+        try:
+            await self._group.look(self._retry_s)
+            await asyncio.gather(*(seat.look(self._retry_s) for seat in self._seats))
+        except (ApiError, Unreachable) as error:
+            _log.debug("the lease %s: %s", self._group.place, error)
+            return
+        if all(seat.free_for_s is not None for seat in self._seats):
+            await self._group.release()
+
+    async def _renew_or_look(self, seat: Candidate) -> None:
+        if seat.held:
+            await seat.attempt(min(self._retry_s, seat.left_s))
+            return
+        try:
+            await seat.look(self._retry_s)
+        except (ApiError, Unreachable) as error:
+            _log.warning("the lease %s: %s", seat.name, error)
+
+    def _asked_for(self) -> frozenset[int]:
+        """What to let go: one at a time, and never the last."""
+        held = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        asked = [number for number in sorted(held) if self._seats[number].asked_by]
+        return frozenset(asked[:1] if len(held) > 1 else ())
+
+    async def _take(self) -> None:
+        free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]
+        # So that those who start together do not all try the same one.
+        free.sort(key=lambda _: self._jitter())
+        share = self._share()
+        for seat in free:
+            had = sum(one.held for one in self._seats)
+            if had < share and (not had or self._is_left_over(seat)):
+                await seat.attempt(self._retry_s)
+        if not free and not self._any_seat():
+            await self._ask_the_fullest()
+
+    def _share(self) -> int:
+        """How many of the shards are one replica's part, as far as others are seen."""
+        alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.held}
+        return math.ceil(len(self._seats) / (len(alive - {""}) + 1))
+
+    def _is_left_over(self, seat: Candidate) -> bool:
+        has_ended = bool(seat.holder) or seat.was_released
+        return has_ended or (seat.free_for_s or 0.0) >= _FREE_FOR_LONG * self._retry_s
+
+    async def _ask_the_fullest(self) -> None:
+        counts = Counter(seat.holder for seat in self._seats if seat.holder)
+        fullest, count = counts.most_common(1)[0] if counts else ("", 0)
+        theirs = [seat for seat in self._seats if seat.holder == fullest]
+        if count < 2 or any(seat.asked_by or seat.asks for seat in theirs):
+            return
+        try:
+            await theirs[0].ask()
+            await self._group.call()
+        except (ApiError, Unreachable) as error:
+            _log.debug("asking %s for a shard: %s", fullest, error)
+
+    async def _work_on(self, shards: frozenset[int]) -> None:
+        if shards == self._working:
+            return
+        await self._stop()
+        if not shards:
+            _log.warning("%s holds no shard any more and waits for one", self._seats[0].identity)
+            return
+        count = len(self._seats)
+        _log.info("%s works on shards %s of %d", self._seats[0].identity, _words(shards), count)
+        self._working = shards
+        self._controllers = self._make(Shards(shards, count))
+        self._controllers.start()
+        self._watch_over = self._tasks.start(self._end_with(self._controllers), name="controllers")
+        self._leading.set()
+
+    async def _end_with(self, controllers: Controllers) -> None:
+        """Fail when they fail."""
+        raise await controllers.wait_failed()
+
+    async def _stop(self) -> None:
+        if self._watch_over is not None:
+            self._watch_over.cancel()
+        # Closed first: until then the fence stands as it stood.
+        await self._end_work()
+        self._working = frozenset()
+
+
+def _words(shards: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(shards)))

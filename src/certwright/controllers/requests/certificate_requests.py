@@ -1,0 +1,140 @@
+"""Run approval and signing over one CertificateRequest, and write its status once.
+
+Both on one draft: a request that is approved and signed at once takes one write.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from certwright.controllers import approval
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, Signing, Told
+from certwright.issuers.contract import AcmeTools, SigningRequest, Tools
+from certwright.kube.api import conditions
+from certwright.kube.api.errors import Forbidden, NotFound
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.client.informer import Informer
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.executor import Workshop
+from certwright.resources import reasons
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+
+_log = logging.getLogger(__name__)
+
+WAITING = "Not signing CertificateRequest until it is Approved"
+
+# An older request that nobody has approved was told about before this process started.
+_NEW = timedelta(minutes=1)
+# How long a refused approval waits for somebody to be given the right.
+_ASK_AGAIN = timedelta(minutes=5)
+
+
+class RequestReconciler:
+    """Approves (if `approves`), then signs. `secrets_of` says in which namespace an issuer's Secrets lie."""
+
+    def __init__(
+        self,
+        signing: Signing,
+        *,
+        approves: bool,
+        requests: Informer[CertificateRequest],
+        secrets: Secrets,
+        secrets_of: Callable[[IssuerReference, str], str],
+        status: StatusWriter[CertificateRequest],
+        recorder: Recorder,
+        workshop: Workshop,
+        acme: Callable[[str], AcmeTools] | None = None,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._acme = acme
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._signing = signing
+        self._approves = approves
+        self._requests = requests
+        self._secrets = secrets
+        self._secrets_of = secrets_of
+        self._status = status
+        self._recorder = recorder
+        self._workshop = workshop
+        self._now = now
+        self._told: dict[ObjectKey, str] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One pass over one request. Raises what the write raises."""
+        request = self._requests.cache.get(key)
+        if request is None or request.metadata.deletion_timestamp is not None:
+            self.dependents.keep_only(key, ())
+            self._told.pop(key, None)
+            return Result()
+        draft = approval.approve(request, self._now()) if self._approves else request
+        try:
+            return await self._write(key, request, draft)
+        except Forbidden as error:
+            if draft is request:
+                raise
+            # Most often an issuer of another group, whose signers nobody has let us approve for.
+            _log.info("%s: left to another approver: %s", key, error)
+        result = await self._write(key, request, request)
+        again = self._now() + _ASK_AGAIN
+        return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
+
+    async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
+        """Sign what `draft` allows to, write what came of it, tell of it."""
+        answer = await self._answer(key, draft, is_stored=draft is request)
+        try:
+            written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
+        except NotFound:
+            return Result()
+        self._tell(request, written, answer)
+        return Result(wake_at=answer.again_at)
+
+    async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
+        reader = SecretReader(self._secrets, self.dependents, key)
+        namespace = request.metadata.namespace
+        secrets_in = self._secrets_of(request.spec.issuer_ref, namespace)
+        tools = Tools(
+            get_secret=reader.within(secrets_in),
+            workshop=self._workshop,
+            now=self._now,
+            acme=self._acme(secrets_in) if self._acme is not None else None,
+        )
+        signing = SigningRequest(request, get_secret=reader.within(namespace))
+        answer = await self._signing.answer(request, tools, signing, is_stored=is_stored)
+        waits = conditions.find(answer.request.status.conditions, reasons.READY)
+        pending = waits is not None and waits.reason == reasons.PENDING
+        self.dependents.keep_only(key, reader.read if pending else ())
+        return answer
+
+    def _tell(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
+        """A request that a Certificate owns says nothing while all goes well: the Certificate's own events
+        tell that story."""
+        owner = controller_of(after.metadata)
+        owned = owner is not None and owner.kind == CERTIFICATES.kind
+        was_open = approval.is_open(before)
+        if was_open and approval.is_open(after):
+            self._say_once_that_it_waits(after)
+        elif was_open and self._approves and not owned:
+            self._event(after, Told("Normal", approval.REASON, approval.MESSAGE))
+        for told in answer.events:
+            if not (owned and told.reason == ISSUED_EVENT):
+                self._event(after, told)
+
+    def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
+        meta = request.metadata
+        created = meta.creation_timestamp
+        if self._told.get(meta.key) == meta.uid or created is None or self._now() - created > _NEW:
+            return
+        self._told[meta.key] = meta.uid
+        self._event(request, Told("Normal", "WaitingForApproval", WAITING))
+
+    def _event(self, request: CertificateRequest, told: Told) -> None:
+        self._recorder.event(CERTIFICATE_REQUESTS, request, told.type, told.reason, told.message)

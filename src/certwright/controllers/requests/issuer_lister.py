@@ -1,0 +1,94 @@
+"""The issuers as the local copies know them: which is meant, whether it is ready, where its Secrets lie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from certwright.controllers import table
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.issuers import view_of
+from certwright.controllers.requests.signing import IssuerState
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.lru import Lru
+from certwright.resources import reasons
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import Signer
+from certwright.resources.table import CLUSTER_ISSUERS
+
+# Of one that is gone nobody asks again, mostly.
+_REMEMBERED = 1024
+
+
+class _Known(NamedTuple):
+    """An issuer, and what was made of it."""
+
+    issuer: Issuer | ClusterIssuer
+    state: IssuerState
+
+
+class KnownIssuers:
+    """Looks issuers up in `caches`. `enabled` are the controllers at work here: an issuer whose controller is
+    not among them is judged by somebody else, and counts as not ready until that one has said so."""
+
+    def __init__(self, caches: Caches, enabled: frozenset[str], cluster_resource_namespace: str) -> None:
+        self._caches = caches
+        self._enabled = enabled
+        self._cluster_resource_namespace = cluster_resource_namespace
+        self._states: Lru[tuple[str, ObjectKey], _Known] = Lru(_REMEMBERED)
+
+    def of_request(self, request: CertificateRequest) -> IssuerState | None:
+        """The issuer that a request is for; None where there is none of that name."""
+        return self.find(request.spec.issuer_ref, request.metadata.namespace)
+
+    def find(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
+        """The issuer that an object of `namespace` refers to; None where there is none of that name."""
+        return self._state_of(reference.kind_or_default, namespace, reference.name)
+
+    def of_signer(self, signer: Signer) -> IssuerState | None:
+        """The issuer that a signer name means; None where there is none of that name."""
+        return self._state_of(signer.kind, signer.namespace, signer.name)
+
+    def object_of(self, reference: IssuerReference, namespace: str) -> Issuer | ClusterIssuer | None:
+        """The issuer itself, as the API server has it."""
+        kind = reference.kind_or_default
+        return self._object_at(kind, _key(kind, namespace, reference.name))
+
+    def secrets_of(self, reference: IssuerReference, namespace: str) -> str:
+        """The namespace of the Secrets of an issuer that an object of `namespace` refers to."""
+        is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
+        return self._cluster_resource_namespace if is_cluster else namespace
+
+    def _object_at(self, kind: str, key: ObjectKey) -> Issuer | ClusterIssuer | None:
+        if kind != CLUSTER_ISSUERS.kind:
+            return self._caches.issuers.cache.get(key)
+        informer = self._caches.cluster_issuers
+        return informer.cache.get(key) if informer else None
+
+    def _state_of(self, kind: str, namespace: str, name: str) -> IssuerState | None:
+        key = _key(kind, namespace, name)
+        issuer = self._object_at(kind, key)
+        if issuer is None:
+            self._states.drop((kind, key))
+            return None
+        known = self._states.get((kind, key))
+        # Asked some ten times for each certificate, and the same nearly always.
+        if known is None or known.issuer is not issuer:
+            known = self._states.put((kind, key), _Known(issuer, self._judged(kind, issuer)))
+        return known.state
+
+    def _judged(self, kind: str, issuer: Issuer | ClusterIssuer) -> IssuerState:
+        judged_here = (
+            table.CLUSTER_ISSUERS if kind == CLUSTER_ISSUERS.kind else table.ISSUERS
+        ) in self._enabled
+        view = view_of(kind, issuer)
+        ready = conditions.find(issuer.status.conditions, reasons.READY)
+        if ready is None:
+            return IssuerState(view, None if judged_here else False, "")
+        return IssuerState(view, ready.status == "True", ready.message)
+
+
+def _key(kind: str, namespace: str, name: str) -> ObjectKey:
+    return ObjectKey("" if kind == CLUSTER_ISSUERS.kind else namespace, name)

@@ -1,0 +1,219 @@
+"""Have an approved request signed by its issuer, and record the answer.
+
+Wakes on:  CertificateRequest: Approved or Denied; its Issuer or ClusterIssuer; the Secrets it has read
+Reads:     the request, its issuer, Secrets (through the issuer's implementation)
+Writes:    CertificateRequest.status: certificate, ca, Ready, InvalidRequest, FailureCause, failureTime
+Next:      issuing
+
+Source: cert-manager `pkg/controller/certificaterequests/sync.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from certwright.controllers.retry.gate import IssuerGate
+from certwright.issuers.contract import (
+    Failed,
+    Issuer,
+    IssuerView,
+    Outcome,
+    Pending,
+    Signed,
+    SigningRequest,
+    Tools,
+)
+from certwright.issuers.table import ISSUERS, WITHOUT_TRACES, kind_of
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.pki.csr import read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources import causes, reasons
+from certwright.resources.causes import Why
+from certwright.resources.request import CertificateRequest
+
+DENIED = "The CertificateRequest was denied by an approval controller"
+ISSUED_EVENT = "CertificateIssued"
+ISSUED = "Certificate fetched from issuer successfully"
+
+
+class Told(NamedTuple):
+    """An Event about the request."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerState:
+    """An issuer as signing sees it: whether it was found able to sign (None: not judged yet), and else why
+    not."""
+
+    view: IssuerView
+    ready: bool | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The request as it shall become; events about it; and when to look again."""
+
+    request: CertificateRequest
+    events: tuple[Told, ...] = ()
+    again_at: datetime | None = None
+
+
+FindIssuer = Callable[[CertificateRequest], IssuerState | None]
+"""The issuer that a request of our group refers to, None where it does not exist."""
+
+
+class Signing:
+    """Decides about one request at a time; writes nothing itself.
+
+    `kinds` are the kinds of issuer that are switched on; requests to others are left to somebody else.
+    `namespaced`: these controllers work in one namespace, where there are no ClusterIssuers.
+    """
+
+    def __init__(
+        self,
+        find_issuer: FindIssuer,
+        *,
+        kinds: Collection[str],
+        now: Callable[[], datetime],
+        namespaced: bool = False,
+        issuers: Mapping[str, Issuer] = ISSUERS,
+        gate: IssuerGate | None = None,
+    ) -> None:
+        self._gate = gate
+        self._namespaced = namespaced
+        self._find_issuer = find_issuer
+        self._issuers = issuers
+        self._kinds = kinds
+        self._now = now
+
+    async def answer(
+        self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool = True
+    ) -> Answer:
+        """What becomes of the request. It comes back unchanged where there is nothing to do (yet).
+
+        `is_stored` is False for a request whose approval will be written together with the answer.
+        """
+        held = request.status.conditions
+        ready = conditions.find(held, reasons.READY)
+        if not request.spec.issuer_ref.is_ours or (ready and ready.reason in _FINAL):
+            return Answer(request)
+        if conditions.is_true(held, reasons.DENIED):
+            return Answer(self._refused(request, reasons.DENIED, DENIED))
+        if conditions.is_true(held, reasons.INVALID_REQUEST):
+            return Answer(request)
+        if (problem := _problem_of(request)) is not None:
+            return self._invalid(request, problem)
+        if not conditions.is_true(held, reasons.APPROVED):
+            return Answer(request)
+        return await self._ask_issuer(request, tools, signing, is_stored=is_stored)
+
+    async def _ask_issuer(
+        self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool
+    ) -> Answer:
+        reference = request.spec.issuer_ref
+        issuer = self._find_issuer(request)
+        if issuer is None:
+            kind = reference.kind_or_default
+            text = f'{kind.lower()}.{reference.group_or_default} "{reference.name}" not found'
+            if self._namespaced and kind == "ClusterIssuer":
+                text = (
+                    "the controllers work in one namespace (--namespace), where there are no ClusterIssuers"
+                )
+            return self._pending(request, "IssuerNotFound", f'Referenced "{kind}" not found: {text}')
+        kind = kind_of(issuer.view.spec)
+        if kind and kind.lower() not in self._kinds:
+            return Answer(request)
+        if issuer.ready is None:
+            # Its Ready condition comes in a moment and wakes this request: not worth a write.
+            return Answer(request)
+        if not issuer.ready:
+            text = "Referenced issuer does not have a Ready status condition"
+            return self._pending(
+                request, "IssuerNotReady", f"{text}: {issuer.message}" if issuer.message else text
+            )
+        if not kind:
+            return self._pending(request, "IssuerTypeMissing", "Referenced issuer names no kind of issuer")
+        if not is_stored and kind not in WITHOUT_TRACES:
+            # An order at a CA must not be made for a request that we turn out not to be allowed to approve.
+            # The write of the approval wakes this request again.
+            return Answer(request)
+        outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
+        if self._gate is not None:
+            self._gate.told(request, outcome)
+        return self._recorded(request, outcome, issuer.view.generation)
+
+    def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
+        match outcome:
+            case Signed(chain_pem, ca_pem, warnings):
+                ready = Condition(type=reasons.READY, status="True", reason=reasons.ISSUED, message=ISSUED)
+                signed = _with(request, ready, self._now(), certificate=chain_pem, ca=ca_pem)
+                remarks = (Told("Warning", remark.reason, remark.message) for remark in warnings)
+                return Answer(signed, (*remarks, Told("Normal", ISSUED_EVENT, ISSUED)))
+            case Failed(reason, message):
+                why = Why(outcome.cause, outcome.advice, outcome.not_before, generation)
+                failed = self._refused(request, reasons.FAILED, message)
+                if (told_cause := causes.condition_of(why)) is not None:
+                    failed = _with(failed, told_cause, self._now())
+                return Answer(failed, (Told("Warning", reason, message),))
+            case Pending(reason, message, _, retry_after):
+                told = (
+                    outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None
+                )
+                answer = self._pending(request, reason, message) if told else Answer(request)
+                again_at = self._now() + retry_after if retry_after else None
+                return Answer(answer.request, answer.events, again_at)
+
+    def _pending(self, request: CertificateRequest, reason: str, message: str) -> Answer:
+        before = conditions.find(request.status.conditions, reasons.READY)
+        ready = Condition(type=reasons.READY, status="False", reason=reasons.PENDING, message=message)
+        # Told when the waiting begins; what it waits for may change often.
+        is_new = before is None or before.reason != reasons.PENDING
+        told = (Told("Normal", reason, message),) if is_new else ()
+        return Answer(_with(request, ready, self._now()), told)
+
+    def _refused(self, request: CertificateRequest, reason: str, message: str) -> CertificateRequest:
+        now = self._now()
+        ready = Condition(type=reasons.READY, status="False", reason=reason, message=message)
+        failed_at = request.status.failure_time or now.replace(microsecond=0)
+        return _with(request, ready, now, failure_time=failed_at)
+
+    def _invalid(self, request: CertificateRequest, problem: str) -> Answer:
+        message = f"The signing request in spec.request cannot be used: {problem}"
+        refused = self._refused(request, reasons.FAILED, message)
+        invalid = Condition(
+            type=reasons.INVALID_REQUEST, status="True", reason="InvalidRequest", message=message
+        )
+        told = Told("Warning", "RequestParsingError", message)
+        return Answer(_with(refused, invalid, self._now()), (told,))
+
+
+_FINAL = (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
+
+
+def _problem_of(request: CertificateRequest) -> str | None:
+    """Why the CSR must not be signed by anybody; None where it is sound."""
+    try:
+        facts = read_csr(request.spec.request)
+    except PkiError as error:
+        return str(error)
+    # RFC 2986 §3: the signature proves that whoever asks holds the private key.
+    return None if facts.signature_valid else "its signature does not belong to its public key"
+
+
+def _with(
+    request: CertificateRequest, condition: Condition, now: datetime, **status: Any
+) -> CertificateRequest:
+    held = conditions.with_condition(request.status.conditions, condition, now)
+    changed = msgspec.structs.replace(request.status, conditions=held, **status)
+    return msgspec.structs.replace(request, status=changed)

@@ -1,0 +1,278 @@
+"""Sign Kubernetes' CertificateSigningRequests whose signer is an Issuer or ClusterIssuer of ours.
+
+Approval is Kubernetes' (`kubectl certificate approve`). Whoever asks a namespaced Issuer needs the verb
+`reference` on it, since the request itself has no namespace. What a Kubernetes request has no field for comes
+from annotations. There is no condition for waiting: an Event says what is waited for.
+
+Source: cert-manager `pkg/controller/certificatesigningrequests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
+from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest, Tools
+from certwright.issuers.table import ISSUERS, kind_of
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter
+from certwright.kube.runtime.controller import Result
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.executor import Workshop
+from certwright.resources import names, reasons
+from certwright.resources.certificate import DEFAULT_DURATION
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from certwright.resources.signing_request import (
+    PRIVATE_KEY_SECRET,
+    REQUEST_DURATION,
+    REQUEST_IS_CA,
+    CertificateSigningRequest,
+    Signer,
+    SigningCondition,
+    is_open,
+    signer_of,
+)
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
+
+WAITING: Final = "Waiting for the Approved condition before issuing"
+_SHORTEST: Final = timedelta(seconds=600)
+# An older request that nobody has approved was told about before this process started.
+_NEW: Final = timedelta(minutes=1)
+# cert-manager calls this one thing by another name than in a CertificateRequest.
+_EVENT_REASONS: Final = {"MissingSecret": "SecretNotFound"}
+
+
+class Told(NamedTuple):
+    """An Event about the request."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class Refused(Exception):
+    """The request can never be signed; the Event's reason and the sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.told = Told("Warning", reason, message)
+
+
+class Waits(Exception):
+    """The request cannot be signed yet; the Event that says why."""
+
+    def __init__(self, told: Told, again: timedelta | None = None) -> None:
+        super().__init__(told.message)
+        self.told = told
+        self.again = again
+
+
+MayReference = Callable[[CertificateSigningRequest, Signer], Awaitable[bool]]
+"""Whether whoever made the request may use that namespaced Issuer."""
+
+
+def reference_review(client: Client) -> MayReference:
+    """Asks the API server with SubjectAccessReviews: for this Issuer, then for all of its namespace."""
+
+    async def is_allowed(request: CertificateSigningRequest, namespace: str, name: str) -> bool:
+        spec = request.spec
+        action = {
+            "group": names.GROUP,
+            "version": "*",
+            "resource": "signers",
+            "verb": "reference",
+            "namespace": namespace,
+            "name": name,
+        }
+        user = {"user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": dict(spec.extra)}
+        review = {"metadata": {}, "spec": {"resourceAttributes": action, **user}}
+        answer = await client.create(SUBJECT_ACCESS_REVIEWS, review)
+        return (answer.get("status") or {}).get("allowed") is True
+
+    async def may_reference(request: CertificateSigningRequest, signer: Signer) -> bool:
+        # RBAC has no patterns in resourceNames: a role for all signers of a namespace names one called "*".
+        for name in (signer.name, "*"):
+            if await is_allowed(request, signer.namespace, name):
+                return True
+        return False
+
+    return may_reference
+
+
+class SigningRequestReconciler:
+    """Signs what is approved. `find` looks an issuer up, None where it does not exist; `kinds` are the kinds
+    of issuer that may sign; `secrets_in` says in which namespace an issuer's Secrets lie."""
+
+    def __init__(
+        self,
+        find: Callable[[Signer], IssuerState | None],
+        *,
+        kinds: Collection[str],
+        may_reference: MayReference,
+        requests: Informer[CertificateSigningRequest],
+        secrets: Secrets,
+        secrets_in: Callable[[Signer], str],
+        status: StatusWriter[CertificateSigningRequest],
+        recorder: Recorder,
+        workshop: Workshop,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._find = find
+        self._kinds = kinds
+        self._may_reference = may_reference
+        self._requests = requests
+        self._secrets = secrets
+        self._secrets_in = secrets_in
+        self._status = status
+        self._recorder = recorder
+        self._workshop = workshop
+        self._now = now
+        self._told: dict[ObjectKey, tuple[str, Told]] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One pass over one request. Raises what the writes and the access review raise."""
+        request = self._requests.cache.get(key)
+        signer = signer_of(request.spec.signer_name) if request else None
+        if request is None or signer is None or not is_open(request):
+            self.dependents.keep_only(key, ())
+            self._told.pop(key, None)
+            return Result()
+        try:
+            return await self._sign(key, request, signer)
+        except Waits as waits:
+            self._tell_once(request, waits.told)
+            return Result(wake_at=self._now() + waits.again if waits.again else None)
+        except Refused as refused:
+            await self._refuse(request, refused.told)
+        except NotFound:
+            # Deleted meanwhile.
+            pass
+        return Result()
+
+    async def _sign(self, key: ObjectKey, request: CertificateSigningRequest, signer: Signer) -> Result:
+        if not request.status.has(reasons.APPROVED):
+            raise Waits(Told("Normal", "WaitingApproval", WAITING))
+        issuer = self._issuer(signer)
+        kind = kind_of(issuer.view.spec)
+        if kind.lower() not in self._kinds:
+            return Result()
+        if signer.namespace and not await self._may_reference(request, signer):
+            where = f"{signer.namespace}/{signer.name}"
+            raise Refused("DeniedReference", f"Requester may not reference Namespaced Issuer {where}")
+        asked = _as_request(request, signer, self._secrets_in(signer))
+        if not issuer.ready:
+            if issuer.ready is None:
+                return Result()
+            text = f"Referenced {signer} does not have a Ready status condition"
+            raise Waits(Told("Warning", "IssuerNotReady", text))
+        reader = SecretReader(self._secrets, self.dependents, key)
+        get_secret = reader.within(self._secrets_in(signer))
+        tools = Tools(get_secret=get_secret, workshop=self._workshop, now=self._now)
+        outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
+        self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
+        match outcome:
+            case Pending(reason, message, _, retry_after):
+                told = Told("Warning", _EVENT_REASONS.get(reason, reason), _in_our_words(message))
+                raise Waits(told, retry_after)
+            case Failed(reason, message):
+                raise Refused(reason, _in_our_words(message))
+            case Signed():
+                await self._store(request, outcome)
+        return Result()
+
+    def _issuer(self, signer: Signer) -> IssuerState:
+        issuer = self._find(signer)
+        if issuer is None:
+            raise Waits(Told("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
+        if not kind_of(issuer.view.spec):
+            raise Waits(Told("Warning", "IssuerTypeMissing", f"Referenced {signer} names no kind of issuer"))
+        return issuer
+
+    async def _store(self, request: CertificateSigningRequest, signed: Signed) -> None:
+        status = msgspec.structs.replace(request.status, certificate=signed.chain_pem)
+        written = await self._write(request, status=status)
+        for remark in signed.warnings:
+            self._event(written, Told("Warning", remark.reason, remark.message))
+        self._event(written, Told("Normal", ISSUED_EVENT, ISSUED))
+
+    async def _refuse(self, request: CertificateSigningRequest, told: Told) -> None:
+        failed = SigningCondition(reasons.FAILED, "True", told.reason, told.message)
+        conditions = (*request.status.conditions, failed)
+        try:
+            written = await self._write(
+                request, status=msgspec.structs.replace(request.status, conditions=conditions)
+            )
+        except NotFound:
+            return
+        self._event(written, told)
+
+    async def _write(self, request: CertificateSigningRequest, **parts: object) -> CertificateSigningRequest:
+        changed = msgspec.structs.replace(request, **parts)
+        return await self._status.commit(CERTIFICATE_SIGNING_REQUESTS, request, changed)
+
+    def _tell_once(self, request: CertificateSigningRequest, told: Told) -> None:
+        meta = request.metadata
+        mark = (meta.uid, told)
+        if self._told.get(meta.key) == mark:
+            return
+        self._told[meta.key] = mark
+        created = meta.creation_timestamp
+        if told.message != WAITING or (created is not None and self._now() - created <= _NEW):
+            self._event(request, told)
+
+    def _event(self, request: CertificateSigningRequest, told: Told) -> None:
+        self._recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, told.type, told.reason, told.message)
+
+
+def _in_our_words(message: str) -> str:
+    """An issuer's message, with the annotation named as it is called here."""
+    return message.replace(names.PRIVATE_KEY_SECRET_NAME, PRIVATE_KEY_SECRET)
+
+
+def _as_request(request: CertificateSigningRequest, signer: Signer, namespace: str) -> CertificateRequest:
+    """The request in the form that issuers know, in the namespace of its issuer's Secrets. Raises
+    `Refused`."""
+    notes = request.metadata.annotations
+    key_secret = notes.get(PRIVATE_KEY_SECRET, "")
+    meta = msgspec.structs.replace(
+        request.metadata,
+        namespace=namespace,
+        annotations={names.PRIVATE_KEY_SECRET_NAME: key_secret} if key_secret else {},
+    )
+    spec = CertificateRequestSpec(
+        duration=f"{_duration(request) // timedelta(seconds=1)}s",
+        issuer_ref=IssuerReference(name=signer.name, kind=signer.kind),
+        request=request.spec.request,
+        is_ca=notes.get(REQUEST_IS_CA) == "true",
+        usages=request.spec.usages,
+    )
+    return CertificateRequest(metadata=meta, spec=spec)
+
+
+def _duration(request: CertificateSigningRequest) -> timedelta:
+    """What the annotation says, else `expirationSeconds`, else 90 days."""
+    text, seconds = request.metadata.annotations.get(REQUEST_DURATION), request.spec.expiration_seconds
+    if text is None:
+        return DEFAULT_DURATION if seconds is None else timedelta(seconds=seconds)
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise Refused("ErrorParseDuration", f"Failed to parse requested duration: {error}") from None
+    if found < _SHORTEST:
+        least = f"{_SHORTEST // timedelta(seconds=1)}s"
+        text = f"CertificateSigningRequest minimum allowed duration is {least}, requested {text}"
+        raise Refused("InvalidDuration", text)
+    return found

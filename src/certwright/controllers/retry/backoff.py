@@ -1,0 +1,235 @@
+"""When an issuance that has failed is attempted again. Pure: from what the objects say to a moment.
+
+The time of the exponential backoff (cert-manager design 20220118) is the earliest moment of an attempt. What
+the issuer says, and the circuit of an issuer that fails altogether, only add to it; one rule may shorten it:
+while the current certificate lives, at least three attempts fit in before its end.
+
+Used by the trigger, the metrics and the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for
+users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from certwright.kube.api import conditions
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import parse_duration
+from certwright.resources import causes, names, reasons
+from certwright.resources.causes import Cause
+from certwright.resources.certificate import Certificate
+
+SHORTEST_BEFORE_THE_END = timedelta(minutes=5)
+"""Never less than this between two attempts because a certificate ends soon, unless its issuer says so."""
+LONGEST_OBEYED = timedelta(days=7)
+"""An issuer that wants to be left alone for longer is asked again after this time. The longest window of
+Let's Encrypt's rate limits is a week."""
+
+MOST_FAILURES = 1_000_000
+"""Nothing fails so often: one attempt every five minutes for nine years."""
+
+# Before this, no program wrote such a time. After the clock of another host, a time may lie in the future.
+_EARLIEST = datetime(2017, 1, 1, tzinfo=UTC)
+_SKEW = timedelta(minutes=5)
+
+# A quarter of the remaining life: one attempt after a quarter, the next after 7/16, the third after 37/64.
+_PARTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long to wait after a failure: `minimum`, doubled with each further one, at most `maximum`.
+
+    A `minimum` of 0 switches the waiting off.
+    """
+
+    minimum: timedelta = timedelta(hours=1)
+    maximum: timedelta = timedelta(hours=32)
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` with a sentence for bounds that make no sense."""
+        if self.minimum < timedelta(0) or self.maximum < timedelta(0):
+            raise ValueError("the backoff after a failed issuance must not be negative")
+        if self.maximum < self.minimum:
+            raise ValueError(
+                f"the maximum backoff after a failed issuance ({self.maximum}) must not be below the minimum "
+                f"({self.minimum})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How it stands with a Certificate whose last attempt has failed.
+
+    `failures` in a row; `not_before`: when the issuer wants to hear of it again; `not_after`: the end of the
+    certificate it has; `issuer_minimum`: what its issuer's annotation says; `issuer_changed`: the issuer is
+    another than the one that found the request impossible.
+    """
+
+    failures: int
+    last_failure: datetime
+    cause: Cause = Cause.UNKNOWN
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+    issuer_minimum: timedelta | None = None
+    issuer_changed: bool = False
+
+
+def next_attempt(standing: Standing, limits: Limits) -> datetime:
+    """The first moment at which the Certificate may be issued again by itself.
+
+    The same whenever it is asked for, so that a restart can neither lengthen nor shorten a wait.
+    """
+    wait = doubled(limits.minimum, standing.failures, cap=limits.maximum)
+    if standing.cause is Cause.INVALID_REQUEST and wait and not standing.issuer_changed:
+        wait = limits.maximum
+    wait = _before_the_end(wait, standing)
+    if standing.issuer_minimum is not None:
+        wait = max(wait, standing.issuer_minimum)
+    moment = _after(standing.last_failure, wait)
+    if standing.not_before is None:
+        return moment
+    return max(moment, min(standing.not_before, _after(standing.last_failure, LONGEST_OBEYED)))
+
+
+def _before_the_end(wait: timedelta, standing: Standing) -> timedelta:
+    if standing.not_after is None or standing.not_after <= standing.last_failure:
+        return wait
+    floor = SHORTEST_BEFORE_THE_END if standing.issuer_minimum is None else standing.issuer_minimum
+    return min(wait, max((standing.not_after - standing.last_failure) / _PARTS, floor))
+
+
+def _after(moment: datetime, wait: timedelta) -> datetime:
+    try:
+        return moment + wait
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
+    """The shortest wait that an issuer's annotation asks for; None where it has none.
+
+    Raises `ValueError` with a sentence for one that cannot be obeyed.
+    """
+    text = annotations.get(names.MINIMUM_BACKOFF)
+    if text is None:
+        return None
+    wrong = f'the annotation {names.MINIMUM_BACKOFF} is "{text}", which is not obeyed'
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{wrong}: {error}") from error
+    if not timedelta(seconds=1) <= found <= LONGEST_OBEYED:
+        raise ValueError(f"{wrong}: write a duration from 1s to 168h")
+    return found
+
+
+def standing_of(
+    certificate: Certificate, *, issuer_minimum: timedelta | None = None, issuer_changed: bool = False
+) -> Standing | None:
+    """How it stands, as the Certificate says; None where no attempt has failed."""
+    status = certificate.status
+    if status.last_failure_time is None:
+        return None
+    held = conditions.find(status.conditions, reasons.ISSUING)
+    return Standing(
+        failures=status.failed_issuance_attempts or 1,
+        last_failure=status.last_failure_time,
+        cause=causes.of_certificate(certificate),
+        not_before=causes.not_before(held.message) if held is not None else None,
+        not_after=status.not_after,
+        issuer_minimum=issuer_minimum,
+        issuer_changed=issuer_changed,
+    )
+
+
+def counted(certificate: Certificate) -> int:
+    """How many attempts have failed in a row, with the one that fails now."""
+    return min(max(certificate.status.failed_issuance_attempts or 0, 0) + 1, MOST_FAILURES)
+
+
+def is_possible(last_failure: datetime, now: datetime) -> bool:
+    """Whether an attempt can have failed at that moment."""
+    return _EARLIEST <= last_failure <= now + _SKEW
+
+
+class Mended(NamedTuple):
+    """What the status must be changed to, and a sentence about what was wrong with it."""
+
+    failures: int | None
+    last_failure: datetime | None
+    sentence: str
+
+
+def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | None:
+    """What to do about a counter or a time that makes no sense; None where both do.
+
+    The wait begins anew: such a status must neither stop an object for ever nor let all of them attempt at
+    once.
+    """
+    status = certificate.status
+    failures, last = status.failed_issuance_attempts, status.last_failure_time
+    wrong = []
+    if failures is not None and not 0 <= failures <= MOST_FAILURES:
+        wrong.append(f"status.failedIssuanceAttempts was {failures}")
+        failures = None if failures < 0 else _until_the_longest(limits)
+    if last is not None and not is_possible(last, now):
+        wrong.append(f"status.lastFailureTime was {last.isoformat()}")
+        last = now.replace(microsecond=0)
+    if not wrong:
+        return None
+    return Mended(failures, last, f"{' and '.join(wrong)}, which cannot be: put right")
+
+
+def _until_the_longest(limits: Limits) -> int:
+    """After so many failures the wait is the longest."""
+    failures = 1
+    while 0 < failures < 64 and doubled(limits.minimum, failures, cap=limits.maximum) < limits.maximum:
+        failures += 1
+    return failures
+
+
+class Hold(NamedTuple):
+    """An attempt that waits because of its issuer, and why.
+
+    `until` is when it asks again. `is_exact`: the attempt is made then, unless the issuer recovers earlier;
+    otherwise it depends on the issuer, and no time is announced.
+    """
+
+    until: datetime
+    sentence: str
+    is_exact: bool = True
+
+
+class Gate(Protocol):
+    """Who has a say in whether an issuer may be asked now, beyond one Certificate's own wait."""
+
+    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """None: it may. Asked only when the Certificate's own wait is over. Changes nothing."""
+
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        """When a Certificate that waits for its issuer asks again; None if it does not wait."""
+
+    def attempted(self, certificate: Certificate, now: datetime) -> None:
+        """An attempt begins. May be told twice of the same one."""
+
+
+class Open:
+    """Lets everybody through."""
+
+    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """None."""
+        del certificate, now
+        return None
+
+    def check_at(self, certificate: Certificate) -> datetime | None:
+        """None."""
+        del certificate
+        return None
+
+    def attempted(self, certificate: Certificate, now: datetime) -> None:
+        """Of no consequence."""
+        del certificate, now

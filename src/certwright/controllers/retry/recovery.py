@@ -1,0 +1,177 @@
+"""What the objects tell of every issuer after a start: who has asked it, who failed, who was waiting for it.
+
+Everything is looked at once, however many issuers there are; nothing where all are in good order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from certwright.controllers.cache.caches import Caches, issuer_of, next_revision, owner_value
+from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.controllers.certificates.snapshot import revision_of
+from certwright.controllers.retry.backoff import is_possible
+from certwright.controllers.retry.breaker import FAILING
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources import causes, names, reasons
+from certwright.resources.causes import Cause, Why
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+
+GetRequest = Callable[[ObjectKey], CertificateRequest | None]
+
+_RATE_LIMITED = "[rateLimited]"
+
+
+class Attempt(NamedTuple):
+    """One that nothing has come of. `why` None: how it ended is not known."""
+
+    at: datetime
+    key: ObjectKey
+    why: Why | None
+
+
+@dataclass(slots=True)
+class History:
+    """Of one issuer, which `reference` means in `namespace`. `waited` were held for its sake; `untold` may
+    have asked it without that having been written down."""
+
+    reference: IssuerReference
+    namespace: str
+    attempts: list[Attempt] = field(default_factory=list)
+    waited: list[tuple[ObjectKey, datetime | None]] = field(default_factory=list)
+    untold: list[ObjectKey] = field(default_factory=list)
+    issued_at: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that an issuer in good order would not have."""
+        return not (self.attempts or self.waited or self.untold)
+
+    def since_success(self) -> list[Attempt]:
+        """The attempts after it has last issued, the first one first."""
+        after = self.issued_at
+        return sorted((one for one in self.attempts if after is None or one.at > after), key=_moment)
+
+
+def name_of(reference: IssuerReference, namespace: str) -> str:
+    """One name for an issuer, whoever refers to it. It ends in `kind/namespace/name`."""
+    own = issuer_of(reference, namespace)
+    return own if reference.is_ours else f"{reference.group}/{own}"
+
+
+def _subject_of_order(order: Order, get_request: GetRequest) -> ObjectKey | None:
+    """As `subject_of` its request; None where nothing is known of that. Of other replicas' requests there is
+    only what their Orders say."""
+    owner, namespace = controller_of(order.metadata), order.metadata.namespace
+    request = get_request(ObjectKey(namespace, owner.name)) if owner is not None else None
+    if request is not None:
+        return subject_of(request)
+    named = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+    return ObjectKey(namespace, named) if named else None
+
+
+def subject_of(request: CertificateRequest) -> ObjectKey:
+    """The name of the Certificate that a request belongs to; else one that none can have."""
+    namespace, name = request.metadata.namespace, owning_certificate(request)
+    return ObjectKey(namespace, name if name is not None else f"certificaterequest/{request.metadata.name}")
+
+
+def why_failed(certificate: Certificate, caches: Caches) -> Why:
+    """Why the last attempt failed: as its request says, else what the Certificate has kept of it."""
+    meta, revision = certificate.metadata, next_revision(certificate)
+    for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
+        why = causes.of_request(request)
+        if revision_of(request) == revision and why.cause is not Cause.UNKNOWN:
+            return why
+    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    until = causes.not_before(held.message) if held is not None else None
+    return Why(causes.of_certificate(certificate), not_before=until)
+
+
+def histories(caches: Caches, now: datetime) -> list[History]:
+    """Those of all issuers that were not in good order, or may not have been."""
+    found: dict[str, History] = {}
+
+    def of(reference: IssuerReference, namespace: str) -> History:
+        return found.setdefault(name_of(reference, namespace), History(reference, namespace))
+
+    for certificate in _troubled(caches):
+        _add_certificate(
+            of(certificate.spec.issuer_ref, certificate.metadata.namespace), certificate, caches, now
+        )
+    for order in caches.orders.cache.values():
+        if not order.status.is_final:
+            _add_order(
+                of(order.spec.issuer_ref, order.metadata.namespace), order, caches.requests.cache.get, now
+            )
+    some = {name: history for name, history in found.items() if not history.is_empty}
+    if not some:
+        return []
+    for certificate in caches.certificates.cache.values():
+        history = some.get(name_of(certificate.spec.issuer_ref, certificate.metadata.namespace))
+        if history is not None and (moment := _issued_at(certificate, caches)) is not None:
+            history.issued_at = max(moment, history.issued_at or moment)
+    return list(some.values())
+
+
+def _troubled(caches: Caches) -> Iterable[Certificate]:
+    """Those that have failed, or are being issued: of all others nothing is told here."""
+    either = (*caches.failing_certificates(), *caches.certificates_issuing())
+    return {certificate.metadata.key: certificate for certificate in either}.values()
+
+
+def _add_certificate(history: History, certificate: Certificate, caches: Caches, now: datetime) -> None:
+    key, status = certificate.metadata.key, certificate.status
+    at = status.last_failure_time
+    # Issuers of our own kinds report their failures themselves: a Certificate that failed there is about its
+    # names. An impossible time is left to the trigger, which corrects it.
+    if at is not None and is_possible(at, now) and not certificate.spec.issuer_ref.is_ours:
+        history.attempts.append(Attempt(at, key, why_failed(certificate, caches)))
+    held = conditions.find(status.conditions, reasons.ISSUING)
+    if held is not None and FAILING in held.message:
+        history.waited.append((key, status.not_after))
+
+
+def _add_order(
+    history: History,
+    order: Order,
+    get_request: GetRequest,
+    now: datetime,
+) -> None:
+    status, key = order.status, _subject_of_order(order, get_request)
+    if key is None:
+        return
+    reason = causes.without_attempts(status.reason)
+    moments = [one for one in causes.attempts(status.reason) if is_possible(one, now)]
+    history.attempts += [Attempt(at, key, None) for at in moments[:-1]]
+    if moments:
+        history.attempts.append(Attempt(moments[-1], key, _why_in_vain(reason) if reason else None))
+    elif not status.url:
+        history.untold.append(key)
+
+
+def _why_in_vain(reason: str) -> Why:
+    cause = Cause.RATE_LIMITED if _RATE_LIMITED in reason else Cause.UNAVAILABLE
+    return Why(cause, not_before=causes.not_before(reason))
+
+
+def _issued_at(certificate: Certificate, caches: Caches) -> datetime | None:
+    meta, status = certificate.metadata, certificate.status
+    if not status.revision:
+        return None
+    for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
+        ready = conditions.find(request.status.conditions, reasons.READY)
+        if revision_of(request) == status.revision and ready is not None and ready.status == "True":
+            return ready.last_transition_time
+    return status.not_before
+
+
+def _moment(attempt: Attempt) -> datetime:
+    return attempt.at

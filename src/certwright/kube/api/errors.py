@@ -1,0 +1,418 @@
+"""What goes wrong with a request, as Kubernetes' `Status` says it; raised by the server, and by the client.
+
+    ApiError                    any answer of 400 and above
+    ├── BadRequest              400 BadRequest: malformed, or not understood
+    ├── Unauthorized            401 Unauthorized: who are you?
+    ├── Forbidden               403 Forbidden: you may not
+    ├── NotFound                404 NotFound: no such object, or no such kind
+    ├── MethodNotAllowed        405 MethodNotAllowed: the resource does not do that
+    ├── NotAcceptable           406 NotAcceptable: none of the wanted representations
+    ├── AlreadyExists           409 AlreadyExists: the name is taken
+    ├── Conflict                409 Conflict: somebody else changed the object first
+    ├── Expired                 410 Expired (or Gone): that revision is no longer kept
+    ├── TooLarge                413 RequestEntityTooLarge
+    ├── UnsupportedMediaType    415 UnsupportedMediaType
+    ├── Invalid                 422 Invalid: understood, but wrong; `causes` name the fields
+    │   └── Denied              406 NotAcceptable: cert-manager's webhook, or our rules in its words, say no
+    ├── TooManyRequests         429 TooManyRequests; `retry_after_s` says when
+    ├── InternalError           500 InternalError
+    ├── StorageReadError        500 StorageReadError: the stored object is damaged
+    ├── Unavailable             503 ServiceUnavailable: try again
+    └── Timeout                 504 Timeout
+    Unreachable                 there was no answer at all (client only)
+
+Source: Kubernetes API conventions, "Error codes"; apimachinery `pkg/api/errors`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from certwright.kube.util.decoders import json_decoder
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of several reasons (`Status.details.causes[]`)."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the error is about (`Status.details`)."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+DENIED = 'admission webhook "webhook.cert-manager.io" denied the request: '
+"""How Kubernetes opens the message of a denial by cert-manager's webhook; clients match on it."""
+
+
+class ApiError(Exception):
+    """An answer of 400 and above. `reason` is the machine-readable word; `message` is what goes over the
+    wire. The text (`str`) is for people, and lacks the opening words of cert-manager's webhook."""
+
+    code: ClassVar[int] = 500
+    default_reason: ClassVar[str] = ""
+
+    def __init__(
+        self, message: str, *, details: Details | None = None, reason: str = "", code: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.reason = reason or self.default_reason
+        self.http_status = code or self.code
+
+    def __str__(self) -> str:
+        return self.message.removeprefix(DENIED)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The single reasons, where there are several."""
+        return self.details.causes if self.details else ()
+
+    @property
+    def retry_after_s(self) -> int:
+        """Seconds to wait before trying again; 0 where the server did not say."""
+        return self.details.retry_after_seconds if self.details else 0
+
+    def status(self) -> dict[str, Any]:
+        """The `Status` object that goes over the wire."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = msgspec.to_builtins(self.details)
+        body["code"] = self.http_status
+        return body
+
+
+class BadRequest(ApiError):
+    """400: malformed, or not understood."""
+
+    code = 400
+    default_reason = "BadRequest"
+
+
+class Unauthorized(ApiError):
+    """401: no or wrong credentials."""
+
+    code = 401
+    default_reason = "Unauthorized"
+
+
+class Forbidden(ApiError):
+    """403: known, but not allowed."""
+
+    code = 403
+    default_reason = "Forbidden"
+
+
+class NotFound(ApiError):
+    """404: no such object, resource or path."""
+
+    code = 404
+    default_reason = "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    """405: the resource does not support the verb."""
+
+    code = 405
+    default_reason = "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    """406: none of the representations asked for can be given."""
+
+    code = 406
+    default_reason = "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    """409: the name is taken."""
+
+    code = 409
+    default_reason = "AlreadyExists"
+
+
+class Conflict(ApiError):
+    """409: the object has changed since it was read, or a precondition does not hold."""
+
+    code = 409
+    default_reason = "Conflict"
+
+
+class Expired(ApiError):
+    """410: the revision asked for is no longer kept; list again."""
+
+    code = 410
+    default_reason = "Expired"
+
+
+class TooLarge(ApiError):
+    """413: the body is larger than the server takes."""
+
+    code = 413
+    default_reason = "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    """415: the body's content type is not one that the server reads."""
+
+    code = 415
+    default_reason = "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    """422: one or more fields are wrong; `causes` names each."""
+
+    code = 422
+    default_reason = "Invalid"
+
+
+class Denied(Invalid):
+    """406: refused by cert-manager's admission webhook, or by this server in its place; `causes` may name
+    fields.
+
+    Source: cert-manager `pkg/webhook/admission/request_handler.go` for code and reason.
+    """
+
+    code = 406
+    default_reason = "NotAcceptable"
+
+
+class TooManyRequests(ApiError):
+    """429: wait `retry_after_s`."""
+
+    code = 429
+    default_reason = "TooManyRequests"
+
+
+class InternalError(ApiError):
+    """500: the server's fault."""
+
+    code = 500
+    default_reason = "InternalError"
+
+
+class StorageReadError(ApiError):
+    """500: the object exists and cannot be read, because what is stored of it is damaged."""
+
+    code = 500
+    default_reason = "StorageReadError"
+
+
+class Unavailable(ApiError):
+    """503: not now."""
+
+    code = 503
+    default_reason = "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    """504: it took too long."""
+
+    code = 504
+    default_reason = "Timeout"
+
+
+class Unreachable(Exception):
+    """There was no answer: nobody listens, TLS failed, the connection broke. The text is one sentence."""
+
+
+class Untrusted(Unreachable):
+    """Somebody answers there, with a certificate that the CA we were given has not issued."""
+
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    kind.default_reason: kind for kind in (AlreadyExists, StorageReadError)
+}
+"""Those that share their code with a more general one."""
+# A client asks for representations that every server has: a 406 can only be a webhook's.
+_BY_CODE: dict[int, type[ApiError]] = {
+    kind.code: kind for kind in ApiError.__subclasses__() if kind not in _BY_REASON.values()
+} | {Denied.code: Denied}
+
+
+class _WireStatus(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    details: Details | None = None
+
+
+def from_response(code: int, body: bytes, *, retry_after_s: float | None = None) -> ApiError:
+    """The error that an answer of 400 and above stands for; any body will do, a `Status` is understood.
+
+    `retry_after_s` is what the header `Retry-After` says; it is used where the body is silent.
+    """
+    try:
+        wire = json_decoder(_WireStatus).decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        wire = _WireStatus(message=body[:200].decode(errors="replace").strip())
+    kind = _BY_REASON.get(wire.reason) or _BY_CODE.get(code, ApiError)
+    details = wire.details
+    if retry_after_s and not (details and details.retry_after_seconds):
+        details = msgspec.structs.replace(details or Details(), retry_after_seconds=math.ceil(retry_after_s))
+    return kind(wire.message or f"HTTP status {code}", details=details, reason=wire.reason, code=code)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that is wrong, in the words of apimachinery `pkg/util/validation/field`.
+
+    `field` is a path such as `spec.dnsNames[0]`; make these with the functions below.
+    """
+
+    field: str
+    reason: str
+    detail: str
+
+    @property
+    def message(self) -> str:
+        """The sentence of `Status.details.causes[].message` (without the field's path)."""
+        return self.detail
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.detail}"
+
+
+_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
+_GO_ESCAPES |= {"\t": "\\t", "\v": "\\v"}
+
+
+def quoted(text: str) -> str:
+    """`text` in quotes, as Go's `%q` writes it (Go `strconv.Quote`)."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(mark: str) -> str:
+    if mark in _GO_ESCAPES:
+        return _GO_ESCAPES[mark]
+    if mark.isprintable():
+        return mark
+    code = ord(mark)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_KEY_MARKS = (
+    "PRIVATE KEY-----",
+    # The beginnings of the same in base64: PKCS#8, PKCS#1, SEC 1, encrypted PKCS#8.
+    "LS0tLS1CRUdJTiBQUklWQVRF",
+    "LS0tLS1CRUdJTiBSU0EgUFJJVkFUR",
+    "LS0tLS1CRUdJTiBFQyBQUklWQVRF",
+    "LS0tLS1CRUdJTiBFTkNSWVBURUQgUFJJVkFUR",
+)
+
+
+def holds_private_key(text: str) -> bool:
+    """Whether there is a private key in PEM, or the base64 of one, in `text`."""
+    return any(mark in text for mark in _KEY_MARKS)
+
+
+def _show(value: object) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value}"
+    shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return '"<private key>"' if holds_private_key(shown) else shown
+
+
+def invalid(field: str, value: object, detail: str) -> FieldError:
+    """`Invalid value: "x": detail`."""
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_show(value)}: {detail}")
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    """`Required value: detail`."""
+    return FieldError(field, "FieldValueRequired", f"Required value{': ' + detail if detail else ''}")
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    """`Forbidden: detail`."""
+    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: object) -> FieldError:
+    """`Duplicate value: "x"`."""
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_show(value)}")
+
+
+def not_supported(field: str, value: object, supported: tuple[str, ...]) -> FieldError:
+    """`Unsupported value: "x": supported values: "a", "b"`."""
+    values = ", ".join(_show(item) for item in supported)
+    return FieldError(
+        field, "FieldValueNotSupported", f"Unsupported value: {_show(value)}: supported values: {values}"
+    )
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    """`Too long: may not be more than N bytes`."""
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(field: str, found: int, limit: int) -> FieldError:
+    """`Too many: 3: must have at most 2 items`."""
+    noun = "item" if limit == 1 else "items"
+    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {noun}")
+
+
+MAX_CAUSES = 1_000
+"""How many of the reasons why one object is invalid are told."""
+_MAX_TOLD = 1 << 20
+"""Characters of all of them: each may show a large value."""
+
+
+def _told(errors: list[FieldError]) -> list[FieldError]:
+    """The first of `errors`, one at least."""
+    length = 0
+    for index, error in enumerate(errors[:MAX_CAUSES]):
+        length += len(error.message) + len(error.field)
+        if index and length > _MAX_TOLD:
+            return errors[:index]
+    return errors[:MAX_CAUSES]
+
+
+def invalid_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Invalid:
+    """The 422 that carries `errors`, worded as Kubernetes' `errors.NewInvalid`, which carries any number."""
+    qualified = f"{kind}.{group}" if group else kind
+    listed, details = _listed(group, kind, name, errors)
+    return Invalid(f'{qualified} "{name}" is invalid: {listed}', details=details)
+
+
+def denied_object(group: str, kind: str, name: str, errors: list[FieldError]) -> Denied:
+    """The 406 that carries `errors`, worded as a denial by cert-manager's webhook."""
+    listed, details = _listed(group, kind, name, errors)
+    return Denied(f"{DENIED}{listed}", details=details)
+
+
+def _listed(group: str, kind: str, name: str, errors: list[FieldError]) -> tuple[str, Details]:
+    count = len(errors)
+    errors = _told(errors)
+    causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
+    # Each cause is listed, and each sentence said once.
+    texts = list(dict.fromkeys(map(str, errors)))
+    if len(errors) < count:
+        texts.append(f"and {count - len(errors)} more")
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return listed, Details(name=name, group=group, kind=kind, causes=causes)

@@ -1,0 +1,267 @@
+"""Manifests: files of YAML or JSON documents, each an object for the API server.
+
+One broken document does not spoil the others: it becomes a `DocumentError` with its place, and the reader
+goes on with the next. Scalars are read as kubectl reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from certwright.kube.api.yaml_reader import MAX_DEPTH, Repeat, YamlError, load, load_all
+from certwright.kube.api.yaml_scalars import tidy
+from certwright.kube.api.yaml_writer import write_yaml
+
+__all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first", "read_value", "write_yaml"]
+
+_SEPARATOR: Final = re.compile(rb"^---(?=[ \t\r\n]|$)", re.MULTILINE)
+_ONLY_DIRECTIVES: Final = re.compile(rb"\s*(?:(?:%|#)[^\n]*\n\s*)*", re.ASCII)
+_NEXT: Final = re.compile(r"\s*(?=\S)")
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object as it was written. `index` and `line` count from 1."""
+
+    source: str
+    index: int
+    line: int
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentError:
+    """One document that cannot be read. `index`, `line` and `column` count from 1, 0: not known."""
+
+    source: str
+    index: int
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}, column {self.column}" if self.column else f"line {self.line}"
+        return f"{self.source}: {place}: {self.message}" if self.line else f"{self.source}: {self.message}"
+
+
+def read_documents(text: str | bytes, *, source: str) -> Iterator[Document | DocumentError]:
+    """The objects of a YAML or JSON file, in order; Lists are taken apart, empty documents left out.
+
+    `source` is the file's name for messages. Never raises: what cannot be read is a `DocumentError`.
+    """
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    if raw[:2] in _UTF16_MARKS:
+        raw = raw.decode("utf-16", errors="replace").encode()
+    index = 0
+    for first_line, chunk in _chunks(raw.removeprefix(b"\xef\xbb\xbf")):
+        for found in _read_chunk(chunk):
+            index += 1
+            line = found.line + first_line - 1 if found.line else first_line
+            if isinstance(found, YamlError):
+                yield DocumentError(source, index, line, found.column, found.message)
+            else:
+                yield Document(source, index, line, found.content)
+
+
+def read_value(text: str | bytes) -> Any:
+    """The one value (of any kind) that a YAML or JSON text holds, None if it is empty.
+
+    Raises `ValueError` with a sentence, also when there is more than one document.
+    """
+    chunk = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    values = list(_values(_decoded(chunk.removeprefix(b"\xef\xbb\xbf"))))
+    if len(values) > 1:
+        raise YamlError("there is more than one document here", line=values[1].line)
+    return values[0].content if values else None
+
+
+def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
+    """The first value of a YAML or JSON text, None if it is empty, and the keys that are there twice in it.
+
+    So does Kubernetes read what is applied: later documents are left alone, the last of equal keys holds.
+    Raises `ValueError` with a sentence.
+    """
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    if (found := _as_programs_write(text)) is not None:
+        return found, []
+    decoded, repeats = _decoded(text), list[Repeat]()
+    if decoded.lstrip()[:1] == "{":
+        try:
+            values = list(_json_values(decoded))
+            if len(values) == 1:
+                return values[0].content, repeats
+        except (ValueError, RecursionError):
+            # YAML reads JSON too, and finds the same keys.
+            pass
+    return load(decoded, repeats), repeats
+
+
+def _as_programs_write(text: bytes) -> dict[str, Any] | None:
+    """The object of a JSON text that is the same once it has been read and written, as programs send it.
+
+    So no key is there twice. None for any other text.
+    """
+    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        return None
+    try:
+        value: dict[str, Any] = _decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return value if _encode(value) == text else None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(float_hook=lambda text: tidy(float(text), text)).decode
+
+
+def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """The text cut before each `---` line, each piece with the number of its first line."""
+    start, line = 0, 1
+    for match in _SEPARATOR.finditer(raw):
+        # %YAML and %TAG lines belong to the document after the separator.
+        if b"%" in raw[start : match.start()] and _ONLY_DIRECTIVES.fullmatch(raw, start, match.start()):
+            continue
+        if match.start() > start:
+            yield line, raw[start : match.start()]
+            line += raw.count(b"\n", start, match.start())
+            start = match.start()
+    yield line, raw[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    content: Any
+    line: int
+    lines: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    content: dict[str, Any]
+    line: int
+
+
+def _read_chunk(chunk: bytes) -> Iterator[_Object | YamlError]:
+    try:
+        for value in _values(_decoded(chunk)):
+            yield from _objects(value.content, value.line, value.lines)
+    except YamlError as error:
+        yield error
+
+
+def _decoded(chunk: bytes) -> str:
+    try:
+        return chunk.decode()
+    except UnicodeDecodeError as error:
+        before = chunk[: error.start]
+        column = error.start - before.rfind(b"\n")
+        raise YamlError(
+            "this is not UTF-8 text; save the file as UTF-8", line=before.count(b"\n") + 1, column=column
+        ) from None
+
+
+def _values(text: str) -> Iterator[_Value]:
+    if text.lstrip()[:1] == "{":
+        try:
+            yield from list(_json_values(text))
+            return
+        except json.JSONDecodeError as error:
+            looks_like_json = error
+        except (ValueError, RecursionError):
+            # A duplicate key, or nested too deep: the YAML reader reads JSON too, and knows the place.
+            looks_like_json = None
+        yield from _yaml_values(text, looks_like_json)
+        return
+    yield from _yaml_values(text, None)
+
+
+def _yaml_values(text: str, json_error: json.JSONDecodeError | None) -> Iterator[_Value]:
+    try:
+        for loaded in load_all(text):
+            yield _Value(loaded.content, loaded.line, loaded.lines)
+    except YamlError:
+        if json_error is None:
+            raise
+        raise YamlError(
+            f"this is neither JSON ({json_error.msg}) nor YAML",
+            line=json_error.lineno,
+            column=json_error.colno,
+        ) from None
+
+
+def _json_values(text: str) -> Iterator[_Value]:
+    """One or more JSON values after each other, with or without space between them."""
+    at, line = 0, 1
+    while match := _NEXT.match(text, at):
+        line += text.count("\n", at, match.end())
+        value, at = _json.raw_decode(text, match.end())
+        _check_depth(value)
+        yield _Value(value, line, {})
+        line += text.count("\n", match.end(), at)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is there twice")
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_json: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=lambda text: tidy(float(text), text), parse_constant=_no_constant
+)
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _objects(content: Any, line: int, lines: dict[int, int]) -> Iterator[_Object | YamlError]:
+    """The object, or the objects of a List."""
+    if content is None:
+        return
+    if problem := _problem(content):
+        yield YamlError(problem, line=line)
+        return
+    items = content.get("items")
+    if not (content["kind"].endswith("List") and isinstance(items, list)):
+        yield _Object(content, line)
+        return
+    for item in items:
+        yield from _objects(item, lines.get(id(item), line), lines)
+
+
+def _problem(content: Any) -> str | None:
+    """Why `content` is no object that could be sent to an API server."""
+    if not isinstance(content, dict):
+        # The value is not shown: somebody may have given us a key file by mistake.
+        shown = "a list" if isinstance(content, list) else "a single value"
+        return f"this is {shown}, but a manifest is a mapping with apiVersion, kind and metadata"
+    for name in ("apiVersion", "kind"):
+        value = content.get(name)
+        if value is None or value == "":
+            return f"{name} is missing; every manifest begins with apiVersion and kind"
+        if not isinstance(value, str):
+            return f"{name} is {json.dumps(value)}, but must be text; put it in quotes"
+    return None

@@ -1,0 +1,106 @@
+"""What all objects have in common: metadata, conditions, references.
+
+Objects are frozen msgspec structs, so that what lies in a cache cannot be changed by accident; make a changed
+one with `msgspec.structs.replace`. `apiVersion` and `kind` are not fields: they belong to the `Kind`
+(kube/api/kinds.py), and `codec.encode` writes them.
+
+Source: Kubernetes API reference, ObjectMeta v1 meta; Condition v1 meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, NamedTuple, Protocol
+
+import msgspec
+from msgspec import field
+
+from certwright.kube.api.docs import doc
+
+
+class ObjectKey(NamedTuple):
+    """Namespace (empty for cluster-scoped kinds) and name: what a work queue holds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """The base of every part of an object: camelCase on the wire, absent where it equals the default.
+
+    Parts of objects never refer back to what holds them, so the garbage collector need not look at them
+    (`gc=False`): with 50,000 certificates that is more than half of what it would have to look at.
+    """
+
+
+class OwnerReference(Struct, frozen=True):
+    """Names the object that this one belongs to and is deleted with."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Struct, frozen=True):
+    """Metadata of every object. Times have whole seconds; `resource_version` compares as an integer here."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+
+class Object(Protocol):
+    """Anything with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """The object's metadata."""
+
+
+class Condition(Struct, frozen=True):
+    """One observed aspect of an object (`status.conditions[]`, a map keyed by `type`)."""
+
+    type: Annotated[str, doc("What the condition is about.")]
+    status: Annotated[str, doc("True, False or Unknown.", enum=("True", "False", "Unknown"))]
+    reason: Annotated[str, doc("Why, in one word for machines.")] = ""
+    message: Annotated[str, doc("Why, in a sentence for people.")] = ""
+    last_transition_time: Annotated[datetime | None, doc("When the status last changed.")] = None
+    observed_generation: Annotated[
+        int, doc("The generation of the object that was looked at.", format="int64")
+    ] = 0
+
+
+def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
+    """Whether the object of that UID is the one whose controller made this one."""
+    owner = controller_of(meta)
+    return owner is not None and owner.uid == uid
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The one owner reference marked `controller`, if there is one."""
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner
+    return None

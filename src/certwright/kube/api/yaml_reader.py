@@ -1,0 +1,290 @@
+"""YAML text to JSON values, safely: no Python objects, bounded depth, bounded aliases, no duplicate keys.
+
+It composes PyYAML's C event stream itself, without recursion. PyYAML's own loaders crash the process on deep
+nesting, keep the last of two equal keys silently, and read scalars differently from kubectl.
+
+Source: YAML 1.1; scalars as in `yaml_scalars.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+
+from certwright.kube.api.yaml_scalars import Scalar, resolve
+
+MAX_DEPTH: Final = 100
+MAX_ALIASED_NODES: Final = 100_000
+"""How many nodes aliases may add to one document: "billion laughs" stops here."""
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = "<<"
+
+
+class YamlError(ValueError):
+    """The text is not YAML that we read. `line` and `column` count from 1; 0 where they are not known."""
+
+    def __init__(self, message: str, *, line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One document: its value, where it begins, and where each mapping (by `id`) begins."""
+
+    content: Any
+    line: int
+    lines: dict[int, int]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or sequence that has not ended yet."""
+
+    value: dict[str, Any] | list[Any]
+    anchor: str | None
+    line: int
+    key: str | None = None
+    has_key: bool = False
+    merges: list[tuple[Any, Event]] = field(default_factory=list)
+
+
+class Repeat(NamedTuple):
+    """A key that its mapping has already, and its line, counted from 1."""
+
+    line: int
+    key: str
+
+
+def load_all(text: str, repeats: list[Repeat] | None = None) -> Iterator[Loaded]:
+    """Each document of `text` that is not empty. Raises `YamlError` at the first that cannot be read."""
+    composer: _Composer | None = None
+    for event in _events(text):
+        if composer is None or isinstance(event, DocumentEndEvent):
+            if composer is not None and composer.line:
+                yield Loaded(composer.result, composer.line, composer.lines)
+            composer = _Composer(repeats)
+        if isinstance(event, NodeEvent) or event.__class__ in _ENDS:
+            composer.take(event)
+
+
+_ENDS: Final = frozenset((yaml.MappingEndEvent, yaml.SequenceEndEvent))
+
+
+def load(text: str, repeats: list[Repeat] | None = None) -> Any:
+    """The first document of `text`; None if there is none. Raises `YamlError`.
+
+    `repeats`: where to note keys that are there twice, the last of which holds then; they are an error
+    without it.
+    """
+    return next((document.content for document in load_all(text, repeats)), None)
+
+
+def _events(text: str) -> Iterator[Event]:
+    try:
+        yield from yaml.parse(text, Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        raise YamlError(_explain(error, text, line), line=line, column=column) from None
+    except yaml.reader.ReaderError as error:
+        # `position` counts bytes of UTF-8.
+        before = text.encode(errors="replace")[: error.position].decode(errors="replace")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise YamlError(f"{error.reason}: remove that character", line=line, column=column) from None
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise YamlError("this is not UTF-8 text", line=line, column=1) from None
+
+
+def _explain(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+    problem = " ".join(part for part in (error.problem, error.context) if part)
+    lines = text.splitlines()
+    if "cannot start any token" in problem and 0 < line <= len(lines) and "\t" in lines[line - 1]:
+        return "a tab cannot indent YAML; use spaces"
+    return problem or "this is not YAML"
+
+
+def _line(event: Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 0
+
+
+def _fail(event: Event, message: str) -> YamlError:
+    column = event.start_mark.column + 1 if event.start_mark else 0
+    return YamlError(message, line=_line(event), column=column)
+
+
+class _Composer:
+    """Puts one document together, event by event."""
+
+    def __init__(self, repeats: list[Repeat] | None = None) -> None:
+        self.result: Any = None
+        self.line = 0
+        self.lines: dict[int, int] = {}
+        self._open: list[_Open] = []
+        self._anchors: dict[str, Any] = {}
+        self._budget = MAX_ALIASED_NODES
+        self._repeats = repeats
+
+    def take(self, event: Event) -> None:
+        """Take the next event of the document."""
+        if isinstance(event, ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, AliasEvent):
+            self._put(self._alias(event), event)
+        elif isinstance(event, MappingStartEvent):
+            self._start({}, event)
+        elif isinstance(event, SequenceStartEvent):
+            self._start([], event)
+        else:
+            self._end(event)
+
+    def _start(self, value: dict[str, Any] | list[Any], event: NodeEvent) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise _fail(event, f"nested deeper than {MAX_DEPTH} levels")
+        if self._open and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key:
+            raise _fail(event, "a key must be a plain value, not a list or a mapping")
+        self._open.append(_Open(value, event.anchor, _line(event)))
+
+    def _end(self, event: Event) -> None:
+        done = self._open.pop()
+        if isinstance(done.value, dict):
+            for source, at in done.merges:
+                _merge(done.value, source, at)
+            self.lines[id(done.value)] = done.line
+        if done.anchor is not None:
+            self._anchors[done.anchor] = done.value
+        self._put(done.value, event, line=done.line)
+
+    def _scalar(self, event: ScalarEvent) -> None:
+        parent = self._open[-1] if self._open else None
+        if parent is not None and isinstance(parent.value, dict) and not parent.has_key:
+            self._key(parent, event)
+            return
+        value = _scalar_value(event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+        if parent is None and event.value == "" and value is None:
+            return  # a document without content
+        self._put(value, event)
+
+    def _key(self, parent: _Open, event: ScalarEvent) -> None:
+        if event.anchor is not None:
+            self._anchors[event.anchor] = event.value
+        if event.value == _MERGE and event.implicit[0]:
+            parent.key, parent.has_key = None, True
+            return
+        key = _key_text(event)
+        assert isinstance(parent.value, dict)
+        if key in parent.value and self._repeats is not None:
+            self._repeats.append(Repeat(_line(event), key))
+        elif key in parent.value:
+            raise _fail(event, f'the key "{key}" is there twice; keep one of them')
+        # Taken at once, so that a second one is seen before the value ends.
+        parent.value[key] = None
+        parent.key, parent.has_key = key, True
+
+    def _put(self, value: Any, event: Event, *, line: int = 0) -> None:
+        if not self._open:
+            self.result, self.line = value, line or _line(event)
+            return
+        parent = self._open[-1]
+        if isinstance(parent.value, list):
+            parent.value.append(value)
+        elif not parent.has_key:
+            raise _fail(event, "a key must be written out, not taken from an alias")
+        elif parent.key is None:
+            parent.merges.append((value, event))
+            parent.has_key = False
+        else:
+            parent.value[parent.key] = value
+            parent.has_key = False
+
+    def _alias(self, event: AliasEvent) -> Any:
+        name = event.anchor
+        if name not in self._anchors:
+            raise _fail(event, f"the alias *{name} stands for nothing that ended before it")
+        # A copy: whoever changes one place must not change the other.
+        return self._copy(self._anchors[name], event, len(self._open))
+
+    def _copy(self, value: Any, event: Event, depth: int) -> Any:
+        self._budget -= 1
+        if self._budget < 0:
+            raise _fail(event, f"aliases add more than {MAX_ALIASED_NODES} values to this document")
+        if depth > MAX_DEPTH:
+            raise _fail(event, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, dict):
+            return {key: self._copy(item, event, depth + 1) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._copy(item, event, depth + 1) for item in value]
+        return value
+
+
+def _merge(target: dict[str, Any], source: Any, event: Event) -> None:
+    # YAML's merge key: what is written in the mapping itself wins, then the earlier of several sources.
+    for part in source if isinstance(source, list) else [source]:
+        if not isinstance(part, dict):
+            raise _fail(event, "only a mapping, or a list of mappings, can be merged with <<")
+        for key, value in part.items():
+            target.setdefault(key, value)
+
+
+def _scalar_value(event: ScalarEvent) -> Scalar:
+    tag: str | None = event.tag
+    try:
+        if event.implicit[0] and tag != "!":
+            return resolve(event.value)
+        if event.implicit[1] or tag is None or not tag.startswith(_TAG):
+            return str(event.value)
+        return _tagged(tag.removeprefix(_TAG), str(event.value))
+    except ValueError as error:
+        raise _fail(event, str(error)) from None
+
+
+def _tagged(tag: str, text: str) -> Scalar:
+    """A scalar with an explicit tag such as `!!int`."""
+    if tag == "binary":
+        return base64.b64decode(text).decode(errors="replace")
+    expected = _TAG_TYPES.get(tag)
+    if expected is None:
+        return text
+    value = resolve(text)
+    if not isinstance(value, expected) or (isinstance(value, bool) and tag != "bool"):
+        raise ValueError(f'"{text}" is not of the type !!{tag} that is written before it')
+    return value
+
+
+_TAG_TYPES: Final[dict[str, tuple[type[object], ...]]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "null": (type(None),),
+}
+
+
+def _key_text(event: ScalarEvent) -> str:
+    """A key as text: `1:` is "1" and `on:` is "true", as kubectl has it."""
+    if event.value.lower().endswith((".inf", ".nan")):
+        return event.value
+    value = _scalar_value(event)
+    if value is None:
+        raise _fail(event, 'a key cannot be null; quote it if "null" or "~" is its name')
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,92 @@
+"""The admission chain: what every write passes between its shape and the store.
+
+First what changes the object (our own rules, then mutating webhooks), then, once nothing changes any more,
+what judges it (our own rules, privileges and approvals, then validating webhooks). The first part runs once
+per request; the second again for each generated name that was taken (KEP-4420).
+
+Source: Kubernetes documentation, "Admission Control", phases.
+"""
+
+from __future__ import annotations
+
+from certwright.kube.api.errors import Details, Forbidden
+from certwright.kube.apiserver.admission.webhooks import Webhooks
+from certwright.kube.apiserver.auth import privileges
+from certwright.kube.apiserver.crds import rules
+from certwright.kube.apiserver.model import objects, offload
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.validation import rules as admission
+from certwright.kube.apiserver.verbs import csr_approvals
+from certwright.kube.store.contract import Row
+from certwright.resources.operator_policy import OperatorPolicy
+
+
+class AdmissionChain:
+    """The chain of one server (`backend.Admission`). `policy` is what its operator allows objects to do;
+    None: that is decided where the controllers run."""
+
+    def __init__(self, backend: Backend, webhooks: Webhooks, policy: OperatorPolicy | None = None) -> None:
+        self._policy = policy
+        self._backend = backend
+        self._webhooks = webhooks
+
+    async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
+        """Change `new` in place. True: a webhook did; then it must be shaped once more by whoever calls.
+
+        Raises `ApiError`: what a webhook refuses with, or `InternalError` where it could not be asked.
+        """
+        if operation == "CREATE" and call.definition.terminating:
+            raise _ending(call.definition, new)
+        admission.mutate(call.definition, call.user, new, old)
+        hooks = self._webhooks.mutating(call, operation)
+        if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
+            return False
+        # Who asks is not for a webhook to say.
+        admission.mutate(call.definition, call.user, new, old)
+        return True
+
+    async def validate(
+        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
+    ) -> None:
+        """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
+        definition, backend = call.definition, self._backend
+        if is_long:
+            await offload.run(admission.validate, definition, new, old, self._policy)
+        else:
+            admission.validate(definition, new, old, self._policy)
+        call.warnings += admission.warnings(definition, new, old)
+        if definition.is_crd:
+            call.warnings += await offload.run(rules.warnings, new, old)
+        compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)
+        if compare is not None:
+            await offload.run(compare)
+        if csr_approvals.concerns(definition):
+            part = call.route.subresource
+            csr_approvals.check(backend.authorizer, backend.registry, call.user, part, new, old)
+        hooks = self._webhooks.validating(call, operation)
+        if hooks:
+            await self._webhooks.validate(call, hooks, new, old, operation)
+
+    async def deleting(self, call: Call, row: Row) -> None:
+        """Ask the webhooks about a deletion. Raises what one refuses with."""
+        mutating = self._webhooks.mutating(call, "DELETE")
+        validating = self._webhooks.validating(call, "DELETE")
+        if not mutating and not validating:
+            return
+        old = objects.to_object(call.definition, row)
+        if mutating:
+            await self._webhooks.mutate(call, mutating, None, old, "DELETE")
+        if validating:
+            await self._webhooks.validate(call, validating, None, old, "DELETE")
+
+
+def _ending(definition: ResourceDefinition, new: Json) -> Forbidden:
+    """The 403 of a new object whose definition is being deleted."""
+    name = new["metadata"].get("name", "")
+    text = "create not allowed while custom resource definition is terminating"
+    return Forbidden(
+        f'{definition.resource} "{name}" is forbidden: {text}',
+        details=Details(name=name, group=definition.group, kind=definition.plural),
+    )

@@ -1,0 +1,247 @@
+"""AdmissionReview: the question that a webhook gets, and what its answer means.
+
+Source: Kubernetes documentation, "Dynamic Admission Control", request and response; API reference,
+AdmissionReview v1 admission.k8s.io.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import ApiError, Cause, Details
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.webhooks.config import Hook
+from certwright.kube.util.decoders import json_decoder
+
+_GROUP = "admission.k8s.io"
+_KNOWN_VERSIONS = ("v1", "v1beta1")
+_OPTION_KINDS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+_QUERY_OPTIONS = ("fieldManager", "fieldValidation")
+_NO_BODY_OPTIONS = frozenset({"apiVersion", "kind"})
+
+
+class BadReview(ValueError):
+    """The review cannot be asked, or its answer is none. The text goes into the error of the request."""
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: Details | None = None
+
+
+class _Response(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    allowed: bool = False
+    status: _Status | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    warnings: list[str] | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    response: _Response | None = None
+
+
+_decode = json_decoder(_Review).decode
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a webhook says. `patch`: the operations of a JSON patch, empty for none. `refusal` None: go on."""
+
+    warnings: tuple[str, ...]
+    refusal: ApiError | None
+    patch: list[Any]
+
+
+def review_version(hook: Hook) -> str:
+    """The first version of AdmissionReview that the webhook takes and we know. Raises `BadReview`."""
+    for version in hook.review_versions or ("v1",):
+        if version in _KNOWN_VERSIONS:
+            return version
+    raise BadReview(
+        "could not create admission objects: webhook does not accept known AdmissionReview versions "
+        "(v1, v1beta1)"
+    )
+
+
+def attributes(
+    call: Call, definition: ResourceDefinition, new: Json | None, old: Json | None, operation: str
+) -> Json:
+    """The AdmissionRequest, less its uid. `definition`: the version that the webhook wants to see."""
+    kind, resource, sub = _kind(definition), _resource(definition), call.route.subresource
+    name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
+    namespace = name if _is_namespace(call.definition) else call.route.namespace
+    request: Json = {"kind": kind, "resource": resource}
+    request |= {"subResource": sub} if sub else {}
+    request |= {"requestKind": _kind(call.definition), "requestResource": _resource(call.definition)}
+    request |= {"requestSubResource": sub} if sub else {}
+    request |= {"name": name} if name else {}
+    request |= {"namespace": namespace} if namespace else {}
+    request |= {
+        "operation": operation,
+        "userInfo": _user_info(call),
+        "object": _in_version(new, definition),
+        "oldObject": _in_version(old, definition),
+        "dryRun": call.dry_run,
+        "options": _options(call, operation),
+    }
+    return request
+
+
+def _is_namespace(definition: ResourceDefinition) -> bool:
+    return not definition.group and definition.plural == "namespaces"
+
+
+def _kind(definition: ResourceDefinition) -> Json:
+    return {"group": definition.group, "version": definition.version, "kind": definition.kind}
+
+
+def _resource(definition: ResourceDefinition) -> Json:
+    return {"group": definition.group, "version": definition.version, "resource": definition.plural}
+
+
+def _in_version(obj: Json | None, definition: ResourceDefinition) -> Json | None:
+    if obj is None or obj.get("apiVersion") == definition.api_version:
+        return obj
+    return {**obj, "apiVersion": definition.api_version, "kind": definition.kind}
+
+
+def _user_info(call: Call) -> Json:
+    user = call.user
+    info: Json = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info
+
+
+def _options(call: Call, operation: str) -> Json:
+    """The options that the request carried, as the kind that the operation has."""
+    options: Json = {"kind": _OPTION_KINDS[operation], "apiVersion": "meta.k8s.io/v1"}
+    if call.query.get("dryRun"):
+        options["dryRun"] = [call.query["dryRun"]]
+    if operation == "DELETE":
+        return options | _delete_options(call)
+    for name in _QUERY_OPTIONS:
+        if call.query.get(name):
+            options[name] = call.query[name]
+    return options
+
+
+def _delete_options(call: Call) -> Json:
+    """The members of a DELETE's own body and query; a body in another form was read by the verb itself."""
+    found: Json = {}
+    if call.query.get("propagationPolicy"):
+        found["propagationPolicy"] = call.query["propagationPolicy"]
+    if call.request.body[:1] == b"{":
+        sent: Json = decode_json(call.request.body)
+        found |= {name: value for name, value in sent.items() if name not in _NO_BODY_OPTIONS}
+    return found
+
+
+def question(version: str, uid: str, request: Json) -> bytes:
+    """The AdmissionReview that is sent."""
+    review = {
+        "kind": "AdmissionReview",
+        "apiVersion": f"{_GROUP}/{version}",
+        "request": {"uid": uid, **request},
+    }
+    return encode_json(review)
+
+
+def read_answer(hook: Hook, version: str, uid: str, body: bytes, *, mutating: bool) -> Verdict:
+    """What the answer says. Raises `BadReview` for one that does not answer the question."""
+    try:
+        review = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReview(
+            f"failed to call webhook: couldn't get version/kind; json parse error: {error}"
+        ) from None
+    response = review.response
+    if response is None:
+        raise _invalid("webhook response was absent")
+    if version == "v1":
+        _verify(review, response, uid, mutating=mutating)
+    refusal = None if response.allowed else denied(hook.name, response.status)
+    patch = _patch(response) if mutating and refusal is None else []
+    return Verdict(warnings=tuple(response.warnings or ()), refusal=refusal, patch=patch)
+
+
+def _invalid(detail: str) -> BadReview:
+    return BadReview(f"received invalid webhook response: {detail}")
+
+
+def _verify(review: _Review, response: _Response, uid: str, *, mutating: bool) -> None:
+    if response.uid != uid:
+        raise _invalid(f'expected response.uid="{uid}", got "{response.uid}"')
+    if (review.api_version, review.kind) != (f"{_GROUP}/v1", "AdmissionReview"):
+        raise _invalid(
+            f"expected webhook response of {_GROUP}/v1, Kind=AdmissionReview, "
+            f"got {review.api_version}, Kind={review.kind}"
+        )
+    if not mutating:
+        for name, value in (("patch", response.patch), ("patchType", response.patch_type)):
+            if value:
+                raise _invalid(f"validating webhook may not return response.{name}")
+        return
+    if response.patch and response.patch_type is None:
+        raise _invalid("webhook returned response.patch but not response.patchType")
+    if not response.patch and response.patch_type is not None:
+        raise _invalid("webhook returned response.patchType but not response.patch")
+    if response.patch_type == "":
+        raise _invalid('webhook returned invalid response.patchType of ""')
+
+
+def _patch(response: _Response) -> list[Any]:
+    if not response.patch:
+        return []
+    if response.patch_type not in (None, "JSONPatch"):
+        raise BadReview(f'unsupported patch type "{response.patch_type}"')
+    try:
+        operations = decode_json(base64.b64decode(response.patch, validate=True))
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise BadReview(f"received undecodable patch in webhook response: {error}") from None
+    if type(operations) is not list:
+        raise BadReview("received undecodable patch in webhook response: it is not a list")
+    return operations
+
+
+def denied(name: str, status: _Status | None) -> ApiError:
+    """The answer that a request gets when the webhook said no."""
+    status = status or _Status()
+    opening = f'admission webhook "{name}" denied the request'
+    why = status.message or status.reason
+    code = status.code if status.code >= 400 else 400
+    return _Denied(
+        f"{opening}: {why}" if why else f"{opening} without explanation",
+        details=status.details,
+        reason=status.reason,
+        code=code,
+    )
+
+
+class _Denied(ApiError):
+    """A refusal in a webhook's words: code and reason are its own, and the reason may be empty."""
+
+
+def internal(message: str) -> ApiError:
+    """A failure in Kubernetes' words for what is nobody's fault but ours."""
+    return ApiError(
+        f"Internal error occurred: {message}",
+        details=Details(causes=(Cause(message=message),)),
+        reason="InternalError",
+        code=500,
+    )

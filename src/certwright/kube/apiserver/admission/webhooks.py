@@ -1,0 +1,357 @@
+"""Admission webhooks: which of them a request concerns, in which order, and what becomes of their answers.
+
+Without a configuration this costs one comparison per write. What concerns a kind of request is worked out
+once and kept until a configuration or the set of served resources changes. Webhook configurations
+themselves are never shown to webhooks: a broken one could otherwise not be taken away.
+
+Source: Kubernetes documentation, "Dynamic Admission Control".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from certwright.kube.api.errors import ApiError, BadRequest, Details, NotFound
+from certwright.kube.apiserver.admission.review import (
+    BadReview,
+    Verdict,
+    attributes,
+    internal,
+    question,
+    read_answer,
+    review_version,
+)
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.crds.conversion import Conversions
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests import metadata
+from certwright.kube.apiserver.requests.patch import PatchFailed, PatchMalformed, json_patch
+from certwright.kube.apiserver.requests.selectors import labels_match
+from certwright.kube.apiserver.verbs.deletes import every_row
+from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
+from certwright.kube.apiserver.webhooks.config import GROUP, Hook, compile_configuration
+from certwright.kube.apiserver.webhooks.match_conditions import Conditions
+from certwright.kube.store.contract import Key, Row
+from certwright.kube.util import ids
+
+_log = logging.getLogger(__name__)
+
+Side = Literal["mutating", "validating"]
+_BUCKETS: dict[str, Side] = {
+    f"{GROUP}/mutatingwebhookconfigurations": "mutating",
+    f"{GROUP}/validatingwebhookconfigurations": "validating",
+}
+_DRY = ("None", "NoneOnDryRun")
+_AT_ONCE = 32
+"""Webhooks that are looked at, and validating ones that are asked, before others' requests go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A webhook that a request may concern, and the version of the resource that it wants to see."""
+
+    hook: Hook
+    definition: ResourceDefinition
+
+
+_Kept = dict[tuple[ResourceDefinition, str, str], tuple[Invocation, ...]]
+
+
+class _SideHooks:
+    """The webhooks of one side, by configuration."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, tuple[Hook, ...]] = {}
+        self.kept: _Kept = {}
+
+    def in_order(self) -> list[Hook]:
+        """All of them: configurations by name, each one's webhooks in its own order."""
+        return [hook for name in sorted(self.by_name) for hook in self.by_name[name]]
+
+
+class Webhooks:
+    """All configured webhooks of a server; an observer of their configurations."""
+
+    hears_of = _BUCKETS.keys()
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._client = WebhookClient(self._external_name)
+        self._conversions = Conversions(self._client)
+        self._conditions = Conditions(lambda: backend.authorizer)
+        self._sides: dict[Side, _SideHooks] = {"mutating": _SideHooks(), "validating": _SideHooks()}
+        self._generation = -1
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Use what a committed configuration says."""
+        self._learn(_BUCKETS[row.key.bucket], row.key.name, objects.to_object(definition, row))
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget a configuration that is gone."""
+        side = self._sides[_BUCKETS[row.key.bucket]]
+        side.by_name.pop(row.key.name, None)
+        side.kept.clear()
+
+    def _learn(self, side: Side, name: str, configuration: Json) -> None:
+        try:
+            hooks = compile_configuration(configuration)
+        except (KeyError, TypeError, AttributeError) as error:
+            # The schema keeps such out; one written to the store by another hand must not stop the server.
+            _log.error("webhook configuration %s is not understood and not used: %r", name, error)
+            hooks = ()
+        self._sides[side].by_name[name] = hooks
+        self._sides[side].kept.clear()
+
+    async def load(self) -> None:
+        """Use the configurations that the store holds."""
+        for bucket in _BUCKETS:
+            group, _, plural = bucket.partition("/")
+            definition = self._backend.registry.by_resource(group, plural)
+            if definition is not None:
+                for row in await every_row(self._backend, definition, ""):
+                    self.wrote(definition, row, None)
+
+    @property
+    def client(self) -> WebhookClient:
+        """What calls them, for webhooks of other kinds."""
+        return self._client
+
+    async def close(self) -> None:
+        """Let go of the connections to the webhooks."""
+        await self._client.close()
+
+    def mutating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
+        """The mutating webhooks that a request may concern, in order."""
+        return self._of(self._sides["mutating"], call, operation)
+
+    def validating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
+        """The validating webhooks that a request may concern."""
+        return self._of(self._sides["validating"], call, operation)
+
+    def _of(self, side: _SideHooks, call: Call, operation: str) -> tuple[Invocation, ...]:
+        if not side.by_name:
+            return ()
+        if self._generation != self._backend.registry.generation:
+            self._generation = self._backend.registry.generation
+            for every in self._sides.values():
+                every.kept.clear()
+        at = (call.definition, call.route.subresource, operation)
+        found = side.kept.get(at)
+        if found is None:
+            found = side.kept[at] = self._find(side, *at)
+        return found
+
+    def _find(
+        self, side: _SideHooks, definition: ResourceDefinition, subresource: str, operation: str
+    ) -> tuple[Invocation, ...]:
+        if definition.group == GROUP:
+            return ()
+        found: list[Invocation] = []
+        for hook in side.in_order():
+            wanted = self._version_for(hook, definition, subresource, operation)
+            if wanted is not None:
+                found.append(Invocation(hook, wanted))
+        return tuple(found)
+
+    def _version_for(
+        self, hook: Hook, definition: ResourceDefinition, subresource: str, operation: str
+    ) -> ResourceDefinition | None:
+        """The resource as the webhook's rules know it: itself, or (matchPolicy) in another version."""
+        if hook.matches(definition, subresource, operation):
+            return definition
+        if not hook.equivalent:
+            return None
+        others = [other for other in self._backend.registry.all() if other.bucket == definition.bucket]
+        for rule in hook.rules:
+            for other in others:
+                if rule.matches(other, subresource, operation):
+                    return other
+        return None
+
+    async def mutate(
+        self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
+    ) -> bool:
+        """Let the webhooks change `new` in place, one after the other; whether one did.
+
+        When one changed it, those before it that asked for that (`reinvocationPolicy`) are called once more.
+        """
+        again: set[str] = set()
+        called: set[str] = set()
+        changed = False
+        for second_round in (False, True):
+            for number, invocation in enumerate(hooks, 1):
+                if number % _AT_ONCE == 0:
+                    await _let_others()
+                hook = invocation.hook
+                if second_round and hook.key not in again:
+                    continue
+                asked, patched = await self._mutate_one(call, invocation, new, old, operation)
+                if patched:
+                    changed = True
+                    again |= called
+                    called.clear()
+                if asked and hook.reinvoke:
+                    called.add(hook.key)
+        return changed
+
+    async def _mutate_one(
+        self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
+    ) -> tuple[bool, bool]:
+        """Whether the webhook was concerned, and whether it changed the object."""
+        request = await self._request(call, invocation, new, old, operation)
+        if request is None:
+            return False, False
+        verdict = await self._ask(call, invocation.hook, request, mutating=True)
+        if verdict is None or not verdict.patch:
+            return True, False
+        if new is None:
+            raise internal(
+                f'admission webhook "{invocation.hook.name}" attempted to modify the object, '
+                "which is not supported for this operation"
+            )
+        patched = _patched(invocation.hook, request["object"], verdict.patch)
+        if patched is None:
+            return True, False
+        if invocation.definition.conversion is not None:
+            patched = await self._conversions.shown(call.definition, patched)
+        _reshape(call, invocation.hook, patched)
+        new.clear()
+        new.update(patched)
+        return True, True
+
+    async def validate(
+        self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
+    ) -> None:
+        """Ask the webhooks, `_AT_ONCE` at once. Raises the refusal of the first in order that has one."""
+        for begin in range(0, len(hooks), _AT_ONCE):
+            asked = []
+            for invocation in hooks[begin : begin + _AT_ONCE]:
+                request = await self._request(call, invocation, new, old, operation)
+                if request is not None:
+                    asked.append((invocation.hook, request))
+            answers = (self._ask(call, hook, request, mutating=False) for hook, request in asked)
+            for outcome in await asyncio.gather(*answers, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            await _let_others()
+
+    async def _request(
+        self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
+    ) -> Json | None:
+        """What the webhook is to be asked; None where selectors or conditions keep the request from it."""
+        hook, definition = invocation.hook, invocation.definition
+        if hook.namespace_labels and not await self._namespace_matches(call, hook, new, operation):
+            return None
+        if hook.object_labels and not any(
+            obj is not None and labels_match(hook.object_labels, obj["metadata"].get("labels") or {})
+            for obj in (new, old)
+        ):
+            return None
+        if definition.conversion is not None:
+            new = new and await self._conversions.shown(definition, new)
+            old = old and await self._conversions.shown(definition, old)
+        request = attributes(call, definition, new, old, operation)
+        if hook.conditions and not await self._conditions.check(hook, call, request):
+            return None
+        return request
+
+    async def _namespace_matches(self, call: Call, hook: Hook, new: Json | None, operation: str) -> bool:
+        definition, route = call.definition, call.route
+        name = route.namespace
+        if definition.bucket == NAMESPACES:
+            if operation != "DELETE" and not route.subresource and new is not None:
+                return labels_match(hook.namespace_labels, new["metadata"].get("labels") or {})
+            name = route.name
+        if not name:
+            return True
+        row = await self._backend.store.latest(Key(NAMESPACES, "", name))
+        if row is None:
+            raise NotFound(f'namespaces "{name}" not found', details=Details(name=name, kind="namespaces"))
+        return labels_match(hook.namespace_labels, objects.labels_of(row.meta))
+
+    async def _ask(self, call: Call, hook: Hook, request: Json, *, mutating: bool) -> Verdict | None:
+        """What the webhook says; None where it could not be asked and that does not matter.
+
+        Raises its refusal, and `InternalError` in Kubernetes' words where a failure does matter.
+        """
+        if call.dry_run and hook.side_effects not in _DRY:
+            raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
+        try:
+            verdict = await self._call(hook, request, mutating=mutating)
+        except BadReview as error:
+            failure = f'failed calling webhook "{hook.name}": {error}'
+            if hook.fails_closed:
+                _log.warning("%s; failing closed", failure)
+                raise internal(failure) from None
+            _log.warning("%s; failing open", failure)
+            return None
+        call.warnings += [text for text in verdict.warnings if text not in call.warnings]
+        if verdict.refusal is not None:
+            raise verdict.refusal
+        return verdict
+
+    async def _call(self, hook: Hook, request: Json, *, mutating: bool) -> Verdict:
+        version, uid = review_version(hook), ids.new_uid()
+        try:
+            body = await self._client.post(
+                hook.target, question(version, uid, request), timeout_s=hook.timeout_s
+            )
+        except CallFailed as error:
+            raise BadReview(f"failed to call webhook: {error}") from None
+        return read_answer(hook, version, uid, body, mutating=mutating)
+
+    async def _external_name(self, namespace: str, name: str) -> str:
+        """The host behind a Service. Raises `CallFailed` where it has no externalName: nothing else leads
+        anywhere from here."""
+        row = await self._backend.store.get(Key("services", namespace, name))
+        if row is None:
+            raise CallFailed(f'service "{name}" not found')
+        spec = msgspec.json.decode(b"{" + row.body + b"}").get("spec") or {}
+        host = spec.get("externalName")
+        if not host:
+            raise CallFailed(
+                f'service "{name}" in namespace "{namespace}" has no endpoints, for no Pods run here; '
+                "set its type to ExternalName and spec.externalName to a host, or give the webhook a url"
+            )
+        return str(host)
+
+
+async def _let_others() -> None:
+    """Webhooks that are not concerned are passed over without a wait, and there may be thousands."""
+    await asyncio.sleep(0)
+
+
+def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
+    """The object after the patch; None where that changes nothing. Raises `InternalError`'s words."""
+    try:
+        # A document of its own: patching changes what it works on, and may fail half-way.
+        patched = json_patch(objects.decode_json(objects.encode_json(seen)), operations)
+        if type(patched) is not dict:
+            raise PatchFailed("the result is not an object")
+    except (PatchFailed, PatchMalformed) as error:
+        raise _unfit(hook, error) from None
+    return None if same(patched, seen) else patched
+
+
+def _reshape(call: Call, hook: Hook, obj: Json) -> None:
+    """Bring what a webhook made into the shape of what clients send: version, known members, defaults."""
+    definition = call.definition
+    obj["apiVersion"], obj["kind"] = definition.api_version, definition.kind
+    try:
+        metadata.clean(definition, obj)
+        definition.schema.process(obj)
+    except ApiError as error:
+        raise _unfit(hook, error) from None
+
+
+def _unfit(hook: Hook, error: Exception) -> ApiError:
+    return internal(f'the patch of webhook "{hook.name}" cannot be applied: {error}')

@@ -1,0 +1,96 @@
+"""Groups that other servers serve: a request of one is passed on to the Service that an APIService names.
+
+DNS webhooks of cert-manager are such servers. Who asks has been authorised here, as for any other resource,
+and is named in headers (`X-Remote-User`, …). We show no client certificate of our own: a server that believes
+such headers only from a proxy that it knows takes the request for an anonymous one. Answers go back whole: no
+watches, no upgraded connections. Discovery does not list what is elsewhere.
+
+Source: Kubernetes documentation, "Configure the Aggregation Layer"; kube-aggregator
+`pkg/apiserver/handler_proxy.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from certwright.kube.api.errors import Unavailable
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.verbs.deletes import every_row
+from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
+from certwright.kube.apiserver.webhooks.config import Target, target_of
+from certwright.kube.store.contract import Row
+from certwright.kube.util.http_messages import Identity, Request, Response
+
+_GROUP, _PLURAL = "apiregistration.k8s.io", "apiservices"
+_BUCKET = f"{_GROUP}/{_PLURAL}"
+_TIMEOUT_S = 60
+_PASSED_ON = ("accept", "content-type", "user-agent")
+_PASSED_BACK = ("content-type", "retry-after", "warning")
+
+
+class Elsewhere:
+    """Knows the APIServices that name a Service. An observer of writes."""
+
+    hears_of = (_BUCKET,)
+
+    def __init__(self, backend: Backend, client: WebhookClient) -> None:
+        self._backend = backend
+        self._client = client
+        self._targets: dict[str, Target] = {}
+
+    async def load(self) -> None:
+        """Use what the store holds."""
+        definition = self._backend.registry.by_resource(_GROUP, _PLURAL)
+        if definition is not None:
+            for row in await every_row(self._backend, definition, ""):
+                self.wrote(definition, row, None)
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Use what a committed APIService says."""
+        spec: Json = objects.to_object(definition, row)["spec"]
+        if spec.get("service"):
+            self._targets[row.key.name] = target_of(spec)
+        else:
+            self._targets.pop(row.key.name, None)
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget an APIService that is gone."""
+        self._targets.pop(row.key.name, None)
+
+    async def ask(self, request: Request, user: Identity, group: str, version: str) -> Response | None:
+        """The answer of the server elsewhere; None where there is none for that group and version.
+
+        Raises `Unavailable`.
+        """
+        target = self._targets.get(f"{version}.{group}")
+        if target is None:
+            return None
+        headers = [(name, request.headers[name]) for name in _PASSED_ON if name in request.headers]
+        try:
+            answer = await self._client.send(
+                target,
+                request.method,
+                request.target,
+                headers=[*headers, *_names(user)],
+                body=request.body,
+                timeout_s=_TIMEOUT_S,
+            )
+        except CallFailed as error:
+            raise Unavailable(f"error trying to reach service: {error}") from error
+        kept = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+        return Response(answer.status, kept, answer.body)
+
+
+def _names(user: Identity) -> Iterator[tuple[str, str]]:
+    """Who asks, in the headers of an authenticating proxy."""
+    yield "x-remote-user", user.name
+    if user.uid:
+        yield "x-remote-uid", user.uid
+    for group in user.groups:
+        yield "x-remote-group", group
+    for key, values in user.extra.items():
+        for value in values:
+            yield f"x-remote-extra-{key}", value

@@ -1,0 +1,195 @@
+"""Who asks: bearer tokens known beforehand, TLS client certificates, nobody in particular.
+
+Tokens of ServiceAccounts are in `service_accounts.py`, acting as somebody else in `impersonation.py`, and
+what one may do in `authorizer.py`.
+
+Source: Kubernetes documentation, "Authenticating" (static tokens; X.509 client certificates: CN is the user,
+O the groups; anonymous requests).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from certwright.kube.api.errors import Unauthorized
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.http_messages import Identity, Request
+
+Authenticator = Callable[[Request], Identity | Awaitable[Identity | None] | None]
+"""Says who sent the request. None: the request carries nothing that this authenticator knows of. Raises
+`Unauthorized` for credentials that are wrong."""
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+ANONYMOUS = Identity("system:anonymous", groups=(UNAUTHENTICATED,))
+
+
+class Action(NamedTuple):
+    """What is asked for, in the terms of a `SubjectAccessReview`: a resource, or a path that is none."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+def go_quoted(text: str) -> str:
+    """`text` in double quotes, as Go's `%q` writes it."""
+    return msgspec.json.encode(text).decode()
+
+
+def authenticated(identity: Identity) -> Identity:
+    """`identity` with the group that every authenticated user is in."""
+    if AUTHENTICATED in identity.groups:
+        return identity
+    groups = (*identity.groups, AUTHENTICATED)
+    return Identity(identity.name, uid=identity.uid, groups=groups, extra=identity.extra)
+
+
+def bearer_token(request: Request) -> str:
+    """The token of the Authorization header (RFC 6750 §2.1); empty: there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def digest(token: str) -> bytes:
+    """What a token is looked up by: how long a lookup takes says something about the digest at most, never
+    about the token; and nobody finds the token in a dump of the memory."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+class StaticTokens:
+    """Bearer tokens known beforehand."""
+
+    def __init__(self, tokens: Mapping[str, Identity]) -> None:
+        self._by_digest = {digest(token): authenticated(who) for token, who in tokens.items()}
+
+    def __call__(self, request: Request) -> Identity | None:
+        """The identity of the request's token. Raises `Unauthorized` for a token that is not ours."""
+        token = bearer_token(request)
+        if not token:
+            return None
+        identity = self._by_digest.get(digest(token))
+        if identity is None:
+            raise Unauthorized("Unauthorized")
+        return identity
+
+
+def read_token_file(path: Path) -> dict[str, Identity]:
+    """The tokens of a file as kube-apiserver's `--token-auth-file` reads it: CSV lines of token, user, uid
+    and, in quotes, groups separated by commas.
+
+    Raises `OSError`, and `ValueError` with a sentence that names the line, never the token.
+    """
+    found: dict[str, Identity] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        try:
+            for row in reader:
+                if row and not row[0].lstrip().startswith("#"):
+                    token, identity = _token_line(row, f"{path}, line {reader.line_num}")
+                    found[token] = identity
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+    return found
+
+
+def _token_line(row: list[str], place: str) -> tuple[str, Identity]:
+    if len(row) < 3:
+        raise ValueError(f"{place}: a line needs at least 3 columns (token, user name, user uid)")
+    token, name, uid = (column.strip() for column in row[:3])
+    if not token or not name:
+        raise ValueError(f"{place}: the token and the user name must not be empty")
+    groups = tuple(group.strip() for group in row[3].split(",")) if len(row) > 3 else ()
+    return token, Identity(name, uid=uid, groups=tuple(group for group in groups if group))
+
+
+class ClientCertificates:
+    """TLS client certificates: the face has verified the chain, this reads the subject."""
+
+    _KEPT = 1024
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._known: dict[bytes, tuple[Identity | None, datetime]] = {}
+
+    def __call__(self, request: Request) -> Identity | None:
+        """CN as user and O as groups; None without certificate or without CN.
+
+        Raises `Unauthorized` for a certificate that has expired since the connection was made.
+        """
+        der = request.peer_certificate
+        if not der:
+            return None
+        # All requests of a connection bring the same bytes, whose hash Python computes once.
+        if der not in self._known:
+            if len(self._known) >= self._KEPT:
+                self._known.clear()
+            self._known[der] = self._read(der)
+        identity, until = self._known[der]
+        if self._clock.now() > until:
+            raise Unauthorized("Unauthorized")
+        return identity
+
+    @staticmethod
+    def _read(der: bytes) -> tuple[Identity | None, datetime]:
+        try:
+            certificate = x509.load_der_x509_certificate(der)
+            subject = certificate.subject
+        except ValueError as error:
+            raise Unauthorized("Unauthorized") from error
+        names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        groups = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        found = authenticated(Identity(names[0], groups=tuple(groups))) if names and names[0] else None
+        return found, certificate.not_valid_after_utc
+
+
+class FirstOf:
+    """Asks several authenticators in order; the first that knows the caller wins."""
+
+    def __init__(self, *authenticators: Authenticator) -> None:
+        self._authenticators = authenticators
+
+    async def __call__(self, request: Request) -> Identity | None:
+        """The first identity found. Raises `Unauthorized` when one of them does and none knows the caller."""
+        refusal: Unauthorized | None = None
+        for authenticator in self._authenticators:
+            try:
+                identity = await ask(authenticator, request)
+            except Unauthorized as error:
+                refusal = error
+                continue
+            if identity is not None:
+                return identity
+        if refusal is not None:
+            raise refusal
+        return None
+
+
+async def ask(authenticator: Authenticator, request: Request) -> Identity | None:
+    """What the authenticator says, now or when it has looked."""
+    found = authenticator(request)
+    return found if found is None or isinstance(found, Identity) else await found
+
+
+async def authenticate(request: Request, authenticator: Authenticator, *, anonymous: bool) -> Identity:
+    """Who sent `request`. Raises `Unauthorized` for wrong credentials, and for none unless `anonymous`."""
+    identity = await ask(authenticator, request)
+    if identity is not None:
+        return identity
+    if anonymous and "authorization" not in request.headers:
+        return ANONYMOUS
+    raise Unauthorized("Unauthorized")

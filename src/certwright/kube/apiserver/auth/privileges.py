@@ -1,0 +1,146 @@
+"""Nobody grants what he does not have: the check on writes of roles and bindings.
+
+Who may `escalate` roles, or `bind` the role in question, is excepted, and system:masters. Source: Kubernetes
+documentation, "Privilege escalation prevention and bootstrapping"; `pkg/registry/rbac`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import Details, NotFound
+from certwright.kube.apiserver.auth import escalation
+from certwright.kube.apiserver.auth.auth import MASTERS, Action, go_quoted
+from certwright.kube.apiserver.auth.authorizer import Authorizer, refused
+from certwright.kube.apiserver.auth.rbac import ALL, GROUP, RoleRef, Rule
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.util.decoders import convert
+from certwright.kube.util.http_messages import Identity
+
+Json = dict[str, Any]
+Comparison = Callable[[], None]
+
+_ROLES = ("clusterroles", "roles")
+_OWNERSHIP = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"})
+_EVERYTHING = (
+    Rule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),
+    Rule(verbs=(ALL,), non_resource_urls=(ALL,)),
+)
+
+
+def to_compare(
+    authorizer: Authorizer,
+    user: Identity,
+    definition: ResourceDefinition,
+    new: Json,
+    old: Json | None,
+) -> Comparison | None:
+    """What is to be compared before `user` may write `new` over `old`; None: he may. Cheap for all kinds.
+
+    The comparison touches nothing that others change: it may be made in a thread, as it may take long. It
+    raises `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a role that is not there.
+    """
+    if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
+        return None
+    if definition.plural in _ROLES:
+        return _compare_role(authorizer, user, definition, new, old)
+    return _compare_binding(authorizer, user, definition, new)
+
+
+def _said(obj: Json) -> Json:
+    """The object without what the garbage collector may change, and without what only the server sets."""
+    meta = {name: value for name, value in obj["metadata"].items() if name not in _OWNERSHIP}
+    return {**obj, "metadata": meta}
+
+
+def _compare_role(
+    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json, old: Json | None
+) -> Comparison | None:
+    meta = new["metadata"]
+    namespace, name = meta.get("namespace", ""), meta.get("name", "")
+    # Kubernetes asks by the name in the path, which a create has not.
+    named = name if old is not None else ""
+    if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
+        return None
+    own = authorizer.rbac.rules(user, namespace)
+
+    def compare() -> None:
+        _compare(user, definition, name, _rules(new), own)
+        aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
+        if aggregates and escalation.missing(_EVERYTHING, own):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise refused(GROUP, definition.plural, name, why)
+
+    return compare
+
+
+def _compare_binding(
+    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json
+) -> Comparison | None:
+    meta, ref = new["metadata"], convert(new.get("roleRef") or {}, RoleRef)
+    namespace, name = meta.get("namespace", ""), meta.get("name", "")
+    plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
+    if authorizer.allows(user, Action("bind", GROUP, plural, "", namespace, ref.name)):
+        return None
+    rules = authorizer.rbac.role(ref, namespace)
+    if rules is None:
+        kind = plural.removesuffix("s")
+        raise NotFound(
+            f'{kind}.{GROUP} "{ref.name}" not found', details=Details(name=ref.name, group=GROUP, kind=kind)
+        )
+    return partial(_compare, user, definition, name, rules, authorizer.rbac.rules(user, namespace))
+
+
+def _compare(
+    user: Identity, definition: ResourceDefinition, name: str, wanted: tuple[Rule, ...], own: list[Rule]
+) -> None:
+    # Kubernetes compares whatever there is to compare, however long that takes.
+    if (pieces := escalation.count_pieces(wanted)) > escalation.MAX_PIECES:
+        why = (
+            f"the rules are of {pieces} combinations of verbs, groups, resources, names and paths: at most "
+            f"{escalation.MAX_PIECES} can be compared with the RBAC permissions currently held"
+        )
+        raise refused(GROUP, definition.plural, name, why)
+    if missing := escalation.missing(wanted, own):
+        raise refused(GROUP, definition.plural, name, _not_held(user, missing))
+
+
+def _rules(role: Json) -> tuple[Rule, ...]:
+    return convert(role.get("rules") or (), tuple[Rule, ...])
+
+
+def _not_held(user: Identity, missing: list[Rule]) -> str:
+    lines = sorted({_describe(rule) for rule in _compact(missing)})
+    groups = _list(user.groups)
+    return (
+        f"user {go_quoted(user.name)} (groups={groups}) is attempting to grant RBAC permissions "
+        "not currently held:\n" + "\n".join(lines)
+    )
+
+
+def _compact(rules: list[Rule]) -> list[Rule]:
+    """Rules on the same resource as one, with all their verbs."""
+    verbs: dict[Rule, list[str]] = {}
+    for rule in rules:
+        of = verbs.setdefault(msgspec.structs.replace(rule, verbs=()), [])
+        of += [verb for verb in rule.verbs if verb not in of]
+    return [msgspec.structs.replace(rule, verbs=tuple(found)) for rule, found in verbs.items()]
+
+
+def _describe(rule: Rule) -> str:
+    parts = {
+        "APIGroups": rule.api_groups,
+        "Resources": rule.resources,
+        "NonResourceURLs": rule.non_resource_urls,
+        "ResourceNames": rule.resource_names,
+        "Verbs": rule.verbs,
+    }
+    return "{" + ", ".join(f"{name}:{_list(items)}" for name, items in parts.items() if items) + "}"
+
+
+def _list(items: tuple[str, ...]) -> str:
+    return "[" + " ".join(go_quoted(item) for item in items) + "]"

@@ -1,0 +1,312 @@
+"""The roles and bindings that are there from the start: Kubernetes' own as far as they make sense here, and
+those that cert-manager's chart brings, which our controllers work with.
+
+They are made when they are missing, and given back what they lost, unless they carry the annotation
+`rbac.authorization.kubernetes.io/autoupdate: "false"`.
+
+Source: Kubernetes documentation, "Using RBAC Authorization", default roles and role bindings; cert-manager
+`deploy/charts/cert-manager`, roles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, NamedTuple
+
+from certwright.kube.apiserver.auth.auth import AUTHENTICATED, MASTERS, UNAUTHENTICATED
+from certwright.kube.apiserver.auth.rbac import GROUP
+from certwright.kube.apiserver.ensuring import ensure_object
+from certwright.kube.util.http_messages import Handler, Identity
+
+Json = dict[str, Any]
+
+API_VERSION = f"{GROUP}/v1"
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_BOOTSTRAP = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AGGREGATE = f"{GROUP}/aggregate-to-"
+_READ = "get list watch"
+_WRITE = "create delete deletecollection patch update"
+_CERT_MANAGER = "cert-manager.io"
+_ACME = "acme.cert-manager.io"
+_GATEWAY = "gateway.networking.k8s.io"
+_ACCOUNT = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
+_KINDS = ("issuers", "clusterissuers")
+_MOST_SHARDS = 64
+
+
+class Default(NamedTuple):
+    """One object: which resource it is of, and what it says."""
+
+    plural: str
+    obj: Json
+
+
+def _rule(verbs: str, resources: str, group: str = "", names: tuple[str, ...] = ()) -> Json:
+    rule: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+    if names:
+        rule["resourceNames"] = list(names)
+    return rule
+
+
+def _paths(*urls: str) -> Json:
+    return {"verbs": ["get"], "nonResourceURLs": list(urls)}
+
+
+def _cluster_role(name: str, rules: list[Json], **labels: str) -> Default:
+    """`labels` name the roles that this one is part of."""
+    found = {f"{_AGGREGATE}{part.replace('_', '-')}": value for part, value in labels.items()}
+    return Default("clusterroles", _object("ClusterRole", name, found, rules=rules))
+
+
+def _object(kind: str, name: str, labels: dict[str, str], **content: Any) -> Json:
+    own = {**(_BOOTSTRAP if not name.startswith("cert-manager") else {"app": "cert-manager"}), **labels}
+    metadata: Json = {"name": name, "labels": own, "annotations": {AUTOUPDATE: "true"}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **content}
+
+
+def _aggregated(name: str, **labels: str) -> Default:
+    made = _cluster_role(name, [], **labels).obj
+    selector = {"matchLabels": {f"{_AGGREGATE}{name}": "true"}}
+    # The rules are put in by whoever collects them.
+    del made["rules"]
+    return Default("clusterroles", {**made, "aggregationRule": {"clusterRoleSelectors": [selector]}})
+
+
+def _cluster_binding(name: str, *subjects: Json, role: str = "") -> Default:
+    ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role or name}
+    made = _object("ClusterRoleBinding", name, {}, roleRef=ref, subjects=list(subjects))
+    return Default("clusterrolebindings", made)
+
+
+def _group(name: str) -> Json:
+    return {"kind": "Group", "name": name, "apiGroup": GROUP}
+
+
+def defaults() -> list[Default]:
+    """All of them; the roles first."""
+    return [*_kubernetes_roles(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
+
+
+def _kubernetes_roles() -> list[Default]:
+    health = ("/healthz", "/livez", "/readyz")
+    version = ("/version", "/version/")
+    documents = ("/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*")
+    issuer = ("/.well-known/openid-configuration", "/openid/v1/jwks")
+    reviews, tokens = "authorization.k8s.io", "authentication.k8s.io"
+    everything = [_rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}]
+    own = "selfsubjectaccessreviews selfsubjectrulesreviews"
+    return [
+        _cluster_role("cluster-admin", everything),
+        _cluster_role("system:discovery", [_paths(*health, *version, *documents)]),
+        _cluster_role("system:public-info-viewer", [_paths(*health, *version)]),
+        _cluster_role("system:monitoring", [_paths(*health, *(f"{h}/*" for h in health), "/metrics")]),
+        _cluster_role(
+            "system:basic-user",
+            [_rule("create", own, reviews), _rule("create", "selfsubjectreviews", tokens)],
+        ),
+        _cluster_role(
+            "system:auth-delegator",
+            [_rule("create", "tokenreviews", tokens), _rule("create", "subjectaccessreviews", reviews)],
+        ),
+        _cluster_role(
+            "system:service-account-issuer-discovery", [_paths(*issuer, *(f"{path}/" for path in issuer))]
+        ),
+    ]
+
+
+def _users_roles() -> list[Default]:
+    """admin, edit and view, and what Kubernetes puts into them."""
+    content = "configmaps endpoints persistentvolumeclaims pods services"
+    edit = [
+        _rule(_READ, "pods/attach pods/exec pods/portforward secrets"),
+        _rule("impersonate", "serviceaccounts"),
+        _rule(_WRITE, f"{content} secrets serviceaccounts"),
+        _rule("create", "serviceaccounts/token"),
+        _rule(_WRITE, "ingresses networkpolicies", "networking.k8s.io"),
+        _rule(f"{_READ} {_WRITE}", "leases", "coordination.k8s.io"),
+    ]
+    view = [
+        _rule(_READ, f"{content} pods/status pods/log services/status serviceaccounts"),
+        _rule(_READ, "events namespaces namespaces/status"),
+        _rule(_READ, "endpointslices", "discovery.k8s.io"),
+        _rule(_READ, "ingresses ingresses/status networkpolicies", "networking.k8s.io"),
+    ]
+    admin = [
+        _rule("create", "localsubjectaccessreviews", "authorization.k8s.io"),
+        _rule(f"{_READ} {_WRITE}", "roles rolebindings", GROUP),
+    ]
+    return [
+        _aggregated("admin"),
+        _aggregated("edit", admin="true"),
+        _aggregated("view", edit="true"),
+        _cluster_role("system:aggregate-to-admin", admin, admin="true"),
+        _cluster_role("system:aggregate-to-edit", edit, edit="true"),
+        _cluster_role("system:aggregate-to-view", view, view="true"),
+    ]
+
+
+def _kubernetes_bindings() -> list[Default]:
+    everybody, known = (_group(AUTHENTICATED), _group(UNAUTHENTICATED)), _group(AUTHENTICATED)
+    return [
+        _cluster_binding("cluster-admin", _group(MASTERS)),
+        _cluster_binding("system:discovery", known),
+        _cluster_binding("system:basic-user", known),
+        _cluster_binding("system:public-info-viewer", *everybody),
+        _cluster_binding("system:monitoring", _group("system:monitoring")),
+        _cluster_binding("system:service-account-issuer-discovery", _group("system:serviceaccounts")),
+    ]
+
+
+def _cert_manager() -> list[Default]:
+    """What people get of cert-manager's kinds, and what its controllers need."""
+    kinds, acme = "certificates certificaterequests issuers", "challenges orders"
+    found = [
+        _cluster_role(
+            "cert-manager-cluster-view",
+            [_rule(_READ, "clusterissuers", _CERT_MANAGER)],
+            cluster_reader="true",
+        ),
+        _cluster_role(
+            "cert-manager-view",
+            [_rule(_READ, kinds, _CERT_MANAGER), _rule(_READ, acme, _ACME)],
+            view="true",
+            edit="true",
+            admin="true",
+            cluster_reader="true",
+        ),
+        _cluster_role(
+            "cert-manager-edit",
+            [
+                _rule(_WRITE, kinds, _CERT_MANAGER),
+                _rule("update", "certificates/status", _CERT_MANAGER),
+                _rule(_WRITE, acme, _ACME),
+            ],
+            edit="true",
+            admin="true",
+        ),
+    ]
+    for name, rules in _controller_rules().items():
+        full = f"cert-manager-controller-{name}"
+        found += [_cluster_role(full, rules), _cluster_binding(full, _ACCOUNT)]
+    return [*found, *_leader_election()]
+
+
+def _controller_rules() -> dict[str, list[Json]]:
+    """What each of cert-manager's controllers may do."""
+    signers = tuple(f"{kind}.{_CERT_MANAGER}/*" for kind in _KINDS)
+    secrets, events = _rule(_READ, "secrets"), _rule("create patch", "events")
+    keep = _rule("get list watch create update delete patch", "secrets")
+    issuers = _rule(_READ, " ".join(_KINDS), _CERT_MANAGER)
+    found = {
+        kind: [
+            _rule("update patch", f"{kind} {kind}/status", _CERT_MANAGER),
+            _rule(_READ, kind, _CERT_MANAGER),
+            keep,
+            events,
+        ]
+        for kind in _KINDS
+    }
+    found["certificates"] = [
+        _rule("update patch", _with_status("certificates certificaterequests"), _CERT_MANAGER),
+        _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
+        issuers,
+        _rule("update", "certificates/finalizers certificaterequests/finalizers", _CERT_MANAGER),
+        _rule("create delete get list watch", "orders", _ACME),
+        keep,
+        events,
+    ]
+    found["orders"] = [
+        _rule("update patch", "orders orders/status", _ACME),
+        _rule(_READ, "orders challenges", _ACME),
+        _rule("create delete", "challenges", _ACME),
+        _rule("update", "orders/finalizers", _ACME),
+        # Ours: what has been used of the limits of ACME servers.
+        _rule("get create patch", "configmaps"),
+        issuers,
+        secrets,
+        events,
+    ]
+    found["challenges"] = [
+        _rule("update patch", "challenges challenges/status", _ACME),
+        _rule(_READ, "challenges", _ACME),
+        _rule("update", "challenges/finalizers", _ACME),
+        _rule("get list watch create delete", "pods services"),
+        _rule("get list watch create delete update", "ingresses", "networking.k8s.io"),
+        _rule("get list watch create delete update", "httproutes", _GATEWAY),
+        issuers,
+        secrets,
+        events,
+    ]
+    found["ingress-shim"] = [
+        _rule("create update delete", "certificates certificaterequests", _CERT_MANAGER),
+        _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
+        _rule(_READ, "ingresses", "networking.k8s.io"),
+        _rule("update", "ingresses/finalizers", "networking.k8s.io"),
+        _rule(_READ, "gateways httproutes", _GATEWAY),
+        _rule("update", "gateways/finalizers httproutes/finalizers", _GATEWAY),
+        issuers,
+        events,
+    ]
+    found["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, signers)]
+    found["certificatesigningrequests"] = [
+        _rule("get list watch update", "certificatesigningrequests", "certificates.k8s.io"),
+        _rule("update patch", "certificatesigningrequests/status", "certificates.k8s.io"),
+        _rule("sign", "signers", "certificates.k8s.io", signers),
+        _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
+    ]
+    return found
+
+
+def _with_status(resources: str) -> str:
+    return " ".join(f"{name} {name}/status" for name in resources.split())
+
+
+def _leader_election() -> list[Default]:
+    name, lease = "cert-manager:leaderelection", "cert-manager-controller"
+    # A rule cannot name the beginning of a name.
+    shards = (f"{lease}-shard-{number}" for number in range(_MOST_SHARDS))
+    rules = [
+        _rule("get update patch", "leases", "coordination.k8s.io", (lease, *shards)),
+        _rule("create", "leases", "coordination.k8s.io"),
+    ]
+    role = _object("Role", name, {}, rules=rules)
+    ref = {"apiGroup": GROUP, "kind": "Role", "name": name}
+    binding = _object("RoleBinding", name, {}, roleRef=ref, subjects=[_ACCOUNT])
+    for obj in (role, binding):
+        obj["metadata"]["namespace"] = "kube-system"
+    return [Default("roles", role), Default("rolebindings", binding)]
+
+
+async def ensure(handle: Handler, user: Identity) -> None:
+    """Make what is missing, as `user`. Raises `ApiError` when that is refused."""
+    found = defaults()
+    # All at once: a store commits together what is written together.
+    for kind in ("roles", "bindings"):
+        some = [default for default in found if default.plural.endswith(kind)]
+        await asyncio.gather(*(_ensure(handle, user, default) for default in some))
+
+
+async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
+    namespace = default.obj["metadata"].get("namespace")
+    inside = f"namespaces/{namespace}/" if namespace else ""
+    path = f"/apis/{API_VERSION}/{inside}{default.plural}"
+    await ensure_object(handle, user, path, default.obj, partial(_completed, wanted=default.obj))
+
+
+def _completed(stored: Json, wanted: Json) -> Json | None:
+    """`stored` with all rules and subjects of `wanted`; None where none is missing or may be mended."""
+    if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
+        return None
+    changed = dict(stored)
+    for part in ("rules", "subjects"):
+        held = stored.get(part) or []
+        known = [_said(item) for item in held]
+        if missing := [item for item in wanted.get(part, ()) if _said(item) not in known]:
+            changed[part] = [*held, *missing]
+    return changed if changed != stored else None
+
+
+def _said(item: Json) -> Json:
+    """A rule or a subject without what is empty."""
+    return {name: value for name, value in item.items() if value}

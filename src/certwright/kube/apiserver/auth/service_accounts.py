@@ -1,0 +1,312 @@
+"""ServiceAccounts as users: their tokens are made here (subresource `token`), and known again.
+
+A token ends with its time, with its ServiceAccount, and with the object that it is bound to, or in which it
+lies (`secret_tokens.py`).
+
+Source: Kubernetes documentation, "Managing Service Accounts", bound tokens; API reference, TokenRequest
+v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.kube.api.errors import (
+    BadRequest,
+    Conflict,
+    Details,
+    FieldError,
+    Unauthorized,
+    invalid,
+    invalid_object,
+)
+from certwright.kube.apiserver.auth import secret_tokens
+from certwright.kube.apiserver.auth.auth import authenticated, bearer_token, digest
+from certwright.kube.apiserver.auth.impersonation import service_account_groups
+from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
+from certwright.kube.apiserver.auth.secret_tokens import ACCOUNTS, SECRETS
+from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.model.backend import Backend, Call, not_found
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import is_terminating
+from certwright.kube.apiserver.model.objects import encode_json, uid_of
+from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.store.contract import Key, Row
+from certwright.kube.util import ids
+from certwright.kube.util.decoders import convert
+from certwright.kube.util.http_messages import Identity, Request, Response
+
+Json = dict[str, Any]
+
+API_VERSION, KIND = "authentication.k8s.io/v1", "TokenRequest"
+_BINDABLE = {"Pod": "pods", "Secret": SECRETS}
+_ABOUT = "kubernetes.io"  # the claim
+_EXTRA = "authentication.kubernetes.io/"
+_SHORTEST_S, _DEFAULT_S, _LONGEST_S = 600, 3600, 1 << 32
+_KEPT = 4096
+
+
+class _BoundTo(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    audiences: tuple[str, ...] | None = None
+    expiration_seconds: int | None = None
+    bound_object_ref: _BoundTo | None = None
+
+
+class _TokenRequest(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Verified(NamedTuple):
+    """A token that was good when it was last looked at; `needs` is what it dies with.
+
+    `is_kept`: it is one of those that lie in a Secret, and is good only as long as it does.
+    """
+
+    identity: Identity
+    audiences: tuple[str, ...]
+    until: float
+    needs: tuple[tuple[Key, str], ...]  # with the uid that it must have; empty: any
+    is_kept: bool = False
+
+
+class ServiceAccounts:
+    """Makes and checks tokens."""
+
+    hears_of = (ACCOUNTS, *_BINDABLE.values())
+
+    def __init__(self, backend: Backend, issuer: TokenIssuer) -> None:
+        self._backend = backend
+        self.issuer = issuer
+        self._known: dict[bytes, _Verified] = {}
+        self._needed: dict[Key, set[bytes]] = {}
+        self._changes = 0  # of what is needed
+
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Look again at the tokens that need what was changed."""
+        self._forget(row.key)
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Look again at the tokens that need what is gone."""
+        self._forget(row.key)
+
+    def _forget(self, needed: Key) -> None:
+        for key in self._needed.pop(needed, ()):
+            self._known.pop(key, None)
+            self._changes += 1
+
+    async def __call__(self, request: Request) -> Identity | None:
+        """The ServiceAccount whose token `request` carries, meant for this server.
+
+        None: it carries no token. Raises `Unauthorized` for one that is not (or no longer) good.
+        """
+        token = bearer_token(request)
+        if not token:
+            return None
+        found = await self.check(token)
+        if found is None or self.issuer.issuer not in found[1]:
+            raise Unauthorized("Unauthorized")
+        return found[0]
+
+    async def check(self, token: str) -> tuple[Identity, tuple[str, ...]] | None:
+        """Who a token speaks for, and to which audiences; None when it is not good."""
+        key = digest(token)
+        known = self._known.get(key) or await self._verify(token, key)
+        if known is None or self._backend.clock.now().timestamp() >= known.until:
+            return None
+        return known.identity, known.audiences
+
+    async def _verify(self, token: str, key: bytes) -> _Verified | None:
+        if token.count(".") != 2:
+            return None
+        claims = self.issuer.verify(token)
+        verified = self._read(claims) if claims is not None else None
+        if verified is None or claims is None:
+            return None
+        if self._backend.clock.now().timestamp() < claims.get("nbf", 0):
+            return None
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+            self._needed.clear()
+            self._changes += 1
+        changes = -1
+        # What changes while it is being looked at is looked at once more.
+        while changes != self._changes:
+            changes = self._changes
+            for needed, _ in verified.needs:
+                self._needed.setdefault(needed, set()).add(key)
+            if not await self._is_good(verified, token):
+                return None
+        self._known[key] = verified
+        return verified
+
+    async def _is_good(self, verified: _Verified, token: str) -> bool:
+        """Whether all that the token needs is there."""
+        for needed, uid in verified.needs:
+            row = await self._backend.store.get(needed)
+            if row is None or uid not in ("", uid_of(row.meta)):
+                return False
+            if verified.is_kept and is_terminating(row):
+                return False
+            if verified.is_kept and needed.bucket == SECRETS and not secret_tokens.holds(row, token):
+                return False
+        return True
+
+    def _read(self, claims: Json) -> _Verified | None:
+        """What the claims of one of our tokens say; None where they are not of that kind."""
+        if _ABOUT in claims:
+            return _read_claims(claims)
+        said = secret_tokens.read_claims(claims)
+        if said is None:
+            return None
+        identity = Identity(said.sub, uid=said.uid, groups=service_account_groups(said.sub))
+        needs = ((said.account_key, said.uid), (said.secret_key, ""))
+        # It names no audience; Kubernetes takes it to be meant for the API server.
+        return _Verified(authenticated(identity), (self.issuer.issuer,), math.inf, needs, is_kept=True)
+
+    async def create_token(self, backend: Backend, call: Call) -> Response:
+        """POST to the subresource `token` of a ServiceAccount: 201 with a TokenRequest that has a token."""
+        spec = _read_spec(call)
+        account = await backend.store.get(call.key)
+        if account is None:
+            raise not_found(call.definition, call.route.name)
+        bound = await self._bound(call, spec.bound_object_ref) if spec.bound_object_ref else None
+        audiences = spec.audiences or (self.issuer.issuer,)
+        now = backend.clock.now()
+        seconds = spec.expiration_seconds or _DEFAULT_S
+        expires = int(now.timestamp()) + seconds
+        token = ""
+        if not call.dry_run:
+            token = self.issuer.sign(_claims(account, audiences, int(now.timestamp()), expires, bound))
+        answer = {
+            "kind": KIND,
+            "apiVersion": API_VERSION,
+            "metadata": {
+                "name": call.route.name,
+                "namespace": call.route.namespace,
+                "creationTimestamp": backend.timestamp(),
+            },
+            "spec": {
+                "audiences": audiences,
+                "expirationSeconds": seconds,
+                "boundObjectRef": msgspec.to_builtins(spec.bound_object_ref),
+            },
+            "status": {
+                "token": token,
+                "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
+            },
+        }
+        return Response(201, forms.headers(call), encode_json(answer))
+
+    async def _bound(self, call: Call, to: _BoundTo) -> tuple[str, str, str]:
+        """Kind in small letters, name and uid of what the token is to die with."""
+        plural = _BINDABLE.get(to.kind)
+        if plural is None or to.api_version not in ("v1", ""):
+            raise BadRequest(f"cannot bind token to object of type {to.api_version}/{to.kind}")
+        definition = self._backend.registry.by_resource("", plural)
+        row = await self._backend.store.get(Key(plural, call.route.namespace, to.name))
+        if row is None or definition is None:
+            raise not_found(definition or call.definition, to.name)
+        uid = uid_of(row.meta)
+        if to.uid and to.uid != uid:
+            raise Conflict(
+                f'Operation cannot be fulfilled on {plural} "{to.name}": the UID in the bound object '
+                f"reference ({to.uid}) does not match the UID in record. The object might have been deleted "
+                "and then recreated",
+                details=Details(name=to.name, kind=plural),
+            )
+        return to.kind.lower(), to.name, uid
+
+
+def _read_spec(call: Call) -> _Spec:
+    """What is wanted. Raises `BadRequest` and `Invalid`."""
+    obj, _ = bodies.read_object(call)
+    version, kind = obj.get("apiVersion") or API_VERSION, obj.get("kind") or KIND
+    if (version, kind) != (API_VERSION, KIND):
+        raise BadRequest(f"the body must be a {KIND} of {API_VERSION}, not a {kind} of {version}")
+    try:
+        spec = convert(obj, _TokenRequest).spec
+    except msgspec.ValidationError as error:
+        raise BadRequest(f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}') from None
+    errors: list[FieldError] = []
+    seconds, field = spec.expiration_seconds, "spec.expirationSeconds"
+    if seconds is not None and seconds < _SHORTEST_S:
+        errors.append(invalid(field, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds is not None and seconds > _LONGEST_S:
+        errors.append(invalid(field, seconds, "may not specify a duration larger than 2^32 seconds"))
+    if errors:
+        raise invalid_object("authentication.k8s.io", KIND, "", errors)
+    return spec
+
+
+def _claims(
+    account: Row, audiences: tuple[str, ...], now: int, expires: int, bound: tuple[str, str, str] | None
+) -> Json:
+    namespace, name = account.key.namespace, account.key.name
+    about: Json = {
+        "namespace": namespace,
+        "serviceaccount": {"name": name, "uid": uid_of(account.meta)},
+    }
+    if bound is not None:
+        about[bound[0]] = {"name": bound[1], "uid": bound[2]}
+    return {
+        "aud": list(audiences),
+        "exp": expires,
+        "iat": now,
+        "jti": ids.new_uid(),
+        _ABOUT: about,
+        "nbf": now,
+        "sub": f"{SERVICE_ACCOUNT}{namespace}:{name}",
+    }
+
+
+class _Named(msgspec.Struct):
+    name: str
+    uid: str
+
+
+class _About(msgspec.Struct):
+    namespace: str
+    serviceaccount: _Named
+    pod: _Named | None = None
+    secret: _Named | None = None
+
+
+class _Claims(msgspec.Struct):
+    sub: str
+    exp: float
+    aud: tuple[str, ...]
+    about: _About = msgspec.field(name=_ABOUT)
+    jti: str = ""
+
+
+def _read_claims(claims: Json) -> _Verified | None:
+    """What the claims of a token of a TokenRequest say; None where they are not of that kind."""
+    try:
+        found = convert(claims, _Claims)
+    except msgspec.ValidationError:
+        return None
+    about, account = found.about, found.about.serviceaccount
+    name = f"{SERVICE_ACCOUNT}{about.namespace}:{account.name}"
+    if found.sub != name:
+        return None
+    extra = {f"{_EXTRA}credential-id": (f"JTI={found.jti}",)} if found.jti else {}
+    needs = [(Key(ACCOUNTS, about.namespace, account.name), account.uid)]
+    if about.secret is not None:
+        needs.append((Key(SECRETS, about.namespace, about.secret.name), about.secret.uid))
+    if about.pod is not None:
+        needs.append((Key("pods", about.namespace, about.pod.name), about.pod.uid))
+        extra[f"{_EXTRA}pod-name"] = (about.pod.name,)
+        extra[f"{_EXTRA}pod-uid"] = (about.pod.uid,)
+    identity = Identity(name, uid=account.uid, groups=service_account_groups(name), extra=extra)
+    return _Verified(authenticated(identity), found.aud, found.exp, tuple(needs))

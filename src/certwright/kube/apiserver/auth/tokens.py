@@ -1,0 +1,100 @@
+"""JSON Web Tokens of the server's own: made, checked, and the key for others to check them with.
+
+Source: RFC 7519 (JWT), RFC 7518 §3.4 (ES256), RFC 7517 (JWK); OpenID Connect Discovery 1.0 §4; Kubernetes
+documentation, "Service account issuer discovery".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from certwright.kube.util.encoding import base64url
+from certwright.kube.util.files import write_atomically
+from certwright.pki import keys
+from certwright.pki.errors import PkiError
+from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
+
+if TYPE_CHECKING:
+    from joserfc.jwk import ECKey
+
+Json = dict[str, Any]
+
+DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+"""What tokens that lie in Secrets name as their issuer, whatever the others do."""
+JWKS_PATH = "/openid/v1/jwks"
+_ALGORITHM = "ES256"
+_PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
+
+
+def load_or_make_key(path: Path) -> PrivateKey:
+    """The signing key kept at `path`, made where there is none or none that fits. Raises `OSError`."""
+    try:
+        key = keys.load_private_key(path.read_bytes())
+    except (FileNotFoundError, PkiError):
+        key = None
+    if key is None or keys.plan_of(key) != _PLAN:
+        key = keys.generate(_PLAN)
+        write_atomically(path, keys.encode_private_key(key, KeyEncoding.PKCS8))
+    return key
+
+
+class TokenIssuer:
+    """Signs claims, and knows its own signature again. `key` None: one that lives as long as the object.
+
+    `issuer` is the claim `iss`, and the audience of tokens that name none.
+    """
+
+    def __init__(self, key: PrivateKey | None = None, issuer: str = DEFAULT_ISSUER) -> None:
+        self.issuer = issuer
+        self._given = key
+
+    @cached_property
+    def _key(self) -> ECKey:
+        # Costs 1.4 MB and 20 ms; most servers never see a token of a ServiceAccount.
+        from joserfc.jwk import ECKey
+
+        pem = keys.encode_private_key(self._given or keys.generate(_PLAN), KeyEncoding.PKCS8)
+        return ECKey.import_key(pem)
+
+    @cached_property
+    def _key_id(self) -> str:
+        """As Kubernetes makes it: SHA-256 of the public key's DER."""
+        der = self._key.as_der(private=False)
+        return base64url(hashlib.sha256(der).digest())
+
+    def sign(self, claims: Json) -> str:
+        """A token that says `claims` and, unless they name another, that it is of this issuer."""
+        from joserfc import jwt  # see `_key`
+
+        header = {"alg": _ALGORITHM, "kid": self._key_id}
+        return jwt.encode(header, {"iss": self.issuer, **claims}, self._key, [_ALGORITHM])
+
+    def verify(self, token: str) -> Json | None:
+        """The claims of a token that this issuer has signed, or None. Times and audience: see the caller."""
+        from joserfc import jwt  # see `_key`
+        from joserfc.errors import JoseError
+
+        try:
+            claims = jwt.decode(token, self._key, [_ALGORITHM]).claims
+        except (JoseError, ValueError):
+            return None
+        return claims if claims.get("iss") in (self.issuer, LEGACY_ISSUER) else None
+
+    def key_set(self) -> Json:
+        """The public key, as a JWK Set."""
+        public = self._key.as_dict(private=False)
+        return {"keys": [{"use": "sig", **public, "kid": self._key_id, "alg": _ALGORITHM}]}
+
+    def discovery(self) -> Json:
+        """The OpenID provider's metadata."""
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": self.issuer.rstrip("/") + JWKS_PATH,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [_ALGORITHM],
+        }

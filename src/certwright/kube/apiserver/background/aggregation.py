@@ -1,0 +1,181 @@
+"""ClusterRoles made of others: those with an `aggregationRule` get the rules of all that it selects.
+
+Source: Kubernetes documentation, "Using RBAC Authorization", aggregated ClusterRoles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
+from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
+
+_log = logging.getLogger(__name__)
+BUCKET = "rbac.authorization.k8s.io/clusterroles"
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+Selector = tuple[Requirement, ...]
+
+
+class Selectors:
+    """Label selectors of which one must match; each is looked up by a label that it needs."""
+
+    def __init__(self, given: Iterable[Selector]) -> None:
+        self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value will do
+        self._others: list[Selector] = []
+        for selector in given:
+            needed = next((one for one in selector if one.operator in ("in", "exists")), None)
+            if needed is None:
+                self._others.append(selector)
+                continue
+            value = next(iter(needed.values)) if len(needed.values) == 1 else None
+            self._by_label.setdefault((needed.key, value), []).append(selector)
+
+    def near(self, labels: Mapping[str, str]) -> Iterator[Selector]:
+        """Those that may match."""
+        yield from self._others
+        for key, value in labels.items():
+            yield from self._by_label.get((key, value), ())
+            yield from self._by_label.get((key, None), ())
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        """Whether one does."""
+        return any(labels_match(selector, labels) for selector in self.near(labels))
+
+
+class Aggregation:
+    """Knows the labels of all ClusterRoles, and writes those that are made of others."""
+
+    hears_of = (BUCKET,)
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._labels: dict[str, dict[str, str]] = {}
+        self._selectors: dict[str, Selectors] = {}
+        self._dirty: dict[str, None] = {}
+        self._woken = asyncio.Event()
+        self._working = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether all rules are as they should be."""
+        return not self._dirty and not self._working
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Note what a ClusterRole is now, and which ones it has to do with."""
+        name = row.key.name
+        self._touch(name)
+        self._labels.pop(name, None)
+        if labels := objects.labels_of(row.meta):
+            self._labels[name] = labels
+        self._selectors.pop(name, None)
+        if b'"aggregationRule"' in row.body:
+            self._selectors[name] = _selectors_of(objects.to_object(definition, row))
+            self._mark(name)
+        self._touch(name)
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget a ClusterRole."""
+        self._touch(row.key.name)
+        self._labels.pop(row.key.name, None)
+        self._selectors.pop(row.key.name, None)
+
+    def _touch(self, name: str) -> None:
+        """Mark those that select the ClusterRole as it is known now."""
+        labels = self._labels.get(name)
+        if labels:
+            for other, selectors in self._selectors.items():
+                if other != name and selectors.match(labels):
+                    self._mark(other)
+
+    def _mark(self, name: str) -> None:
+        self._dirty[name] = None
+        self._woken.set()
+
+    async def load(self) -> None:
+        """Learn what is stored, once, when the server starts."""
+        definition = self._definition()
+        after: tuple[str, str] | None = None
+        while definition is not None:
+            page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after)
+            for row in page.rows:
+                self.wrote(definition, row, None)
+            if not page.more:
+                return
+            after = page.last
+
+    def _definition(self) -> ResourceDefinition | None:
+        return self._backend.registry.by_kind("rbac.authorization.k8s.io", "ClusterRole")
+
+    async def run(self) -> None:
+        """Keep the rules right for ever."""
+        while True:
+            await self._woken.wait()
+            await self.work_off()
+
+    async def work_off(self) -> None:
+        """Write what is not as it should be by now."""
+        self._woken.clear()
+        while self._dirty:
+            name = next(iter(self._dirty))
+            del self._dirty[name]
+            self._working = True
+            try:
+                await self._collect(name)
+            except (Changed, Missing):
+                self._mark(name)
+            except StoreError:
+                _log.warning("the rules of ClusterRole %s are collected later", name, exc_info=True)
+                await self._backend.clock.sleep(1)
+                self._mark(name)
+            finally:
+                self._working = False
+
+    async def _collect(self, name: str) -> None:
+        selectors, definition = self._selectors.get(name), self._definition()
+        row = await self._backend.readable(Key(BUCKET, "", name))
+        if selectors is None or definition is None or row is None:
+            return
+        rules = await self._rules(definition, name, selectors)
+        obj = objects.to_object(definition, row)
+        if (obj.get("rules") or []) == rules:
+            return
+        obj["rules"] = rules
+        await self._backend.put(definition, row.key, objects.columns(obj), previous=row)
+
+    async def _rules(self, definition: ResourceDefinition, name: str, selectors: Selectors) -> list[Json]:
+        """The rules of all that are selected, each once, in the order of the roles' names."""
+        found: dict[bytes, Json] = {}
+        for other in sorted(self._labels):
+            if other == name or not selectors.match(self._labels[other]):
+                continue
+            row = await self._backend.readable(Key(BUCKET, "", other))
+            for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
+                found.setdefault(objects.encode_json(rule), rule)
+        return list(found.values())
+
+
+def _selectors_of(role: Json) -> Selectors:
+    given = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+    return Selectors(_requirements(selector) for selector in given)
+
+
+def _requirements(selector: Json) -> Selector:
+    exact = [
+        Requirement(key, "in", frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    terms = [
+        Requirement(
+            term["key"], _OPERATORS.get(term["operator"], "exists"), frozenset(term.get("values") or ())
+        )
+        for term in selector.get("matchExpressions") or ()
+    ]
+    return (*exact, *terms)

@@ -1,0 +1,369 @@
+"""Garbage: objects whose owners are gone are deleted, in the background.
+
+Keeps, by the owner's uid, who depends on it, so that a deletion costs as much as there are dependents. That
+is read from all objects' metadata when the work begins, a page at a time. An owner that is deleted in the
+foreground, or that is to leave orphans, is held by a finalizer until that is done.
+
+Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
+owner reference across namespaces is none).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.apiserver.background import requests
+from certwright.kube.apiserver.background.dependents import Dependents
+from certwright.kube.apiserver.background.owner_warnings import OwnerWarnings
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Owner
+from certwright.kube.apiserver.verbs.deletes import (
+    BACKGROUND,
+    FOREGROUND,
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    remove,
+)
+from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
+from certwright.kube.apiserver.verbs.updates import Wish, modify
+from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, StoreError
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 5
+_TOGETHER = 64
+_LONGEST_PAUSE_S = 256
+_HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """An owner that is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What somebody says of his owner, which may not be so."""
+
+    uid: str
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class _Dying:
+    """An owner that waits for its dependents."""
+
+    definition: ResourceDefinition
+    key: Key
+
+
+_Suspect = _Gone | _Claim | _Dying
+
+
+class GarbageCollector:
+    """Watches who owns whom, and deletes what nobody owns any more."""
+
+    hears_of = None
+
+    def __init__(self, backend: Backend, *, read: Callable[[Row], None] = lambda _: None) -> None:
+        """`read` is told of each object that is there when the work begins, without its body: so nobody else
+        needs to read all of them."""
+        self._backend = backend
+        self._read = read
+        self._dependents = Dependents()
+        self._suspects: asyncio.Queue[_Suspect] = asyncio.Queue()
+        self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
+        self._warnings = OwnerWarnings(backend)
+        self._working = True
+        self._refused: dict[_Suspect, int] = {}  # how often in a row
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing left to look at; not before the work has begun."""
+        return self._suspects.empty() and not self._working
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """Note the owners of what was written."""
+        new = objects.owners_of(row.meta)
+        old = objects.owners_of(previous.meta) if previous is not None else ()
+        if new != old:
+            self._leave(row.key, old)
+            self._join(row.key, new)
+        if b'"deletionTimestamp"' in row.meta:
+            self._note_dying(definition, row)
+
+    def _note_dying(self, definition: ResourceDefinition, row: Row) -> None:
+        if any(name in row.meta for name in _HELD):
+            self._suspects.put_nowait(_Dying(definition, row.key))
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget what was deleted, and suspect its dependents."""
+        self._leave(row.key, objects.owners_of(row.meta))
+        if (uid := objects.uid_of(row.meta)) in self._dependents:
+            self._suspects.put_nowait(_Gone(uid))
+
+    def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
+        for owner in owners:
+            self._dependents.add(owner.uid, key)
+            # The owner may be gone already: then no deletion will ever tell.
+            if not self._is_there(owner, key.namespace):
+                self._suspects.put_nowait(_Claim(owner.uid, key))
+
+    def _is_there(self, owner: Owner, namespace: str) -> bool:
+        """Whether the owner was written so lately that he need not be looked for: of his deletion, should
+        there be one, nobody has been told yet."""
+        place = self._place_of(owner, namespace) if namespace else None
+        row = self._backend.store.at_hand(place) if place is not None else None
+        return row is not None and objects.uid_of(row.meta) == owner.uid
+
+    def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:
+        for owner in owners:
+            self._dependents.discard(owner.uid, key)
+            if dying := self._waiting.get(owner.uid):
+                self._suspects.put_nowait(dying)
+
+    async def _load(self) -> None:
+        """Find all owners in the store, once."""
+        for definition in one_per_bucket(self._backend):
+            after: tuple[str, str] | None = None
+            while True:
+                page = await self._backend.store.list(
+                    definition.bucket, limit=CHUNK, after=after, meta_only=True
+                )
+                await self._take_in(definition, page.rows)
+                await asyncio.sleep(0)  # others want to go on
+                if not page.more:
+                    break
+                after = page.last
+
+    async def _take_in(self, definition: ResourceDefinition, rows: list[Row]) -> None:
+        claims: list[tuple[Key, Owner]] = []
+        for row in rows:
+            self._read(row)
+            for owner in objects.owners_of(row.meta):
+                self._dependents.add(owner.uid, row.key)
+                claims.append((row.key, owner))
+            if b'"deletionTimestamp"' in row.meta:
+                self._note_dying(definition, row)
+        for key, owner in claims:
+            if not key.namespace or not await self._lives(owner, key.namespace):
+                self._suspects.put_nowait(_Claim(owner.uid, key))
+
+    async def run(self) -> None:
+        """Load, then look after suspects for ever."""
+        await self._load()
+        self._working = False
+        while True:
+            suspect = await self._suspects.get()
+            self._working = True
+            try:
+                await self._look_after(suspect)
+            except StoreError:
+                _log.warning("garbage collection for %s failed and is tried again", suspect, exc_info=True)
+                await self._backend.clock.sleep(1)
+                self._suspects.put_nowait(suspect)
+            except ApiError as error:
+                # A webhook refuses, or cannot be asked: others do not wait for it.
+                _log.warning("garbage collection for %s is refused and tried again: %s", suspect, error)
+                self._backend.tasks.start(self._try_later(suspect), name="garbage collection, again")
+            else:
+                self._refused.pop(suspect, None)
+            finally:
+                self._working = False
+            await asyncio.sleep(0)  # most are answered without any waiting
+
+    async def _look_after(self, suspect: _Suspect) -> None:
+        match suspect:
+            case _Dying():
+                await self._finish(suspect)
+            case _Claim(uid, key):
+                await self._check(uid, key)
+            case _Gone(uid):
+                await self._bereave_all(uid)
+
+    async def _try_later(self, suspect: _Suspect) -> None:
+        refusals = self._refused[suspect] = self._refused.get(suspect, 0) + 1
+        await self._backend.clock.sleep(min(2**refusals, _LONGEST_PAUSE_S))
+        self._suspects.put_nowait(suspect)
+
+    # --- owners that are gone -----------------------------------------------------------------------------
+
+    async def _check(self, uid: str, key: Key) -> None:
+        """Whether the owner with that uid, whom somebody names, is where he is looked for."""
+        row = await self._backend.readable(key)
+        own = _named(row, uid)
+        # Of an owner in a namespace, named by an object in none, it has to be told even though he lives.
+        if own is not None and not (key.namespace and await self._lives(own, key.namespace)):
+            await self._bereave(key, uid)
+
+    async def _bereave_all(self, uid: str) -> None:
+        keys = self._dependents.of(uid)
+        for start in range(0, len(keys), _TOGETHER):
+            await asyncio.gather(*(self._bereave(key, uid) for key in keys[start : start + _TOGETHER]))
+
+    async def _lives(self, owner: Owner, namespace: str) -> bool:
+        """Whether the owner is there; one that cannot be judged counts as living."""
+        place = self._place_of(owner, namespace)
+        if place is None:
+            return True
+        try:
+            row = await self._backend.store.latest(place)
+        except DamagedRow:
+            return True
+        return row is not None and objects.uid_of(row.meta) == owner.uid
+
+    def _place_of(self, owner: Owner, namespace: str) -> Key | None:
+        """Where he is looked for. None: a kind that is not served, or an owner in a namespace, named by an
+        object that is in none, cannot be judged."""
+        definition = self._backend.registry.by_kind(owner.group, owner.kind)
+        if definition is None or definition.virtual or (definition.namespaced and not namespace):
+            return None
+        return Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
+
+    async def _bereave(self, key: Key, uid: str, policy: str = "") -> None:
+        """Delete a dependent, or only its reference while it has another living owner."""
+        for _ in range(_ATTEMPTS):
+            row = await self._backend.readable(key)
+            definition, own = self._definition(key), _named(row, uid)
+            if row is None or own is None or definition is None:
+                return
+            if not policy:
+                await self._warnings.check(definition, row, own, self._namespaces(uid))
+                if await self._lives(own, key.namespace):
+                    return
+            others = [
+                owner for owner in objects.owners_of(row.meta) if owner.uid not in (uid, *self._waiting)
+            ]
+            try:
+                if any([await self._lives(owner, key.namespace) for owner in others]):
+                    await self._strip(definition, row, uid)
+                else:
+                    asked = requests.deletion(requests.GARBAGE_COLLECTOR, definition, row, policy)
+                    await self._backend.admission.deleting(asked, row)
+                    await remove(self._backend, definition, row, policy)
+            except (Changed, Missing):
+                continue
+            return
+
+    def _namespaces(self, uid: str) -> set[str]:
+        """Where those live who name an owner."""
+        return {key.namespace for key in self._dependents.of(uid)}
+
+    def _definition(self, key: Key) -> ResourceDefinition | None:
+        group, _, plural = key.bucket.rpartition("/")
+        return self._backend.registry.by_resource(group, plural)
+
+    async def _strip(self, definition: ResourceDefinition, row: Row, uid: str) -> None:
+        def strip(obj: objects.Json) -> objects.Json:
+            meta = obj["metadata"]
+            left = [owner for owner in meta.get("ownerReferences") or () if owner["uid"] != uid]
+            meta["ownerReferences"] = left
+            if not left:
+                del meta["ownerReferences"]
+            return obj
+
+        await self._patch(definition, row, strip)
+
+    async def _patch(
+        self, definition: ResourceDefinition, row: Row, change: Callable[[objects.Json], objects.Json]
+    ) -> None:
+        """Change an object as a client would, past admission. Raises `ApiError`, `Changed` and `Missing`."""
+        if definition.conversion is None and not definition.is_crd:
+            call = requests.patch(requests.GARBAGE_COLLECTOR, definition, row.key)
+            with suppress(NotFound):
+                await modify(self._backend, call, Wish(change, pinned=False, refuse=refuse_patch))
+            return
+        # Only a webhook could show it in a version that admission knows; and definitions end in a way of
+        # their own. What changes is metadata.
+        new = change(objects.to_object(definition, row))
+        if is_released(new) and not definition.is_crd:
+            await self._backend.delete(definition, row, objects.columns(new))
+        else:
+            await self._backend.put(definition, row.key, objects.columns(new), previous=row)
+
+    # --- owners that wait ---------------------------------------------------------------------------------
+
+    async def _finish(self, dying: _Dying) -> None:
+        """Go on with an owner that is held by one of our finalizers."""
+        row = await self._backend.readable(dying.key)
+        meta = objects.to_metadata(row) if row is not None else {}
+        held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
+        uid = meta.get("uid", "")
+        if ORPHAN_FINALIZER in held:
+            await self._orphan(uid)
+            await self._let_go(dying, ORPHAN_FINALIZER)
+        elif FOREGROUND_FINALIZER in held:
+            self._waiting[uid] = dying
+            if not await self._dependents_left(uid):
+                self._waiting.pop(uid, None)
+                await self._let_go(dying, FOREGROUND_FINALIZER)
+
+    async def _dependents_left(self, uid: str) -> bool:
+        """Delete the dependents of an owner that is going; whether it has to wait for any."""
+        left = False
+        for key in self._dependents.of(uid):
+            row = await self._backend.readable(key)
+            if row is not None and b'"deletionTimestamp"' not in row.meta:
+                policy = FOREGROUND if objects.uid_of(row.meta) in self._dependents else BACKGROUND
+                await self._bereave(key, uid, policy)
+                row = await self._backend.readable(key)
+            owners = objects.owners_of(row.meta) if row is not None else ()
+            left = left or any(owner.uid == uid and owner.block_owner_deletion for owner in owners)
+        return left
+
+    async def _let_go(self, dying: _Dying, finalizer: str) -> None:
+        for _ in range(_ATTEMPTS):
+            row = await self._backend.readable(dying.key)
+            if row is None or finalizer.encode() not in row.meta:
+                return
+            try:
+                await self._patch(dying.definition, row, partial(_without_finalizer, finalizer=finalizer))
+            except (Changed, Missing):
+                continue
+            return
+
+    async def _orphan(self, uid: str) -> None:
+        """Take the owner of that uid out of the owner references of all its dependents."""
+        for key in self._dependents.of(uid):
+            for _ in range(_ATTEMPTS):
+                row, definition = await self._backend.readable(key), self._definition(key)
+                if row is None or definition is None or _named(row, uid) is None:
+                    break
+                try:
+                    await self._strip(definition, row, uid)
+                except (Changed, Missing):
+                    continue
+                break
+
+
+def _named(row: Row | None, uid: str) -> Owner | None:
+    """The owner with that uid, if the object names it."""
+    owners = objects.owners_of(row.meta) if row is not None else ()
+    return next((owner for owner in owners if owner.uid == uid), None)
+
+
+def _without_finalizer(obj: objects.Json, finalizer: str) -> objects.Json:
+    meta = obj["metadata"]
+    meta["finalizers"] = [name for name in meta.get("finalizers", ()) if name != finalizer]
+    if not meta["finalizers"]:
+        del meta["finalizers"]
+    return obj
+
+
+def one_per_bucket(backend: Backend) -> list[ResourceDefinition]:
+    """Every resource once, in one of its versions."""
+    found: dict[str, ResourceDefinition] = {}
+    for definition in backend.registry.all():
+        if not definition.virtual:
+            found.setdefault(definition.bucket, definition)
+    return list(found.values())

@@ -1,0 +1,119 @@
+"""What every namespace holds from the beginning: the ServiceAccount `default`, and the CA to trust.
+
+Both are made when the namespace is, and made again when somebody deletes them.
+
+Source: Kubernetes documentation, "Managing Service Accounts" (ServiceAccount controller);
+kube-controller-manager's root CA certificate publisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
+from certwright.kube.apiserver.model.namespaces import is_terminating
+from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
+from certwright.kube.util.http_messages import Handler, Identity, Request
+
+_log = logging.getLogger(__name__)
+_ACCOUNTS, _CONFIG_MAPS = "serviceaccounts", "configmaps"
+_TOGETHER = 64  # namespaces filled at the same time: their writes share commits
+ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
+_ABOUT = "kubernetes.io/description"
+_TEXT = "The certificates of the CA that signs this API server's own certificate, to check it by."
+
+
+class NamespaceContents:
+    """Keeps the contents that every namespace has. `root_ca` is PEM; empty: no ConfigMap is made of it."""
+
+    hears_of = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
+
+    def __init__(self, backend: Backend, handle: Handler, user: Identity, root_ca: str) -> None:
+        self._backend = backend
+        self._handle = handle
+        self._user = user
+        self._root_ca = root_ca
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._working = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to be made."""
+        return self._waiting.empty() and not self._working
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """A new namespace gets its contents; a CA that somebody changed is put right."""
+        if previous is None:
+            if definition.bucket == NAMESPACES:
+                self._waiting.put_nowait(row.key.name)
+        elif definition.bucket == _CONFIG_MAPS and row.key.name == ROOT_CA and row.body != previous.body:
+            self._waiting.put_nowait(row.key.namespace)
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """What was deleted is made again."""
+        if (definition.bucket, row.key.name) in ((_ACCOUNTS, ACCOUNT), (_CONFIG_MAPS, ROOT_CA)):
+            self._waiting.put_nowait(row.key.namespace)
+
+    async def fill_all(self) -> None:
+        """Look after every namespace that is there, once, when the server starts."""
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        after: tuple[str, str] | None = None
+        while True:
+            page = await self._backend.store.list(NAMESPACES, limit=CHUNK, after=after, meta_only=True)
+            for start in range(0, len(page.rows), _TOGETHER):
+                some = page.rows[start : start + _TOGETHER]
+                await asyncio.gather(*(self._fill(row.key.name) for row in some))
+            if not page.more:
+                return
+            after = page.last
+
+    async def run(self) -> None:
+        """Look after namespaces for ever."""
+        while True:
+            namespace = await self._waiting.get()
+            self._working = True
+            try:
+                await self._fill(namespace)
+            except StoreError:
+                _log.warning("the contents of namespace %s are made later", namespace, exc_info=True)
+                await self._backend.clock.sleep(1)
+                self._waiting.put_nowait(namespace)
+            finally:
+                self._working = False
+
+    async def _fill(self, namespace: str) -> None:
+        with suppress(DamagedRow):  # which the store has reported; it is not overwritten
+            await self._fill_readable(namespace)
+
+    async def _fill_readable(self, namespace: str) -> None:
+        there = await self._backend.store.latest(Key(NAMESPACES, "", namespace))
+        if there is None or is_terminating(there):
+            return
+        root = f"/api/v1/namespaces/{namespace}"
+        if await self._backend.store.latest(Key(_ACCOUNTS, namespace, ACCOUNT)) is None:
+            await self._write("POST", f"{root}/{_ACCOUNTS}", {"metadata": {"name": ACCOUNT}})
+        if self._root_ca:
+            await self._publish(namespace, f"{root}/{_CONFIG_MAPS}")
+
+    async def _publish(self, namespace: str, path: str) -> None:
+        data = {"ca.crt": self._root_ca}
+        wanted = {"metadata": {"name": ROOT_CA, "annotations": {_ABOUT: _TEXT}}, "data": data}
+        row = await self._backend.store.latest(Key(_CONFIG_MAPS, namespace, ROOT_CA))
+        if row is None:
+            await self._write("POST", path, wanted)
+        elif encode_json(data) not in row.body:
+            await self._write("PUT", f"{path}/{ROOT_CA}", wanted)
+
+    async def _write(self, method: str, path: str, obj: Json) -> None:
+        headers = {"user-agent": "kube-controller-manager"}
+        response = await self._handle(Request(method, path, headers, encode_json(obj), self._user))
+        # The namespace may have gone meanwhile, and somebody else may have been faster.
+        if response.status >= 400 and response.status not in (403, 404, 409):
+            _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))

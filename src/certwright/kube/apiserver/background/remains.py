@@ -1,0 +1,94 @@
+"""What a namespace that is going still holds, as its status says.
+
+Source: Kubernetes API reference, NamespaceCondition v1 core; what `kubectl describe namespace` shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.objects import to_metadata
+from certwright.kube.store.contract import Row
+
+
+@dataclass(slots=True)
+class Remains:
+    """How many objects are left of each resource, and which finalizers hold them."""
+
+    objects: Counter[str] = field(default_factory=Counter)
+    finalizers: Counter[str] = field(default_factory=Counter)
+    refused: bool = False
+
+    def add(self, definition: ResourceDefinition, row: Row) -> None:
+        """Count an object that did not go."""
+        self.objects[f"{definition.plural}.{definition.group}"] += 1
+        self.finalizers.update(to_metadata(row).get("finalizers", ()))
+
+    def note_in(self, namespace: Json, now: str) -> bool:
+        """Say it in the namespace's conditions; whether they were others."""
+        status = namespace.setdefault("status", {})
+        before = {condition["type"]: condition for condition in status.get("conditions", ())}
+        wanted = [_condition(before.get(made["type"]), made, now) for made in self._conditions()]
+        if wanted == status.get("conditions"):
+            return False
+        status["conditions"] = wanted
+        return True
+
+    def _conditions(self) -> list[Json]:
+        resources = ", ".join(
+            f"{name} has {count} resource instances" for name, count in sorted(self.objects.items())
+        )
+        finalizers = ", ".join(
+            f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items())
+        )
+        return [
+            _made("DiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+            _made(
+                "GroupVersionParsingFailure",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            _made(
+                "ContentFailure",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            _remaining(
+                "NamespaceContentRemaining",
+                "SomeResourcesRemain",
+                f"Some resources are remaining: {resources}",
+            )
+            if resources
+            else _gone("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"),
+            _remaining(
+                "NamespaceFinalizersRemaining",
+                "SomeFinalizersRemain",
+                f"Some content in the namespace has finalizers remaining: {finalizers}",
+            )
+            if finalizers
+            else _gone(
+                "NamespaceFinalizersRemaining",
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            ),
+        ]
+
+
+def _made(failure: str, reason: str, message: str) -> Json:
+    return _gone(f"NamespaceDeletion{failure}", reason, message)
+
+
+def _gone(type_: str, reason: str, message: str) -> Json:
+    return {"type": type_, "status": "False", "reason": reason, "message": message}
+
+
+def _remaining(type_: str, reason: str, message: str) -> Json:
+    return {"type": type_, "status": "True", "reason": reason, "message": message}
+
+
+def _condition(before: Json | None, made: Json, now: str) -> Json:
+    """The condition with the time since which it holds."""
+    same = before is not None and before.get("status") == made["status"]
+    return {**made, "lastTransitionTime": (before or {}).get("lastTransitionTime", now) if same else now}

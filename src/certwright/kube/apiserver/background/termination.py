@@ -1,0 +1,234 @@
+"""What is being deleted with all that lies in it: Namespaces and CustomResourceDefinitions.
+
+Both are marked first, then emptied in the background, then removed. A restart goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from certwright.kube.api.errors import ApiError
+from certwright.kube.apiserver.background import requests
+from certwright.kube.apiserver.background.gc import one_per_bucket
+from certwright.kube.apiserver.background.remains import Remains
+from certwright.kube.apiserver.crds import controllers
+from certwright.kube.apiserver.crds import status as crd_status
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
+from certwright.kube.apiserver.model.namespaces import is_terminating
+from certwright.kube.apiserver.model.outline import lightly, outline
+from certwright.kube.apiserver.verbs.deletes import BACKGROUND, CRD_CLEANUP, every_row, remove
+from certwright.kube.apiserver.verbs.shaping import is_released
+from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
+from certwright.kube.util.tasks import TaskSet
+
+_log = logging.getLogger(__name__)
+_TOGETHER = 64
+_FINALIZER = "kubernetes"
+_PAUSE_S = 5  # after a webhook has refused a deletion, or could not be asked
+
+
+class Termination:
+    """Empties and removes what is marked."""
+
+    hears_of = None
+
+    def __init__(self, backend: Backend, tasks: TaskSet, *, closed: Callable[[str], None]) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._closed = closed  # called with the bucket of a resource that is no longer served
+        self._underway: dict[Key, asyncio.Event] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being emptied."""
+        return not self._underway
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Begin with what has just been marked."""
+        if self._concerns(definition) and row.key not in self._underway and is_terminating(row):
+            self._begin(definition, row.key)
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """An object has gone: whoever waited for it may look again. Those who watch the objects of a
+        definition that has gone have nothing more to wait for."""
+        if definition.is_crd:
+            plural, _, group = row.key.name.partition(".")
+            self._closed(f"{group}/{plural}")
+        if self._underway:
+            for moved in self._underway.values():
+                moved.set()
+
+    @staticmethod
+    def _concerns(definition: ResourceDefinition) -> bool:
+        return definition.bucket == NAMESPACES or definition.is_crd
+
+    async def resume(self) -> None:
+        """Go on with what was marked before the server was stopped."""
+        for definition in one_per_bucket(self._backend):
+            if self._concerns(definition):
+                for row in await every_row(self._backend, definition, ""):
+                    self.wrote(definition, row, None)
+
+    def _begin(self, definition: ResourceDefinition, key: Key) -> None:
+        self._underway[key] = asyncio.Event()
+        self._tasks.start(self._finish(definition, key), name=f"terminate {key.bucket} {key.name}")
+
+    async def _finish(self, definition: ResourceDefinition, key: Key) -> None:
+        moved = self._underway[key]
+        try:
+            while True:
+                moved.clear()
+                try:
+                    if definition.is_crd:
+                        await self._say_underway(definition, key)
+                    remains = await self._empty(definition, key)
+                    if not remains.objects and await self._release(definition, key):
+                        return
+                    if definition.bucket == NAMESPACES:
+                        await self._tell(definition, key, remains)
+                except (Changed, Missing):
+                    continue
+                except StoreError:
+                    _log.warning(
+                        "emptying %s %s failed and is tried again", key.bucket, key.name, exc_info=True
+                    )
+                    await self._backend.clock.sleep(1)
+                    continue
+                if remains.refused:
+                    # Nothing here will tell when the webhook thinks better of it.
+                    await self._backend.clock.sleep(_PAUSE_S)
+                else:
+                    await moved.wait()
+        finally:
+            del self._underway[key]
+
+    async def _empty(self, definition: ResourceDefinition, key: Key) -> Remains:
+        """Delete the contents; what is left of them."""
+        remains = Remains()
+        namespace = key.name if definition.bucket == NAMESPACES else ""
+        for resource in self._contents(definition, key):
+            rows = await every_row(self._backend, resource, namespace)
+            await self._discard_damaged(resource, namespace)
+            for start in range(0, len(rows), _TOGETHER):
+                some = rows[start : start + _TOGETHER]
+                for held in await asyncio.gather(
+                    *(self._left_over(resource, row, remains, asks=bool(namespace)) for row in some)
+                ):
+                    if held is not None:
+                        remains.add(resource, held)
+        return remains
+
+    async def _discard_damaged(self, resource: ResourceDefinition, namespace: str) -> None:
+        """Delete the rows that cannot be read, which were met when all rows were listed."""
+        for damaged in self._backend.store.damage.of(resource.bucket, namespace):
+            with suppress(Changed, Missing):
+                await self._backend.discard(resource, damaged.key)
+
+    async def _tell(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
+        """Say in the namespace's status what keeps it."""
+        row = await self._backend.store.latest(key)
+        if row is None:
+            return
+        obj = objects.to_object(definition, row)
+        if remains.note_in(obj, self._backend.timestamp()):
+            await self._backend.put(definition, key, objects.columns(obj), previous=row)
+
+    def _contents(self, definition: ResourceDefinition, key: Key) -> list[ResourceDefinition]:
+        if definition.bucket == NAMESPACES:
+            return [resource for resource in one_per_bucket(self._backend) if resource.namespaced]
+        return list(self._backend.registry.crd_kinds(key.name)[:1])
+
+    async def _left_over(
+        self, resource: ResourceDefinition, row: Row, remains: Remains, *, asks: bool
+    ) -> Row | None:
+        """Delete one object; what is left of it. `asks`: through admission, as what lies in a namespace.
+
+        The objects of a definition that goes are deleted without, as in Kubernetes.
+        """
+        current = await self._backend.readable(row.key)
+        if current is None:
+            return None
+        if asks and b'"deletionTimestamp"' not in current.meta:
+            request = requests.deletion(requests.NAMESPACES, resource, current, BACKGROUND)
+            try:
+                await self._backend.admission.deleting(request, current)
+            except ApiError as error:
+                _log.warning("%s cannot be deleted and is tried again: %s", row.key, error)
+                remains.refused = True
+                return current
+        last, gone = await remove(self._backend, resource, current)
+        return None if gone else last
+
+    async def _say_underway(self, definition: ResourceDefinition, key: Key) -> None:
+        """Say in a CustomResourceDefinition's status that its objects are being deleted."""
+        row = await self._backend.store.latest(key)
+        obj = outline(definition, row) if row is not None else None
+        if row is None or obj is None or CRD_CLEANUP not in obj["metadata"].get("finalizers", ()):
+            return
+        status = crd_status.with_deletion(obj, self._backend.timestamp())
+        if status != obj["status"]:
+            obj = controllers.with_status(self._backend, definition, obj, status)
+            await self._backend.put(definition, key, objects.columns(obj), previous=row)
+
+    async def _release(self, definition: ResourceDefinition, key: Key) -> bool:
+        """Take away what held it; whether it is gone (somebody else's finalizer may still be there)."""
+        backend = self._backend
+        row = await backend.store.latest(key)
+        if row is None:
+            return True
+        obj = lightly(definition, row)
+        changed = _without_own_finalizer(obj)
+        if is_released(obj):
+            # Watchers see a definition as it was, as it is let go of by an update of its status.
+            last = objects.last_words(row) if definition.is_crd else objects.columns(obj)
+            await backend.delete(definition, row, last)
+            return True
+        if changed:
+            if definition.is_crd:
+                status = crd_status.with_deleted(obj, backend.timestamp())
+                obj = controllers.with_status(backend, definition, obj, status)
+            await backend.put(definition, key, objects.columns(obj), previous=row)
+        return False
+
+
+def _without_own_finalizer(obj: dict[str, Any]) -> bool:
+    """Take out the finalizer that this module works off; whether it was there."""
+    holder, own = obj["metadata"], CRD_CLEANUP
+    if obj["kind"] == "Namespace":
+        holder, own = obj.setdefault("spec", {}), _FINALIZER
+    before = holder.get("finalizers") or []
+    holder["finalizers"] = [name for name in before if name != own]
+    if not holder["finalizers"]:
+        del holder["finalizers"]
+    return len(before) != len(holder.get("finalizers", ()))
+
+
+class ServedKinds:
+    """Keeps the registry in step with the CustomResourceDefinitions that are committed."""
+
+    hears_of = (controllers.BUCKET,)
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Serve what a written definition says."""
+        self._backend.registry.put_crd(outline(definition, row))
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Stop to serve what a deleted definition said."""
+        self._backend.registry.drop_crd(row.key.name)
+
+    async def load(self) -> None:
+        """Serve what the stored definitions say."""
+        for definition in one_per_bucket(self._backend):
+            if definition.is_crd:
+                for row in await every_row(self._backend, definition, ""):
+                    self.wrote(definition, row, None)

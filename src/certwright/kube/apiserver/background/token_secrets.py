@@ -1,0 +1,213 @@
+"""Secrets for tokens of ServiceAccounts get their token, and go with the account.
+
+Whoever makes a Secret of type `kubernetes.io/service-account-token` that names a ServiceAccount finds in it a
+token, the CA to check the server by, and the namespace; what is taken out is put back. One that names no
+account, or another one of that name, is deleted.
+
+Source: Kubernetes documentation, "Managing Service Accounts" (token controller); kube-controller-manager's
+`pkg/controller/serviceaccount/tokens_controller.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from typing import NamedTuple
+
+import msgspec
+
+from certwright.kube.api.errors import ApiError, from_response
+from certwright.kube.apiserver.auth import secret_tokens
+from certwright.kube.apiserver.auth.secret_tokens import (
+    ACCOUNT_UID,
+    ACCOUNTS,
+    NAMESPACE,
+    ROOT_CA,
+    SECRETS,
+    TOKEN,
+)
+from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import is_terminating
+from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
+from certwright.kube.apiserver.requests.patch import MERGE
+from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.http_messages import Handler, Identity, Request
+
+_log = logging.getLogger(__name__)
+_MOST_TRIES, _LONGEST_PAUSE_S = 10, 256
+
+
+class _Named(NamedTuple):
+    """A Secret, and the ServiceAccount that it names, or has named."""
+
+    secret: Key
+    account: Key
+
+
+class _References(msgspec.Struct):
+    secrets: list[Json] | None = None
+
+
+_references = json_decoder(_References).decode
+
+
+class TokenSecrets:
+    """Keeps them, behind the answers. An observer of writes.
+
+    `issuer` signs the tokens; `root_ca` is PEM, empty: none is put in. `handle` answers `user`'s requests.
+    """
+
+    hears_of = (SECRETS, ACCOUNTS)
+
+    def __init__(
+        self, backend: Backend, handle: Handler, user: Identity, issuer: TokenIssuer, root_ca: str
+    ) -> None:
+        self._backend = backend
+        self._handle = handle
+        self._user = user
+        self._issuer = issuer
+        self._root_ca = base64.b64encode(root_ca.encode()).decode()
+        self._naming: dict[Key, set[Key]] = {}  # by ServiceAccount: the Secrets that name it
+        self._waiting: asyncio.Queue[_Named] = asyncio.Queue()
+        self._refused: dict[_Named, int] = {}  # how often in a row
+        self._working = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self._waiting.empty() and not self._working
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """Look at a Secret that names an account, and at those that a new account finds."""
+        if definition.bucket == SECRETS:
+            self.found(row)
+        elif previous is None:
+            self._look_again(row.key)
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """Look at what an account leaves behind, and whether an account lists a Secret that is gone."""
+        if definition.bucket != SECRETS:
+            self._look_again(row.key)
+        elif secret_tokens.account_of(row) and secret_tokens.entries(row) is not None:
+            self.found(row)
+
+    def found(self, row: Row) -> None:
+        """Look at a Secret, which may be given without its body. Anything else is nothing to look at."""
+        if row.key.bucket == SECRETS and (name := secret_tokens.account_of(row)):
+            account = Key(ACCOUNTS, row.key.namespace, name)
+            self._naming.setdefault(account, set()).add(row.key)
+            self._waiting.put_nowait(_Named(row.key, account))
+
+    def _look_again(self, account: Key) -> None:
+        for secret in self._naming.get(account, ()):
+            self._waiting.put_nowait(_Named(secret, account))
+
+    async def run(self) -> None:
+        """Look after Secrets for ever."""
+        while True:
+            named = await self._waiting.get()
+            self._working = True
+            try:
+                await self._look_at(named)
+            except (StoreError, ApiError) as error:
+                self._put_off(named, error)
+            else:
+                self._refused.pop(named, None)
+            finally:
+                self._working = False
+
+    def _put_off(self, named: _Named, error: Exception) -> None:
+        """Try again later: for ever what fails, some times what is refused (the Secret may be immutable)."""
+        tries = self._refused.pop(named, 0) + 1
+        namespace, name = named.secret[1:]
+        if tries > _MOST_TRIES and isinstance(error, ApiError) and error.http_status < 500:
+            _log.warning("the token in Secret %s/%s is given up: %s", namespace, name, error)
+            return
+        self._refused[named] = tries
+        _log.warning("the token in Secret %s/%s is looked after later: %s", namespace, name, error)
+        self._backend.tasks.start(
+            self._try_later(named, min(2**tries, _LONGEST_PAUSE_S)), name="tokens, again"
+        )
+
+    async def _try_later(self, named: _Named, pause_s: int) -> None:
+        await self._backend.clock.sleep(pause_s)
+        self._waiting.put_nowait(named)
+
+    async def _look_at(self, named: _Named) -> None:
+        try:
+            secret = await self._backend.store.get(named.secret)
+            account = await self._backend.store.get(named.account)
+        except DamagedRow:
+            self._leave(named)
+            return
+        if secret is None:
+            self._leave(named)
+            if account is not None:
+                await self._drop_reference(named, account)
+            return
+        held = secret_tokens.entries(secret)
+        if held is None or secret_tokens.account_of(secret) != named.account.name:
+            self._leave(named)
+        elif not is_terminating(secret):
+            await self._settle(named, secret, held, account)
+
+    def _leave(self, named: _Named) -> None:
+        others = self._naming.get(named.account, set())
+        others.discard(named.secret)
+        if not others:
+            self._naming.pop(named.account, None)
+
+    async def _settle(self, named: _Named, secret: Row, held: dict[str, str], account: Row | None) -> None:
+        """Give the Secret what it lacks, or delete it."""
+        uid = secret_tokens.annotations_of(secret).get(ACCOUNT_UID)
+        if account is None or (uid and uid != uid_of(account.meta)):
+            await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
+            return
+        missing = self._missing(secret, held, account)
+        if missing or not uid:
+            notes = {ACCOUNT_NAME: account.key.name, ACCOUNT_UID: uid_of(account.meta)}
+            change = {"metadata": _of_version(secret, annotations=notes), "data": missing}
+            await self._send("PATCH", named, secret, change)
+
+    def _missing(self, secret: Row, held: dict[str, str], account: Row) -> dict[str, str]:
+        """The entries that it is to have and has not, in base64."""
+        missing = {}
+        if self._root_ca and held.get(ROOT_CA) != self._root_ca:
+            missing[ROOT_CA] = self._root_ca
+        if not held.get(NAMESPACE):
+            missing[NAMESPACE] = base64.b64encode(secret.key.namespace.encode()).decode()
+        if not held.get(TOKEN):
+            token = self._issuer.sign(secret_tokens.claims(account, secret.key.name))
+            missing[TOKEN] = base64.b64encode(token.encode()).decode()
+        return missing
+
+    async def _drop_reference(self, named: _Named, account: Row) -> None:
+        """Take a Secret that is gone out of those that the account lists."""
+        listed = _references(b"{%b}" % account.body).secrets or []
+        left = [reference for reference in listed if reference.get("name") != named.secret.name]
+        if len(left) < len(listed):
+            await self._send("PATCH", named, account, {"metadata": _of_version(account), "secrets": left})
+
+    async def _send(self, method: str, named: _Named, row: Row, body: Json) -> None:
+        """Change or delete the object of `row`. Raises `ApiError` when that is refused."""
+        bucket, namespace, name = row.key
+        path = f"/api/v1/namespaces/{namespace}/{bucket}/{name}"
+        headers = {"user-agent": "kube-controller-manager"}
+        if method == "PATCH":
+            headers["content-type"] = MERGE
+        answer = await self._handle(Request(method, path, headers, encode_json(body), self._user))
+        if answer.status == 409:
+            # Somebody was faster: it may be right already.
+            self._waiting.put_nowait(named)
+        elif answer.status >= 400 and answer.status != 404:
+            raise from_response(answer.status, answer.body)
+
+
+def _of_version(row: Row, **members: Json) -> Json:
+    """The metadata of a change to this object as it is, and to no other."""
+    return {"uid": uid_of(row.meta), "resourceVersion": str(row.revision), **members}

@@ -1,0 +1,377 @@
+"""The kinds that are there before any CustomResourceDefinition is.
+
+Source: Kubernetes API reference; what `kubectl api-resources` prints of a Kubernetes cluster.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.crds import definitions
+from certwright.kube.apiserver.crds import kind as crd
+from certwright.kube.apiserver.kinds import core_columns as columns
+from certwright.kube.apiserver.kinds import (
+    core_services,
+    events,
+    kind_columns,
+    network_kinds,
+    rbac_kinds,
+    registration_kinds,
+    signing_requests,
+)
+from certwright.kube.apiserver.kinds import core_strategies as strategies
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_lists import MergeKeys
+from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.util.clock import Clock
+
+_META_KEYS: dict[tuple[str, ...], str] = {
+    ("metadata", "ownerReferences"): "uid",
+    ("metadata", "finalizers"): "",
+}
+"""Merge keys of strategic merge patches; an empty one says that values themselves are the keys."""
+
+_ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+)
+
+
+def make_registry(clock: Clock) -> Registry:
+    """A registry that holds the built-in kinds and takes CustomResourceDefinitions.
+
+    The kind CustomResourceDefinition fills its own status (names accepted, established) when it is written,
+    by what is in the registry then.
+    """
+    registry = Registry(definitions.make_definitions)
+    registry.set_builtin(
+        (
+            *_core(),
+            *_reviews(),
+            *_networking(),
+            *_roles(),
+            *_registration(clock),
+            _signing_request(clock),
+            _crd(),
+        )
+    )
+    return registry
+
+
+_CREATED_BY_PUT = frozenset(
+    {
+        "clusterrolebindings", "clusterroles", "endpoints", "events", "leases", "limitranges", "rolebindings",
+        "roles", "services",
+    }
+)  # fmt: skip
+
+
+def _kind(api_version: str, kind: str, plural: str, **more: Any) -> ResourceDefinition:
+    """A built-in kind, stored as Go's types would decode it."""
+    group, _, version = api_version.rpartition("/")
+    schema = NativeSchema(api_version, kind)
+    settings: dict[str, Any] = {
+        "namespaced": True,
+        "unconditional_update": True,
+        "create_on_update": plural in _CREATED_BY_PUT,
+        "schema": schema,
+        "strategic": MergeKeys(schema),
+        **more,
+    }
+    return ResourceDefinition(
+        group=group, version=version, kind=kind, plural=plural, singular=kind.lower(), **settings
+    )
+
+
+# --- the core group ---------------------------------------------------------------------------------------
+
+
+def _core() -> tuple[ResourceDefinition, ...]:
+    kind = partial(_kind, "v1")
+    return (
+        kind(
+            "ConfigMap",
+            "configmaps",
+            short_names=("cm",),
+            columns=columns.CONFIG_MAP,
+            strategy=strategies.CONFIG_MAP,
+        ),
+        kind(
+            "Endpoints",
+            "endpoints",
+            short_names=("ep",),
+            columns=kind_columns.ENDPOINTS,
+            strategy=core_services.ENDPOINTS,
+        ),
+        _event(),
+        kind("LimitRange", "limitranges", short_names=("limits",), columns=kind_columns.CREATED),
+        _namespace(),
+        _pod(),
+        kind(
+            "ResourceQuota",
+            "resourcequotas",
+            short_names=("quota",),
+            columns=kind_columns.RESOURCE_QUOTA,
+            status_subresource=True,
+            strategy=core_services.RESOURCE_QUOTA,
+        ),
+        kind(
+            "Secret",
+            "secrets",
+            columns=columns.SECRET,
+            selectable_fields=("type",),
+            strategy=strategies.SECRET,
+        ),
+        _service_account(),
+        _service(),
+    )
+
+
+def _event() -> ResourceDefinition:
+    return _kind(
+        "v1",
+        "Event",
+        "events",
+        short_names=("ev",),
+        columns=columns.EVENT,
+        selectable_fields=(
+            *(f"involvedObject.{name}" for name in _ABOUT),
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ),
+        field_readers={"source": events.source},
+        strategy=strategies.EVENT,
+    )
+
+
+def _namespace() -> ResourceDefinition:
+    return _kind(
+        "v1",
+        "Namespace",
+        "namespaces",
+        short_names=("ns",),
+        namespaced=False,
+        # A collection of namespaces cannot be deleted at one stroke.
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        columns=columns.NAMESPACE,
+        status_subresource=True,
+        subresources=(Subresource(name="finalize", verbs=("update",), shape=strategies.finalize),),
+        selectable_fields=("status.phase",),
+        name_rule=object_names.dns_label,
+        strategy=strategies.NAMESPACE,
+    )
+
+
+def _pod() -> ResourceDefinition:
+    return _kind(
+        "v1",
+        "Pod",
+        "pods",
+        short_names=("po",),
+        categories=("all",),
+        columns=kind_columns.POD,
+        status_subresource=True,
+        selectable_fields=_POD_FIELDS,
+        field_readers={
+            "spec.hostNetwork": lambda pod: "true" if pod["spec"].get("hostNetwork") else "false",
+            "status.podIPs": lambda pod: ",".join(ip["ip"] for ip in pod["status"].get("podIPs") or ()),
+        },
+        strategy=core_services.POD,
+    )
+
+
+def _service_account() -> ResourceDefinition:
+    return _kind(
+        "v1",
+        "ServiceAccount",
+        "serviceaccounts",
+        short_names=("sa",),
+        columns=columns.SERVICE_ACCOUNT,
+        subresources=(
+            Subresource(
+                name="token", verbs=("create",), kind=("authentication.k8s.io", "v1", "TokenRequest")
+            ),
+        ),
+    )
+
+
+def _service() -> ResourceDefinition:
+    return _kind(
+        "v1",
+        "Service",
+        "services",
+        short_names=("svc",),
+        categories=("all",),
+        columns=kind_columns.SERVICE,
+        status_subresource=True,
+        selectable_fields=("spec.clusterIP", "spec.type"),
+        name_rule=object_names.dns_1035_label,
+        strategy=core_services.SERVICE,
+    )
+
+
+# --- who may do what --------------------------------------------------------------------------------------
+
+
+def _reviews() -> tuple[ResourceDefinition, ...]:
+    """Questions that are answered and never stored."""
+    ask = {"namespaced": False, "virtual": True, "verbs": ("create",), "strategic": None}
+    who, may = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+    return (
+        _kind(who, "SelfSubjectReview", "selfsubjectreviews", **ask),
+        _kind(who, "TokenReview", "tokenreviews", **ask),
+        _kind(may, "LocalSubjectAccessReview", "localsubjectaccessreviews", **{**ask, "namespaced": True}),
+        _kind(may, "SelfSubjectAccessReview", "selfsubjectaccessreviews", **ask),
+        _kind(may, "SelfSubjectRulesReview", "selfsubjectrulesreviews", **ask),
+        _kind(may, "SubjectAccessReview", "subjectaccessreviews", **ask),
+    )
+
+
+def _roles() -> tuple[ResourceDefinition, ...]:
+    kind = partial(_kind, f"{rbac_kinds.GROUP}/v1", name_rule=object_names.path_segment)
+    binding = {"columns": kind_columns.BINDING, "strategy": rbac_kinds.BINDING}
+    role = {"columns": kind_columns.CREATED, "strategy": rbac_kinds.ROLE}
+    return (
+        kind("ClusterRoleBinding", "clusterrolebindings", namespaced=False, **binding),
+        kind("ClusterRole", "clusterroles", namespaced=False, **role),
+        kind("RoleBinding", "rolebindings", **binding),
+        kind("Role", "roles", **role),
+    )
+
+
+# --- the other groups -------------------------------------------------------------------------------------
+
+
+def _networking() -> tuple[ResourceDefinition, ...]:
+    return (
+        _kind(
+            "coordination.k8s.io/v1",
+            "Lease",
+            "leases",
+            columns=columns.LEASE,
+            strategy=strategies.LEASE,
+            unconditional_update=False,
+        ),
+        _kind(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "endpointslices",
+            columns=kind_columns.ENDPOINT_SLICE,
+            has_generation=True,
+            strategy=network_kinds.ENDPOINT_SLICE,
+        ),
+        _new_event(),
+        _kind(
+            "networking.k8s.io/v1",
+            "IngressClass",
+            "ingressclasses",
+            namespaced=False,
+            columns=kind_columns.INGRESS_CLASS,
+            has_generation=True,
+            strategy=network_kinds.INGRESS_CLASS,
+        ),
+        _kind(
+            "networking.k8s.io/v1",
+            "Ingress",
+            "ingresses",
+            short_names=("ing",),
+            columns=kind_columns.INGRESS,
+            status_subresource=True,
+            has_generation=True,
+            strategy=network_kinds.INGRESS,
+        ),
+    )
+
+
+def _new_event() -> ResourceDefinition:
+    """The same Events under their newer names."""
+    readers = events.field_readers()
+    return _kind(
+        "events.k8s.io/v1",
+        "Event",
+        "events",
+        short_names=("ev",),
+        columns=columns.NEW_EVENT,
+        selectable_fields=(*readers, "reason", "type"),
+        field_readers=readers,
+        stored_as="events",
+        body_out=lambda row: events.to_new(row.body),
+        body_in=events.to_stored,
+        strategy=strategies.NEW_EVENT,
+    )
+
+
+def _registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
+    hooks = partial(
+        _kind,
+        "admissionregistration.k8s.io/v1",
+        namespaced=False,
+        columns=kind_columns.WEBHOOKS,
+        has_generation=True,
+        unconditional_update=False,
+        strategy=registration_kinds.WEBHOOKS,
+    )
+    return (
+        hooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        hooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        _kind(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            "apiservices",
+            namespaced=False,
+            categories=("api-extensions",),
+            columns=kind_columns.API_SERVICE,
+            status_subresource=True,
+            unconditional_update=False,
+            name_rule=object_names.path_segment,
+            strategy=registration_kinds.api_service(clock),
+        ),
+    )
+
+
+def _signing_request(clock: Clock) -> ResourceDefinition:
+    return _kind(
+        "certificates.k8s.io/v1",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        short_names=("csr",),
+        namespaced=False,
+        columns=kind_columns.SIGNING_REQUEST,
+        status_subresource=True,
+        subresources=(Subresource(name="approval", shape=partial(signing_requests.approve, clock)),),
+        selectable_fields=("spec.signerName",),
+        strategy=signing_requests.strategy(clock),
+    )
+
+
+def _crd() -> ResourceDefinition:
+    return ResourceDefinition(
+        group="apiextensions.k8s.io",
+        version="v1",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        singular="customresourcedefinition",
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        namespaced=False,
+        schema=crd.DefinitionSchema(),
+        columns=columns.CUSTOM_RESOURCE_DEFINITION,
+        status_subresource=True,
+        has_generation=True,
+        strategic=_META_KEYS,
+        strategy=crd.STRATEGY,
+        is_crd=True,
+    )

@@ -1,0 +1,229 @@
+"""Checking expressions of CEL against the types of a schema, before they are accepted.
+
+Source: Kubernetes documentation, "Common Expression Language in Kubernetes", type checking; cel-go `checker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from certwright.kube.apiserver.cel import ast as cel_ast
+from certwright.kube.apiserver.cel import error_texts, literals
+from certwright.kube.apiserver.cel import functions as cel_functions
+from certwright.kube.apiserver.cel.environment import (
+    BASE_FILES,
+    BINDINGS,
+    DURATION,
+    OLD,
+    PACKAGE,
+    TIMESTAMP,
+    CompileError,
+    EvaluationError,
+    Expression,
+    FieldDescriptor,
+    bound,
+    cel,
+    config,
+    descriptor_pb2,
+    new_pool,
+    overload,
+    type_named,
+)
+from certwright.kube.apiserver.cel.functions import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an object as rules see it: its name, its kind in the terms of `Types.message`."""
+
+    name: str
+    kind: str
+    repeated: bool = False
+
+
+class Types:
+    """The types that one schema needs, made as messages in a pool of their own."""
+
+    _SCALARS: ClassVar[dict[str, int]] = {
+        "string": FieldDescriptor.TYPE_STRING,
+        "int": FieldDescriptor.TYPE_INT64,
+        "double": FieldDescriptor.TYPE_DOUBLE,
+        "bool": FieldDescriptor.TYPE_BOOL,
+        "bytes": FieldDescriptor.TYPE_BYTES,
+    }
+    _KNOWN: ClassVar[dict[str, str]] = {
+        "timestamp": TIMESTAMP,
+        "duration": DURATION,
+        "dyn": "google.protobuf.Value",
+        "list": "google.protobuf.ListValue",
+        "map": "google.protobuf.Struct",
+    }
+
+    def __init__(self) -> None:
+        self._file = descriptor_pb2.FileDescriptorProto(name="self.proto", syntax="proto2")
+        self._file.dependency.extend(BASE_FILES)
+        self._count = 0
+
+    def message(self, fields: Iterable[Field], maps: Mapping[str, str]) -> str:
+        """A new message type with `fields` and, for each of `maps`, a map from strings to that kind."""
+        name = f"selfType{self._count}"
+        self._count += 1
+        made = self._file.message_type.add(name=name)
+        # Names that differ in an underscore or in case only would have the same name in JSON.
+        made.options.deprecated_legacy_json_field_conflicts = True
+        for field in fields:
+            self._set_kind(self._new_field(made, field.name), field.kind, repeated=field.repeated)
+        for key, kind in maps.items():
+            # The library wants the type of a map's entries to be called so.
+            entry_name = "".join(word[:1].upper() + word[1:] for word in key.split("_")) + "Entry"
+            if any(entry.name == entry_name for entry in made.nested_type):
+                self._set_kind(self._new_field(made, key), "dyn")
+                continue
+            entry = made.nested_type.add(name=entry_name)
+            entry.options.map_entry = True
+            self._set_kind(entry.field.add(name="key", number=1), "string")
+            self._set_kind(entry.field.add(name="value", number=2), kind)
+            self._set_kind(self._new_field(made, key), f"{name}.{entry.name}", repeated=True)
+        return name
+
+    @staticmethod
+    def _new_field(made: Any, name: str) -> Any:
+        return made.field.add(name=name, number=len(made.field) + 1)
+
+    def _set_kind(self, field: Any, kind: str, *, repeated: bool = False) -> None:
+        field.label = FieldDescriptor.LABEL_REPEATED if repeated else FieldDescriptor.LABEL_OPTIONAL
+        if kind in self._SCALARS:
+            field.type = self._SCALARS[kind]
+        else:
+            field.type = FieldDescriptor.TYPE_MESSAGE
+            field.type_name = "." + self._KNOWN.get(kind, kind)
+
+    def checker(self, of_self: str, parts: Mapping[str, str]) -> Checker:
+        """Checks rules whose `self` is of that type: a message's name, `string`, `list(int)`, …
+
+        `parts` has the types of what is in it, by path (`spec.lists`), where a message cannot say them.
+        """
+        pool = new_pool()
+        try:
+            pool.Add(self._file)
+        except TypeError:
+            # The library lays a message down in 64 KiB, some bytes for each field.
+            raise CompileError("rules cannot look at an object with thousands of fields") from None
+        messages = [message.name for message in self._file.message_type]
+        return Checker(
+            pool, type_named(of_self), {path: type_named(kind) for path, kind in parts.items()}, messages
+        )
+
+
+_KINDS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
+
+
+def _for_checks(messages: Sequence[str]) -> Any:
+    """The functions as declared, each overload with its own types; nothing runs."""
+    kinds = (*_KINDS, *messages)
+    declared = [
+        cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
+        for name, functions in cel_functions.FUNCTIONS.items()
+    ]
+    return cel.CelExtension("kubernetes", [*declared, *_comparisons()])
+
+
+def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[Any]:
+    """A function's overload, or one for each of `kinds` where it takes any."""
+
+    def named(kind: str) -> str:
+        return f"{PACKAGE}.{kind}" if kind in cel_functions.CARRIERS else kind
+
+    takes, gives = [named(kind) for kind in function.takes], named(function.gives)
+    if cel_functions.ANY not in takes:
+        yield overload(name, takes, gives, function)
+        return
+    whole, listed = cel_functions.ANY, f"list({cel_functions.ANY})"
+    for any_kind in kinds:
+        meant = {whole: any_kind, listed: f"list({any_kind})"}
+        yield overload(name, [meant.get(kind, kind) for kind in takes], gives, function)
+
+
+def _comparisons() -> list[Any]:
+    """Numbers of different types may be compared: the library does it, but its check does not know."""
+    numbers = ("int", "uint", "double")
+    kinds = {"int": cel.Type.INT, "uint": cel.Type.UINT, "double": cel.Type.DOUBLE}
+    return [
+        cel.FunctionDecl(
+            operator,
+            [
+                cel.Overload(f"mixed_{operator}_{one}_{other}", cel.Type.BOOL, [kinds[one], kinds[other]])
+                for one in numbers
+                for other in numbers
+                if one != other
+            ],
+        )
+        for operator in ("_<_", "_<=_", "_>_", "_>=_")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check of an expression tells: the type of its value, and the expression as a tree."""
+
+    gives: str
+    tree: cel_ast.Tree
+
+    @property
+    def uses_old(self) -> bool:
+        """Whether it looks at `oldSelf`."""
+        names = (part.name for part in self.tree.parts if isinstance(part, cel_ast.Name))
+        return any(name.partition(".")[0] == "oldSelf" for name in names)
+
+
+class Checker:
+    """Checks expressions against the type of `self`."""
+
+    def __init__(self, pool: Any, of_self: Any, parts: Mapping[str, Any], messages: Sequence[str]) -> None:
+        extension = _for_checks(messages)
+        # The longest name that is known wins, so these hide the fields of the same name.
+        own, old = ({f"{name}.{path}": kind for path, kind in parts.items()} for name in ("self", "oldSelf"))
+
+        def env(*libraries: str, **variables: Any) -> Any:
+            return cel.NewEnv(
+                descriptor_pool=pool, config=config(*libraries), variables=variables, extensions=[extension]
+            )
+
+        plain = {"self": of_self, "oldSelf": of_self}
+        self._plain = env(**plain)
+        self._with_parts = env(**plain, **own, **old) if parts else self._plain
+        self._optional = env(BINDINGS, **{"self": of_self, OLD: of_self})
+
+    def check(self, expression: str, *, optional_old: bool = False) -> Checked:
+        """The type of an expression's value. Raises `CompileError`."""
+        if problems := error_texts.unsupported(expression):
+            raise CompileError(error_texts.at_places(expression, problems))
+        try:
+            if optional_old:
+                text = bound(expression, f"optional.of({OLD})")
+                compiled = self._optional.compile(text)
+            else:
+                # `has` takes a field, not a name.
+                compiled = (self._plain if "has(" in expression else self._with_parts).compile(expression)
+        except RuntimeError as error:
+            raise CompileError(error_texts.of_refusal(str(error), wrapped=optional_old)) from None
+        tree = cel_ast.read(compiled.serialize())
+        if optional_old:
+            tree = cel_ast.inside(tree, text.index("\n") + 1)
+        if problems := literals.problems(tree, _holds):
+            raise CompileError(error_texts.at_places(expression, problems))
+        return Checked(compiled.return_type().name().lower(), tree)
+
+
+_LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "timestamp": "timestamp(value)"}
+
+
+def _holds(function: str, value: object) -> bool:
+    """Whether a function can do with that argument."""
+    try:
+        Expression(_LITERALS[function], ("value",)).run({"value": value})
+    except EvaluationError:
+        return False
+    return True

@@ -1,0 +1,369 @@
+"""The Common Expression Language as Kubernetes speaks it; the one module that knows which library runs it.
+
+Import it only when there is a rule to compile: the library and its messages take 12 MB.
+
+A rule is compiled twice. Once with the types of the schema, when a CustomResourceDefinition is checked: the
+texts of what is wrong are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
+
+Known differences from Kubernetes, which uses the Go implementation:
+- What a rule costs is estimated (`cel_estimate`), not counted when it runs. It may take 9,999 steps of
+  comprehensions (the library's own limit) and the processor time of a `Meter`; more is reported as Kubernetes
+  reports a rule that exceeds its cost.
+- Two lists of type set or map are the same only when their items are in the same order.
+
+Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in
+Kubernetes"; KEP-2876.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from certwright.kube.apiserver.cel import error_texts, rewrite
+from certwright.kube.apiserver.cel import functions as cel_functions
+from certwright.kube.apiserver.cel import meter as cel_meter
+from certwright.kube.apiserver.cel.functions import Carried, Function
+from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.replacements import REPLACEMENTS
+
+# Neither library tells its types to mypy.
+cel: Any = import_module("cel_expr_python.cel")
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+duration_pb2: Any = import_module("google.protobuf.duration_pb2")
+message_factory: Any = import_module("google.protobuf.message_factory")
+struct_pb2: Any = import_module("google.protobuf.struct_pb2")
+timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
+wrappers_pb2: Any = import_module("google.protobuf.wrappers_pb2")
+FieldDescriptor: Any = import_module("google.protobuf.descriptor").FieldDescriptor
+
+EXTENSIONS = {
+    "optional": "latest",
+    "strings": "2",
+    "sets": "latest",
+    "lists": "latest",
+    "two-var-comprehensions": "latest",
+}
+"""The libraries of CEL, in the versions that Kubernetes has."""
+
+TIMESTAMP = "google.protobuf.Timestamp"
+DURATION = "google.protobuf.Duration"
+
+
+def config(*more: str) -> Any:
+    """The libraries of CEL, and more of them."""
+    versions = EXTENSIONS | dict.fromkeys(more, "latest")
+    names = "".join(f"- name: {name}\n  version: {version}\n" for name, version in versions.items())
+    return cel.NewEnvConfigFromYaml(f"name: kubernetes\nextensions:\n{names}")
+
+
+BINDINGS = "bindings"
+"""The library with `cel.bind`, which rules of Kubernetes do not have; ours are wrapped in it."""
+OLD = "oldSelf__"
+"""What `oldSelf` is bound to."""
+_HAS_OLD = "hasOldSelf__"
+
+
+class CompileError(Exception):
+    """The expression is wrong; the text says where, with the line and a mark under it."""
+
+
+class EvaluationError(Exception):
+    """The expression could not be evaluated on this object, in the words of Kubernetes."""
+
+
+class CostExceeded(EvaluationError):
+    """The evaluation took more steps than any may take."""
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+def type_named(name: str) -> Any:
+    """A type by its name: `string`, `list(int)`, `map(dyn)` (keys are strings), a message's."""
+    if name.startswith("list(") and name.endswith(")"):
+        return cel.Type.List(type_named(name[5:-1]))
+    if name.startswith("map(") and name.endswith(")"):
+        return cel.Type.Map(cel.Type.STRING, type_named(name[4:-1]))
+    known = {
+        "string": cel.Type.STRING,
+        "int": cel.Type.INT,
+        "double": cel.Type.DOUBLE,
+        "bool": cel.Type.BOOL,
+        "bytes": cel.Type.BYTES,
+        "dyn": cel.Type.DYN,
+        "timestamp": cel.Type.TIMESTAMP,
+        "duration": cel.Type.DURATION,
+    }
+    found = known.get(name)
+    return found if found is not None else cel.Type(name)
+
+
+# --- Kubernetes' functions ---------------------------------------------------------------------------------
+
+PACKAGE = "kubernetes"
+"""Of the types that CEL does not have."""
+_VALUE = "Value"
+_BASE = (struct_pb2, timestamp_pb2, duration_pb2, wrappers_pb2)
+BASE_FILES = tuple(module.DESCRIPTOR.name for module in _BASE)
+"""The files of messages that every pool has."""
+
+
+def new_pool() -> Any:
+    """Where message types are, with those of CEL and of Kubernetes."""
+    pool = descriptor_pool.DescriptorPool()
+    for module in _BASE:
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    pool.Add(_carriers_file())
+    return pool
+
+
+@cache
+def _carriers_file() -> Any:
+    """The types that CEL does not have, as messages.
+
+    While a rule is checked each is a type of its own. While it runs all are one, which names its type: the
+    library tells overloads apart by kind only there, and all messages are of one kind.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package=PACKAGE, syntax="proto3")
+    for name in cel_functions.CARRIERS:
+        file.message_type.add(name=name)
+    value = file.message_type.add(name=_VALUE)
+    text, optional, repeated = (
+        FieldDescriptor.TYPE_STRING,
+        FieldDescriptor.LABEL_OPTIONAL,
+        FieldDescriptor.LABEL_REPEATED,
+    )
+    value.field.add(name="type", number=1, type=text, label=optional)
+    value.field.add(name="raw", number=2, type=text, label=repeated)
+    return file
+
+
+def overload(name: str, takes: Sequence[str], gives: str, function: Function, run: Any = None) -> Any:
+    """One overload, as the library wants it; without `run` it is only declared."""
+    return cel.Overload(
+        re.sub(r"\W", "_", f"kubernetes_{name}_{'_'.join(takes)}"),
+        type_named(gives),
+        [type_named(kind) for kind in takes],
+        is_member=function.member,
+        impl=run,
+    )
+
+
+def _for_runs(pool: Any) -> Any:
+    """The functions as they run: overloads that look the same then are one."""
+    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
+    return cel.CelExtension(
+        "kubernetes",
+        [
+            cel.FunctionDecl(name, _merged_overloads(name, functions, made))
+            for name, functions in cel_functions.FUNCTIONS.items()
+        ]
+        + [_inserts(), _tick(), *_replacements()],
+    )
+
+
+def _tick() -> Any:
+    return cel.FunctionDecl(
+        rewrite.TICK, [cel.Overload("k8s_tick", cel.Type.BOOL, [cel.Type.BOOL], impl=cel_meter.tick)]
+    )
+
+
+def _replacements() -> list[Any]:
+    """Our functions in place of the library's; see `cel_rewrite`."""
+    declared = []
+    for name, overloads in REPLACEMENTS.items():
+        ours = rewrite.RENAMED[name]
+        made = [
+            cel.Overload(
+                re.sub(r"\W", "_", f"{ours}_{'_'.join(takes)}"),
+                type_named(gives),
+                [type_named(kind) for kind in takes],
+                is_member=not name.startswith("sets."),
+                impl=run,
+            )
+            for takes, gives, run in overloads
+        ]
+        declared.append(cel.FunctionDecl(ours, made))
+    return declared
+
+
+def _run_kind(kind: str) -> str:
+    if kind in cel_functions.CARRIERS:
+        return f"{PACKAGE}.{_VALUE}"
+    if kind == cel_functions.ANY:
+        return "dyn"
+    return "list(dyn)" if kind.startswith("list(") else "map(dyn)" if kind.startswith("map(") else kind
+
+
+def _merged_overloads(name: str, functions: Sequence[Function], made: Any) -> list[Any]:
+    groups: dict[tuple[str, ...], list[Function]] = {}
+    for function in functions:
+        groups.setdefault(tuple(_run_kind(kind) for kind in function.takes), []).append(function)
+    overloads = []
+    for takes, group in groups.items():
+        gives = {_run_kind(function.gives) for function in group}
+        result = gives.pop() if len(gives) == 1 else "dyn"
+        overloads.append(overload(name, takes, result, group[0], _dispatcher(group, made)))
+    return overloads
+
+
+def _dispatcher(group: Sequence[Function], made: Any) -> Callable[..., Any]:
+    carriers = frozenset(cel_functions.CARRIERS)
+    table = {
+        tuple(kind if kind in carriers else "" for kind in function.takes): function
+        for function in reversed(group)
+    }
+
+    def run(*args: Any) -> Any:
+        function = table.get(tuple(arg.type if isinstance(arg, made) else "" for arg in args))
+        if function is None:
+            raise ValueError("no such overload")
+        result = function.run(*(tuple(arg.raw) if isinstance(arg, made) else arg for arg in args))
+        return made(type=function.gives, raw=result) if function.gives in carriers else result
+
+    return run
+
+
+# --- compiling --------------------------------------------------------------------------------------------
+
+
+def _uses_old(env: Any, expression: str) -> bool:
+    if "oldSelf" not in expression:
+        return False
+    try:
+        env.compile(expression)
+    except RuntimeError:
+        return True
+    return False
+
+
+def bound(expression: str, old: str) -> str:
+    """The expression where `oldSelf` is the value of another one."""
+    # The expression has lines of its own, so that columns stay and a comment at its end ends there.
+    return f"cel.bind(oldSelf, {old},\n{expression}\n)"
+
+
+def _inserts() -> Any:
+    """What `transformMap` and `transformMapEntry` do for each entry."""
+    a_map = cel.Type.Map(cel.Type.DYN, cel.Type.DYN)
+    name = "k8s_insert"
+    return cel.FunctionDecl(
+        "k8s.mapInserts",
+        [
+            cel.Overload(f"{name}_map_key_value", a_map, [a_map, cel.Type.DYN, cel.Type.DYN], impl=_with_key),
+            cel.Overload(f"{name}_map_map", a_map, [a_map, a_map], impl=_with_entries),
+        ],
+    )
+
+
+def _with_key(made: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    return _with_entries(made, {key: value})
+
+
+def _with_entries(made: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, Any]:
+    for key in more:
+        if key in made:
+            raise ValueError(f"insert failed: key {key} already exists")
+    return {**made, **more}
+
+
+@cache
+def _environment(names: tuple[str, ...]) -> Any:
+    """Where expressions with these variables run."""
+    pool = new_pool()
+    return cel.NewEnv(
+        descriptor_pool=pool,
+        config=config(BINDINGS),
+        variables=dict.fromkeys(names, cel.Type.DYN),
+        extensions=[_for_runs(pool)],
+    )
+
+
+def _carried(value: Carried) -> Any:
+    # The messages of one environment are not those of another; by their text they are understood in all.
+    pool = new_pool()
+    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
+    return made(type=value.kind, raw=value.raw)
+
+
+class Expression:
+    """An expression of any variables, ready to run. Raises `CompileError`."""
+
+    def __init__(self, text: str, variables: tuple[str, ...]) -> None:
+        environment = _environment(variables)
+        try:
+            self._compiled = environment.compile(text)
+        except RuntimeError as error:
+            raise CompileError(error_texts.of_refusal(str(error))) from None
+        rewritten = rewrite.rewrite(self._compiled.serialize())
+        if rewritten is not None:
+            self._compiled = environment.deserialize(rewritten)
+
+    def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:
+        """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them.
+
+        `meter`: the processor time that is left; None: no bound.
+        """
+        data = {name: _carried(value) if type(value) is Carried else value for name, value in data.items()}
+        try:
+            with cel_meter.metered(meter):
+                result = self._compiled.eval(data=data)
+        except RuntimeError as error:
+            _check(meter)
+            raise _failure(str(error)) from None
+        # First: an expression may have a value even where a part of it has been stopped.
+        _check(meter)
+        if result.type() == cel.Type.ERROR:
+            raise _failure(str(result.value()))
+        return result.value()
+
+
+class Program:
+    """A rule on `self` and `oldSelf`, ready to run. Raises `CompileError`."""
+
+    def __init__(self, expression: str, *, optional_old: bool = False) -> None:
+        self.uses_old = _uses_old(_environment(("self",)), expression)
+        self._optional = optional_old and self.uses_old
+        if self._optional:
+            expression = bound(expression, f"{_HAS_OLD} ? optional.of({OLD}) : optional.none()")
+        self._expression = Expression(expression, ("self", "oldSelf", OLD, _HAS_OLD))
+
+    def run(self, new: Any, old: Any = None, meter: Meter | None = None) -> Any:
+        """The value for `self` = `new`. Raises `EvaluationError`, `CostExceeded` among them."""
+        if self._optional:
+            return self._expression.run({"self": new, OLD: old, _HAS_OLD: old is not None}, meter)
+        data = {"self": new, "oldSelf": old} if self.uses_old else {"self": new}
+        return self._expression.run(data, meter)
+
+
+def timestamp(text: str) -> Any:
+    """An instant as rules take it, from RFC 3339. Raises `ValueError`."""
+    made = timestamp_pb2.Timestamp()
+    made.FromJsonString(text)
+    return made
+
+
+def duration(length: timedelta) -> Any:
+    """A length of time as rules take it."""
+    made = duration_pb2.Duration()
+    made.FromTimedelta(length)
+    return made
+
+
+def _check(meter: Meter | None) -> None:
+    if meter is not None and meter.is_exhausted:
+        raise CostExceeded(
+            f"operation cancelled: actual cost limit exceeded ({meter.shown} of processor time)"
+        )
+
+
+def _failure(text: str) -> EvaluationError:
+    text = error_texts.of_failure(text)
+    kind = CostExceeded if text.startswith("operation cancelled") else EvaluationError
+    return kind(text)

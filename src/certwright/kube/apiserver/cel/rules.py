@@ -1,0 +1,286 @@
+"""The rules of a schema, compiled, and run on an object beside what it was before.
+
+Only changes are judged: where a part of an object is as it was, a rule that looks at nothing else is left
+out ("ratcheting"). A rule that compares with `oldSelf` always runs, but only where there is an old value.
+
+Source: KEP-2876, KEP-4008; Kubernetes documentation, "Validation rules".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from certwright.kube.api.errors import FieldError, duplicate, forbidden, invalid, required
+from certwright.kube.apiserver.base import field_paths
+from certwright.kube.apiserver.base.field_errors import MapKey, Path, show_path
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.ratchet import old_items
+from certwright.kube.apiserver.cel import environment
+from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.schema import Convert, converter
+from certwright.kube.apiserver.schemas.walk import EMBEDDED
+
+RULES = "x-kubernetes-validations"
+
+MAX_SECONDS = 1.0
+"""Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit
+is about the same. Other threads go on meanwhile (`cel_meter`)."""
+MAX_VALUES = 100_000
+"""Values (fields, items) in what a rule is given. To hand them to the library takes 15 to 30 ms, in which no
+other thread goes on."""
+_MAX_MESSAGE = 5 * 1024
+
+
+class _Exhausted(Exception):
+    """No further rules are run."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One validation under way. `is_large`: some part of the object has more than `MAX_VALUES` values."""
+
+    meter: Meter
+    is_large: bool
+    errors: list[FieldError] = field(default_factory=list)
+    kept: list[FieldError] = field(default_factory=list)
+
+    def check(self, rule: _Rule, new: Any, old: Any, path: Path, kind: str) -> None:
+        """Raise `_Exhausted` where no processor time is left, or the rule's values are too many."""
+        if self.meter.is_exhausted:
+            reason = (
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+                f" ({self.meter.shown} of processor time for the rules of one object) for rule: {rule.shown}"
+            )
+        elif self.is_large and (_is_large(new) or _is_large(old)):
+            reason = (
+                f"the value has more than {MAX_VALUES} fields and items, no further validation rules will be"
+                f" run due to this limit for rule: {rule.shown}"
+            )
+        else:
+            return
+        self.errors.append(invalid(_field(path), kind, reason))
+        raise _Exhausted
+
+
+def _is_large(value: Any) -> bool:
+    count, waiting = 0, [value]
+    while waiting:
+        inner = waiting.pop()
+        count += 1
+        if type(inner) is dict:
+            waiting += inner.values()
+        elif type(inner) is list:
+            waiting += inner
+        if count + len(waiting) > MAX_VALUES:
+            return True
+    return False
+
+
+class _Rule:
+    """One rule, ready to run."""
+
+    def __init__(self, given: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+        self.text: str = given["rule"].strip()
+        self.message: str = (given.get("message") or "").strip()
+        self.reason: str = given.get("reason") or ""
+        self.field_path = _shown_path(given.get("fieldPath") or "", schema)
+        self.optional_old = bool(given.get("optionalOldSelf"))
+        self.program = environment.Program(given["rule"], optional_old=self.optional_old)
+        words = given.get("messageExpression")
+        self.words = environment.Program(words, optional_old=self.optional_old) if words else None
+
+    @property
+    def transition(self) -> bool:
+        """Whether it compares with what was before."""
+        return self.program.uses_old
+
+    def detail(self, new: Any, old: Any, meter: Meter) -> str:
+        """Why a value is refused."""
+        if self.words is not None:
+            try:
+                text = self.words.run(new, old, meter)
+            except environment.EvaluationError:
+                text = None
+            if isinstance(text, str) and _is_message(text.strip()):
+                return text.strip()
+        return self.message or f"failed rule: {self.text}"
+
+    @property
+    def shown(self) -> str:
+        """How error messages name it."""
+        return self.message or self.text
+
+
+def _shown_path(path: str, schema: Mapping[str, Any]) -> str:
+    try:
+        return field_paths.resolve(path, schema)[0]
+    except ValueError:
+        # It was not looked at when the definition was accepted; the place of the rule will do.
+        return ""
+
+
+def _is_message(text: str) -> bool:
+    return bool(text) and "\n" not in text and len(text.encode()) <= _MAX_MESSAGE
+
+
+@dataclass(slots=True)
+class Node:
+    """The rules on one place of a schema and on the places below it."""
+
+    schema: Mapping[str, Any]
+    rules: list[_Rule]
+    convert: Convert | None
+    properties: dict[str, Node]
+    additional: Node | None
+    items: Node | None
+
+    @property
+    def kind(self) -> str:
+        """The type in the schema, which stands for the value in some errors."""
+        return str(self.schema.get("type", ""))
+
+
+def compile_rules(
+    schema: Mapping[str, Any], *, root: bool = False, known: Collection[str] = frozenset()
+) -> Node | None:
+    """The rules in `schema`, less those whose text is in `known`; None where there are none.
+
+    Raises `cel.CompileError`; that a rule is right was found out when its definition was accepted.
+    """
+    given = [rule for rule in schema.get(RULES) or () if rule["rule"].strip() and rule["rule"] not in known]
+    rules = [_Rule(rule, schema) for rule in given]
+    properties = {
+        key: child
+        for key, prop in schema.get("properties", {}).items()
+        if (child := _compile_child(prop, known)) is not None
+    }
+    additional = _compile_child(schema.get("additionalProperties"), known)
+    items = _compile_child(schema.get("items"), known)
+    if not (rules or properties or additional or items):
+        return None
+    convert = converter(schema, root=root) if rules else None
+    return Node(schema, rules, convert, properties, additional, items)
+
+
+def _compile_child(schema: Any, known: Collection[str]) -> Node | None:
+    if not isinstance(schema, Mapping):
+        return None
+    return compile_rules(schema, root=bool(schema.get(EMBEDDED)), known=known)
+
+
+def run_rules(
+    node: Node,
+    new: Any,
+    old: Any,
+    kept: list[FieldError] | None = None,
+    *,
+    clock: Callable[[], float] = time.thread_time,
+) -> list[FieldError]:
+    """What the rules find wrong with `new`; `old` is None for a new object.
+
+    What was wrong with a part before, and has not changed, is no error; it goes into `kept`. `clock`: of the
+    processor time that the thread has used, in seconds.
+    """
+    run = _Run(Meter(MAX_SECONDS, clock), is_large=_is_large(new) or _is_large(old))
+    try:
+        _visit(run, node, new, old, None, unchanged=False)
+    except _Exhausted:
+        pass
+    if kept is not None:
+        kept += run.kept
+    return run.errors
+
+
+def _visit(run: _Run, node: Node, new: Any, old: Any, path: Path, *, unchanged: bool) -> None:
+    if new is None:
+        return
+    if not unchanged and old is not None:
+        unchanged = same(new, old)
+    _apply_rules(run, node, new, old, path, unchanged=unchanged)
+    if type(new) is dict:
+        _visit_object(run, node, new, old if type(old) is dict else {}, path, unchanged=unchanged)
+    elif type(new) is list and node.items is not None:
+        before = old_items(node.schema, old)
+        for index, item in enumerate(new):
+            _visit(run, node.items, item, before(item), (path, index), unchanged=unchanged)
+
+
+def _visit_object(
+    run: _Run, node: Node, new: dict[str, Any], old: dict[str, Any], path: Path, *, unchanged: bool
+) -> None:
+    for key, child in node.properties.items():
+        if key in new:
+            _visit(run, child, new[key], old.get(key), (path, key), unchanged=unchanged)
+    if node.additional is not None:
+        for key, item in new.items():
+            _visit(run, node.additional, item, old.get(key), (path, MapKey(key)), unchanged=unchanged)
+
+
+def _apply_rules(run: _Run, node: Node, new: Any, old: Any, path: Path, *, unchanged: bool) -> None:
+    due = [rule for rule in node.rules if not rule.transition or old is not None or rule.optional_old]
+    if not due:
+        return
+    seen, before = new, old
+    if node.convert is not None:
+        seen, before = node.convert(new), node.convert(old)
+    for rule in due:
+        run.check(rule, seen, before, path, node.kind)
+        # Without a comparison with the old value, a rule on what has not changed tells nothing new.
+        into = run.kept if unchanged and not rule.transition else run.errors
+        _apply(run.meter, into, node, rule, new, (seen, before), path)
+
+
+def _apply(
+    meter: Meter,
+    into: list[FieldError],
+    node: Node,
+    rule: _Rule,
+    new: Any,
+    seen: tuple[Any, Any],
+    path: Path,
+) -> None:
+    try:
+        holds = rule.program.run(*seen, meter)
+    except environment.EvaluationError as error:
+        into.append(invalid(_field(path), node.kind, _failure_text(error, rule)))
+        if isinstance(error, environment.CostExceeded):
+            raise _Exhausted from None
+        return
+    if holds is not True:
+        where = f"{show_path(path)}.{rule.field_path}".removeprefix(".") if rule.field_path else _field(path)
+        into.append(_refusal(where, node, rule, new, rule.detail(*seen, meter)))
+
+
+def _failure_text(error: environment.EvaluationError, rule: _Rule) -> str:
+    if isinstance(error, environment.CostExceeded):
+        return (
+            f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule: "
+            f"{rule.shown}"
+        )
+    if str(error).startswith("no such overload"):
+        return (
+            f"'{error}': call arguments did not match a supported operator, function or macro signature for "
+            f"rule: {rule.shown}"
+        )
+    return f"{error} evaluating rule: {rule.shown}"
+
+
+def _refusal(where: str, node: Node, rule: _Rule, new: Any, detail: str) -> FieldError:
+    if rule.reason == "FieldValueForbidden":
+        return forbidden(where, detail)
+    if rule.reason == "FieldValueRequired":
+        return required(where, detail)
+    # Objects and lists are not shown.
+    hidden = node.kind in ("object", "array")
+    if rule.reason == "FieldValueDuplicate":
+        return FieldError(where, rule.reason, "Duplicate value") if hidden else duplicate(where, new)
+    if hidden:
+        return FieldError(where, "FieldValueInvalid", f"Invalid value: {detail}")
+    return invalid(where, new, detail)
+
+
+def _field(path: Path) -> str:
+    return show_path(path) or "<nil>"

@@ -1,0 +1,148 @@
+"""What becomes of a definition after it was written: names are accepted or refused, and it is served.
+
+Kubernetes' controllers do this shortly after a write. Here it is done before the writer gets its answer,
+which shows the definition as it was written all the same: so who creates a definition and then an object of
+it does not have to wait.
+
+Source: apiextensions-apiserver `pkg/controller`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.kube.apiserver.crds import status as crd_status
+from certwright.kube.apiserver.crds.status import Taken
+from certwright.kube.apiserver.fieldmanager import managed
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import WHOLE
+from certwright.kube.apiserver.model.outline import outline
+from certwright.kube.apiserver.model.routes import Route
+from certwright.kube.store.contract import Changed, Missing, Row
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.http_messages import Identity, Request
+
+GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+BUCKET = f"{GROUP}/{PLURAL}"
+_AGENT = "kube-apiserver"
+_MOST_WRITES = 20
+_MYSELF = Identity("system:apiserver", groups=("system:masters",))
+
+
+class _Names(msgspec.Struct, rename="camel"):
+    plural: str = ""
+    singular: str = ""
+    kind: str = ""
+    list_kind: str = ""
+    short_names: list[str] = []
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    accepted_names: _Names = msgspec.field(default_factory=_Names)
+
+
+class _Spec(msgspec.Struct):
+    group: str = ""
+
+
+class _Definition(msgspec.Struct):
+    spec: _Spec
+    status: _Status
+
+
+_decode = json_decoder(_Definition).decode
+
+
+class DefinitionControllers:
+    """Write the status of definitions. An observer of writes: it knows which names are taken."""
+
+    hears_of = (BUCKET,)
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._names: dict[str, tuple[str, _Names]] = {}
+        self._released: set[str] = set()  # groups in which a name may have become free
+
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Learn which names a definition has."""
+        found = _decode(b"{" + row.body + b"}")
+        now, before = (found.spec.group, found.status.accepted_names), self._names.get(row.key.name)
+        self._names[row.key.name] = now
+        if before is not None and before[1].plural and before != now:
+            self._released.add(now[0])
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Its names are free: others of its group may have waited for them."""
+        group, _ = self._names.pop(row.key.name, ("", None))
+        if any(other == group for other, _ in self._names.values()):
+            self._released.add(group)
+            self._backend.tasks.start(self.settle(""), name=f"names of {group}")
+
+    async def settle(self, name: str) -> None:
+        """Write whatever the controllers have to say of a definition, and of those that waited for its
+        names."""
+        if name:
+            await self._settle_one(name)
+        while self._released:
+            group = self._released.pop()
+            for other in [other for other, (its, _) in self._names.items() if its == group]:
+                await self._settle_one(other)
+
+    async def _settle_one(self, name: str) -> None:
+        for _ in range(_MOST_WRITES):
+            try:
+                if not await self._step(name):
+                    return
+            except Changed:
+                continue
+            except Missing:
+                return
+
+    async def _step(self, name: str) -> bool:
+        """One write of one controller; whether there was one."""
+        backend = self._backend
+        definition = backend.registry.by_resource(GROUP, PLURAL)
+        assert definition is not None, "it is built in"
+        call = _call(definition, name)
+        row = await backend.store.latest(call.key)
+        if row is None:
+            return False
+        old = outline(definition, row)
+        status = self._next(old)
+        if status is None:
+            return False
+        new = with_status(backend, definition, old, status)
+        await backend.put(definition, call.key, objects.columns(new), previous=row)
+        return True
+
+    def _next(self, crd: Json) -> Json | None:
+        now = self._backend.timestamp()
+        return (
+            crd_status.with_names(crd, self._taken(crd["spec"]["group"]), now)
+            or crd_status.with_established(crd, now)
+            or crd_status.with_approval(crd, now)
+        )
+
+    def _taken(self, group: str) -> Taken:
+        names = [found for its, found in self._names.values() if its == group]
+        words = {word for found in names for word in (found.plural, found.singular, *found.short_names)}
+        return Taken(words, {kind for found in names for kind in (found.kind, found.list_kind)})
+
+
+def with_status(backend: Backend, definition: ResourceDefinition, crd: Json, status: Json) -> Json:
+    """A definition with the status that a controller writes."""
+    new = {**crd, "metadata": dict(crd["metadata"]), "status": status}
+    managed.on_update(backend, _call(definition, crd["metadata"]["name"]), new, crd)
+    return new
+
+
+def _call(definition: ResourceDefinition, name: str) -> Call:
+    path = f"/apis/{GROUP}/v1/{PLURAL}/{name}/status"
+    request = Request("PUT", path, {"user-agent": _AGENT}, user=_MYSELF)
+    route = Route(GROUP, "v1", "", PLURAL, name, "status")
+    found: dict[str, Any] = {}
+    return Call(request, _MYSELF, "update", definition, route, found, WHOLE)

@@ -1,0 +1,369 @@
+"""Versions of a custom resource that a webhook converts.
+
+Every row says which version it was stored in. Verbs work in the version of the request, over a view of the
+store (`ConvertedStore`) that converts what they read, and what they write into the version that objects are
+stored in now. So all of them, server-side apply too, work in every version, and objects stay readable when
+another version becomes the one to store. With conversion strategy `None` nothing of this is needed: there the
+versions differ in their schemas only (see `crd_reading`).
+
+Source: Kubernetes documentation, "Versions in CustomResourceDefinitions", webhook conversion; API reference,
+ConversionReview v1 apiextensions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import InternalError
+from certwright.kube.apiserver.crds.other_versions import OtherVersions
+from certwright.kube.apiserver.crds.reading import STORED_VERSION
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
+from certwright.kube.apiserver.representations import tables
+from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
+from certwright.kube.apiserver.webhooks.config import Target
+from certwright.kube.store.contract import Choice, Damages, Encode, Key, Page, Row, Store, Watch
+from certwright.kube.util import ids
+from certwright.kube.util.http_messages import Response
+
+_TIMEOUT_S = 30
+_CHOSEN_FROM = 500  # rows at a time, where few may match
+_KNOWN_REVIEWS = ("v1", "v1beta1")
+
+Verb = Callable[[Backend, Call], Awaitable[Response]]
+_Rows = list[Row]
+_Placed = list[tuple[int, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Who converts. `stored` is the version that objects are stored in now, `first` that of rows which do not
+    say theirs."""
+
+    target: Target
+    review_versions: tuple[str, ...]
+    stored: str
+    first: str
+
+
+class Conversions:
+    """Asks the webhooks."""
+
+    def __init__(self, client: WebhookClient) -> None:
+        self._client = client
+
+    def around(self, verb: Verb) -> Verb:
+        """The verb of a call for a resource whose versions a webhook converts."""
+
+        async def run(backend: Backend, call: Call) -> Response:
+            if call.verb != "watch":
+                view = copy.copy(backend)
+                view.store = ConvertedStore(backend.store, self, call.definition)
+                others = OtherVersions(self.convert)
+                view.in_version = others.of
+                return await others.run(call, lambda: verb(view, call))
+            form = call.form if call.form.shape is Shape.PARTIAL else WHOLE
+            answer = await verb(backend, replace(call, form=form))
+            if answer.stream is None or form.shape is Shape.PARTIAL:
+                return answer
+            return replace(answer, stream=self._events(backend, call, answer.stream))
+
+        return run
+
+    async def shown(self, wanted: ResourceDefinition, obj: Json) -> Json:
+        """An object in the version of `wanted`. Raises `InternalError`."""
+        version = obj["apiVersion"].rpartition("/")[2]
+        (found,) = await self.convert(wanted, version, [obj], wanted.version)
+        return found
+
+    async def _events(
+        self, backend: Backend, call: Call, stream: AsyncIterator[bytes]
+    ) -> AsyncIterator[bytes]:
+        first = True
+        try:
+            async for chunk in stream:
+                lines = []
+                for line in chunk.splitlines():
+                    event = objects.decode_json(line)
+                    if event["type"] != "ERROR":
+                        obj = event["object"] = await self._of_event(call.definition, event)
+                        if call.form.shape is Shape.TABLE:
+                            meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+                            event["object"] = msgspec.Raw(_table(backend, call, [obj], meta, columns=first))
+                            first = False
+                    lines.append(objects.encode_json(event) + b"\n")
+                yield b"".join(lines)
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    async def _of_event(self, definition: ResourceDefinition, event: Json) -> Json:
+        obj: Json = event["object"]
+        version = _taken_out(definition, obj)
+        if event["type"] == "BOOKMARK":
+            return obj
+        (found,) = await self.convert(definition, version, [obj], definition.version)
+        return found
+
+    async def convert(
+        self, definition: ResourceDefinition, source: str, given: list[Json], version: str
+    ) -> list[Json]:
+        """The objects, which are in version `source`, in another version. Raises `InternalError`."""
+        conversion = definition.conversion
+        assert conversion is not None, "asked of the definition"
+        if not given or source == version:
+            return given
+        wanted = f"{definition.group}/{version}"
+        review, uid = _review_version(conversion), ids.new_uid()
+        sent = [{**obj, "apiVersion": f"{definition.group}/{source}"} for obj in given]
+        body = {
+            "kind": "ConversionReview",
+            "apiVersion": f"apiextensions.k8s.io/{review}",
+            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": sent},
+        }
+        who = f"conversion webhook for {definition.group}/{source}, Kind={definition.kind}"
+        try:
+            raw = await self._client.post(conversion.target, objects.encode_json(body), timeout_s=_TIMEOUT_S)
+            converted = _converted(objects.decode_json(raw), uid, f"apiextensions.k8s.io/{review}")
+        except (CallFailed, ValueError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InternalError(f"{who} failed: {error}") from None
+        if len(converted) != len(given):
+            raise InternalError(f"{who} returned {len(converted)} objects, expected {len(given)}")
+        try:
+            return [_checked(one, other, wanted) for one, other in zip(sent, converted, strict=True)]
+        except ValueError as error:
+            raise InternalError(f"{who} returned invalid object: {error}") from None
+
+
+# --- the store --------------------------------------------------------------------------------------------
+
+
+class ConvertedStore:
+    """A store (`Store`) whose rows of one resource are in one version, whichever they are stored in: for one
+    request."""
+
+    def __init__(self, store: Store, conversions: Conversions, wanted: ResourceDefinition) -> None:
+        self._store = store
+        self._conversions = conversions
+        self._wanted = wanted
+        # A verb that is begun again reads the same row again.
+        self._seen: dict[Key, Row] = {}
+
+    @property
+    def revision(self) -> int:
+        """As in `Store`."""
+        return self._store.revision
+
+    @property
+    def trouble(self) -> str:
+        """As in `Store`."""
+        return self._store.trouble
+
+    async def up_to(self, revision: int) -> int:
+        """As in `Store`."""
+        return await self._store.up_to(revision)
+
+    async def check(self) -> None:
+        """As in `Store`."""
+        await self._store.check()
+
+    async def get(self, key: Key) -> Row | None:
+        """As in `Store`."""
+        return await self._one(await self._store.get(key))
+
+    async def latest(self, key: Key) -> Row | None:
+        """As in `Store`."""
+        return await self._one(await self._store.latest(key))
+
+    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
+        """None: to convert it takes a webhook."""
+        return None
+
+    async def settled(self, key: Key) -> None:
+        """As in `Store`."""
+        await self._store.settled(key)
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: tuple[str, str] | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
+    ) -> Page:
+        """As in `Store`; a page is converted in one review for each version that rows are stored in."""
+        # A webhook may change labels: who chooses by them is shown the version that was asked for.
+        page = await self._store.list(
+            bucket,
+            namespace,
+            limit=limit if keep is None or limit is None else max(limit, _CHOSEN_FROM),
+            after=after,
+            revision=revision,
+            meta_only=meta_only,
+            max_bytes=max_bytes,
+            counted=counted,
+        )
+        rows = page.rows if meta_only else await self._shown(page.rows)
+        return replace(page, rows=rows) if keep is None else page.only(list(filter(keep, rows)), limit)
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """As in `Store`."""
+        return await self._store.count(bucket, namespace)
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """As in `Store`."""
+        wanted = self._wanted
+        conversion = wanted.conversion
+        assert conversion is not None, "asked of the definition"
+        meta, body = encode(expect or 0)
+        obj = objects.to_object(wanted, Row(key, expect or 0, meta, body))
+        (stored,) = await self._conversions.convert(wanted, wanted.version, [obj], conversion.stored)
+        marked = objects.body_of({STORED_VERSION: conversion.stored, **stored})
+
+        def encode_stored(revision: int) -> tuple[bytes, bytes]:
+            return _with_labels(encode(revision)[0], obj["metadata"], stored["metadata"]), marked
+
+        (row,) = await self._shown([await self._store.put(key, encode_stored, expect=expect)])
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """As in `Store`; what is deleted is shown as it was stored, at its last revision."""
+        raw, last = await self._store.latest(key), encode
+        if raw is None or last is None:
+            gone = await self._store.delete(key, None, expect=expect)
+        else:
+            body, words = raw.body, last
+            gone = await self._store.delete(key, lambda revision: (words(revision)[0], body), expect=expect)
+        (row,) = await self._shown([gone])
+        return row
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """As in `Store`."""
+        return await self._store.discard(key, encode)
+
+    @property
+    def damage(self) -> Damages:
+        """As in `Store`."""
+        return self._store.damage
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
+        """As in `Store`; events are not converted here."""
+        return self._store.watch(bucket, after=after, namespace=namespace)
+
+    async def close(self) -> None:
+        """As in `Store`."""
+        await self._store.close()
+
+    async def _one(self, row: Row | None) -> Row | None:
+        if row is None:
+            return None
+        found = self._seen.get(row.key)
+        if found is None or found.revision != row.revision:
+            (found,) = await self._shown([row])
+            self._seen[row.key] = found
+        return found
+
+    async def _shown(self, rows: _Rows) -> _Rows:
+        """The rows in the version that is wanted."""
+        by_version: dict[str, _Placed] = {}
+        for index, row in enumerate(rows):
+            obj = objects.to_object(self._wanted, row)
+            by_version.setdefault(_taken_out(self._wanted, obj), []).append((index, obj))
+        found = [*rows]
+        for version, some in by_version.items():
+            given = [obj for _, obj in some]
+            converted = await self._conversions.convert(self._wanted, version, given, self._wanted.version)
+            for (index, _), obj in zip(some, converted, strict=True):
+                if version != self._wanted.version:
+                    self._wanted.schema.prune(obj)
+                row = rows[index]
+                meta = objects.columns(obj)(row.revision)[0] if version != self._wanted.version else row.meta
+                found[index] = Row(row.key, row.revision, meta, objects.body_of(obj))
+        return found
+
+
+def _taken_out(definition: ResourceDefinition, obj: Json) -> str:
+    """The version that an object is stored in, which is taken out of it."""
+    conversion = definition.conversion
+    assert conversion is not None, "asked of the definition"
+    version: str = obj.pop(STORED_VERSION, conversion.first)
+    return version
+
+
+def _with_labels(meta: bytes, before: Json, after: Json) -> bytes:
+    """Metadata with the labels and annotations that a webhook has changed."""
+    names = ("labels", "annotations")
+    if all(before.get(name) == after.get(name) for name in names):
+        return meta
+    found = {name: value for name, value in objects.decode_json(meta).items() if name not in names}
+    managed = found.pop(objects.MANAGED, None)
+    found.update({name: after[name] for name in names if after.get(name)})
+    if managed is not None:
+        found[objects.MANAGED] = managed
+    return objects.encode_json(found)
+
+
+# --- the webhook's answers --------------------------------------------------------------------------------
+
+
+def _review_version(conversion: Conversion) -> str:
+    known = [version for version in conversion.review_versions if version in _KNOWN_REVIEWS]
+    return known[0] if known else _KNOWN_REVIEWS[0]
+
+
+def _converted(review: Any, uid: str, version: str) -> list[Any]:
+    if type(review) is not dict or type(review.get("response")) is not dict:
+        raise ValueError("no response provided")
+    if (review.get("apiVersion"), review.get("kind")) != (version, "ConversionReview"):
+        found = f"{review.get('apiVersion')}, Kind={review.get('kind')}"
+        raise ValueError(f"expected webhook response of {version}, Kind=ConversionReview, got {found}")
+    response = review["response"]
+    if response.get("uid") != uid:
+        raise ValueError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    result = response.get("result") or {}
+    if result.get("status") != "Success":
+        status = f"response.result.status was '{result.get('status', '')}', not 'Success'"
+        raise ValueError(result.get("message") or status)
+    return list(response.get("convertedObjects") or ())
+
+
+def _checked(given: Json, converted: Any, wanted: str) -> Json:
+    """`converted` with the metadata of what it was made of; only labels and annotations may be others."""
+    if type(converted) is not dict or type(converted.get("metadata")) is not dict:
+        raise ValueError("missing metadata in converted object")
+    if converted.get("apiVersion") != wanted:
+        found = converted.get("apiVersion")
+        raise ValueError(f"invalid groupVersion (expected {wanted}, received {found})")
+    if converted.get("kind") != given["kind"]:
+        raise ValueError(f"must have the same kind: {given['kind']} != {converted.get('kind')}")
+    before, after = given["metadata"], converted["metadata"]
+    for field, word in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
+        if before.get(field, "") != after.get(field, ""):
+            raise ValueError(f"must have the same {word}: {before.get(field, '')} != {after.get(field, '')}")
+    kept = {field: value for field, value in before.items() if field not in ("labels", "annotations")}
+    changed = {field: after[field] for field in ("labels", "annotations") if after.get(field)}
+    return {**converted, "metadata": kept | changed}
+
+
+def _table(backend: Backend, call: Call, shown: list[Json], meta: Json, *, columns: bool) -> bytes:
+    return tables.render(
+        call.definition,
+        [objects.encode_json(obj) for obj in shown],
+        now=backend.clock.now(),
+        include=call.query.get("includeObject") or "Metadata",
+        metadata=objects.encode_json(meta),
+        with_columns=columns,
+        version=call.form.version,
+    )

@@ -1,0 +1,142 @@
+"""From a CustomResourceDefinition to the definitions that the server serves.
+
+Source: Kubernetes API reference, CustomResourceDefinition v1; Kubernetes documentation, "Versions in
+CustomResourceDefinitions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from certwright.kube.apiserver.base.jsonpath import simple_keys
+from certwright.kube.apiserver.crds import reading, status
+from certwright.kube.apiserver.crds.conversion import Conversion
+from certwright.kube.apiserver.crds.status import is_true
+from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.registry import version_rank
+from certwright.kube.apiserver.representations.tables import printer_columns
+from certwright.kube.apiserver.schemas.structural import Schema
+from certwright.kube.apiserver.verbs import scale
+from certwright.kube.apiserver.webhooks.config import target_of
+from certwright.resources.crd_rules import known_rules
+
+
+def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
+    """One definition per served version, the preferred one first; none while it is not established.
+
+    `crd` is a committed object. All versions share a bucket: with conversion strategy `None` the apiVersion
+    is all that differs.
+    """
+    if not is_true(crd, "Established"):
+        return ()
+    served = sorted(
+        (version for version in crd["spec"]["versions"] if version["served"]),
+        key=lambda version: version_rank(version["name"]),
+    )
+    names = tuple(version["name"] for version in served)
+    schemas = {version["name"]: _schema(crd, version) for version in crd["spec"]["versions"]}
+    conversion = _conversion(crd)
+    unserved = tuple(
+        _definition(crd, version, names, schemas, conversion=conversion)
+        for version in crd["spec"]["versions"]
+        if not version["served"]
+    )
+    return tuple(
+        _definition(crd, version, names, schemas, conversion=conversion, unserved=unserved)
+        for version in served
+    )
+
+
+def _conversion(crd: Json) -> Conversion | None:
+    webhook = (crd["spec"].get("conversion") or {}).get("webhook")
+    if not webhook:
+        return None
+    stored = status.storage_version(crd) or ""
+    return Conversion(
+        target_of(webhook["clientConfig"]),
+        tuple(webhook["conversionReviewVersions"]),
+        stored,
+        (crd["status"].get("storedVersions") or [stored])[0],
+    )
+
+
+def _definition(
+    crd: Json,
+    version: Json,
+    served: tuple[str, ...],
+    schemas: Mapping[str, Schema],
+    *,
+    conversion: Conversion | None = None,
+    unserved: tuple[ResourceDefinition, ...] = (),
+) -> ResourceDefinition:
+    names, paths = _names(crd), _scale_paths(version)
+    read, write = (None, None) if conversion else reading.readers(crd, schemas, version["name"])
+    return ResourceDefinition(
+        group=crd["spec"]["group"],
+        version=version["name"],
+        kind=names["kind"],
+        list_kind=names.get("listKind", ""),
+        plural=names["plural"],
+        singular=names.get("singular", ""),
+        namespaced=crd["spec"]["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        schema=schemas[version["name"]],
+        body_out=read,
+        body_in=write,
+        columns=printer_columns(version.get("additionalPrinterColumns") or ()),
+        served_versions=served,
+        unserved=unserved,
+        stored_version=next(found["name"] for found in crd["spec"]["versions"] if found["storage"]),
+        status_subresource="status" in (version.get("subresources") or {}),
+        has_generation=True,
+        selectable_fields=_selectable(version.get("selectableFields") or ()),
+        # In the order that Kubernetes lists them for custom resources.
+        verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
+        custom=True,
+        conversion=conversion,
+        terminating=is_true(crd, "Terminating"),
+        warning=_deprecation(crd, version, names["kind"]),
+        subresources=(scale.subresource(paths),) if paths else (),
+    )
+
+
+def _names(crd: Json) -> Json:
+    names: Json = (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
+    return names
+
+
+def _schema(crd: Json, version: Json) -> Schema:
+    kind, paths = _names(crd)["kind"], _scale_paths(version)
+    return Schema(
+        (version.get("schema") or {}).get("openAPIV3Schema"),
+        known_rules=known_rules(kind, crd["spec"]["group"]),
+        named=(kind, version["name"]),
+        also=partial(scale.errors, paths) if paths else None,
+    )
+
+
+def _scale_paths(version: Json) -> Json:
+    paths: Json = (version.get("subresources") or {}).get("scale") or {}
+    return paths
+
+
+def _deprecation(crd: Json, version: Json, kind: str) -> str:
+    """What clients of a deprecated version are told; by default the best version that is none."""
+    if not version.get("deprecated"):
+        return ""
+    if version.get("deprecationWarning") is not None:
+        return str(version["deprecationWarning"])
+    group, rank = crd["spec"]["group"], version_rank(version["name"])
+    better = [
+        other["name"]
+        for other in crd["spec"]["versions"]
+        if other["served"] and not other.get("deprecated") and version_rank(other["name"]) < rank
+    ]
+    instead = f"; use {group}/{min(better, key=version_rank)} {kind}" if better else ""
+    return f"{group}/{version['name']} {kind} is deprecated{instead}"
+
+
+def _selectable(fields: Iterable[Json]) -> tuple[str, ...]:
+    return tuple(".".join(simple_keys(field["jsonPath"])) for field in fields)

@@ -1,0 +1,78 @@
+"""The kind CustomResourceDefinition: read as Kubernetes' Go types read it, completed, judged.
+
+Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-apiserver
+`pkg/apis/apiextensions/v1/defaults.go`, `pkg/registry/customresourcedefinition`.
+"""
+
+from __future__ import annotations
+
+from certwright.kube.api.errors import FieldError
+from certwright.kube.apiserver.crds import rules
+from certwright.kube.apiserver.crds import status as crd_status
+from certwright.kube.apiserver.kinds import core_schemas
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.schemas.structural import Schema
+
+
+class DefinitionSchema(Schema):
+    """The schema of CustomResourceDefinitions. Documents show it as it is written down: a schema may hold
+    schemas, so that the tables of Go's types do not make a document of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(core_schemas.CUSTOM_RESOURCE_DEFINITION)
+        self._types = NativeSchema("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+    def process(self, obj: Json) -> list[str]:
+        """Read and complete `obj` in place; returns the paths of the fields dropped, sorted.
+
+        Raises `BadRequest` for a value of a wrong type.
+        """
+        unknown = self._types.process(obj)
+        _complete(obj)
+        return unknown
+
+    def validate(
+        self, obj: Json, old: Json | None = None, kept: list[FieldError] | None = None
+    ) -> list[FieldError]:
+        """What is wrong with a definition. A status that was written is judged by itself."""
+        del kept
+        if old is not None and obj["spec"] is old["spec"]:
+            return rules.status_errors(obj)
+        return rules.validate(obj, old)
+
+
+def _complete(crd: Json) -> None:
+    spec = crd["spec"]
+    names = spec["names"]
+    names["singular"] = names.get("singular") or names["kind"].lower()
+    if names["kind"]:
+        names["listKind"] = names.get("listKind") or f"{names['kind']}List"
+    if not names["singular"]:
+        del names["singular"]
+    spec.setdefault("conversion", {"strategy": "None"})
+    webhook = spec["conversion"].get("webhook")
+    if webhook is not None:
+        if webhook.get("clientConfig") is None and not webhook.get("conversionReviewVersions"):
+            del spec["conversion"]["webhook"]
+        elif service := (webhook.get("clientConfig") or {}).get("service"):
+            service.setdefault("port", 443)
+    storage = crd_status.storage_version(crd)
+    if not crd["status"].get("storedVersions") and storage is not None:
+        crd["status"]["storedVersions"] = [storage]
+
+
+def _prepare_create(crd: Json) -> None:
+    storage = crd_status.storage_version(crd)
+    crd["status"] = crd_status.initial([] if storage is None else [storage])
+
+
+def _prepare_update(new: Json, old: Json) -> None:
+    status, storage = old["status"], crd_status.storage_version(new)
+    stored = status.get("storedVersions") or []
+    if storage is not None and storage not in stored:
+        status = {**status, "storedVersions": [*stored, storage]}
+    new["status"] = status
+
+
+STRATEGY = Strategy(_prepare_create, _prepare_update)

@@ -1,0 +1,84 @@
+"""One object in several versions, for work that cannot wait: who owns which field of it.
+
+That work is without a pause, and does nothing to the store. When it needs an object in a version that only a
+webhook can make, it stops with `Unconverted`; the verb is run again from its beginning once the webhook has
+answered, and finds the object here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from certwright.kube.api.errors import InternalError
+from certwright.kube.apiserver.fieldmanager.versions import NotConvertible
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import MANAGED, Json, encode_json
+from certwright.kube.util.http_messages import Response
+
+MAX_REVIEWS = 64
+"""How many objects one request may have converted for the owners of its fields."""
+
+Convert = Callable[[ResourceDefinition, str, list[Json], str], Awaitable[list[Json]]]
+"""Converts objects of a definition from one version to another. Raises `InternalError`."""
+
+
+class Unconverted(Exception):
+    """An object is wanted in a version that it has not been converted to yet."""
+
+    def __init__(self, wanted: ResourceDefinition, obj: Json) -> None:
+        super().__init__(wanted.api_version)
+        self.wanted = wanted
+        self.obj = obj
+
+
+class OtherVersions:
+    """What the webhook has answered in the course of one request."""
+
+    def __init__(self, convert: Convert) -> None:
+        self._convert = convert
+        self._found: dict[tuple[str, bytes], Json | str] = {}
+
+    def of(self, wanted: ResourceDefinition, obj: Json) -> Json:
+        """The object in the version of `wanted`, without its managed fields.
+
+        Raises `Unconverted` when that is not known yet, `NotConvertible` when the webhook has refused.
+        """
+        if obj["apiVersion"] == wanted.api_version:
+            return obj
+        bare = _bare(obj)
+        found = self._found.get(_key(wanted, bare))
+        if found is None:
+            raise Unconverted(wanted, bare)
+        if isinstance(found, str):
+            raise NotConvertible(found)
+        return found
+
+    async def run(self, call: Call, verb: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer of a verb that is begun again for each object that it misses. Raises `InternalError`."""
+        warnings = list(call.warnings)
+        for _ in range(MAX_REVIEWS):
+            try:
+                return await verb()
+            except Unconverted as missing:
+                await self._learn(missing.wanted, missing.obj)
+                call.warnings[:] = warnings
+        raise InternalError("the object never stayed the same long enough to be converted")
+
+    async def _learn(self, wanted: ResourceDefinition, obj: Json) -> None:
+        source = obj["apiVersion"].rpartition("/")[2]
+        found: Json | str
+        try:
+            (found,) = await self._convert(wanted, source, [obj], wanted.version)
+        except InternalError as error:
+            found = error.message
+        self._found[_key(wanted, obj)] = found
+
+
+def _bare(obj: Json) -> Json:
+    meta = {name: value for name, value in obj["metadata"].items() if name != MANAGED}
+    return {**obj, "metadata": meta}
+
+
+def _key(wanted: ResourceDefinition, bare: Json) -> tuple[str, bytes]:
+    return (wanted.version, encode_json(bare))

@@ -1,0 +1,257 @@
+"""What a CustomResourceDefinition must be like, in Kubernetes' words.
+
+Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-apiserver
+`pkg/apis/apiextensions/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
+from certwright.kube.apiserver.base import object_names as name_rules
+from certwright.kube.apiserver.base.string_formats import is_known
+from certwright.kube.apiserver.crds import status
+from certwright.kube.apiserver.crds.versions import version_errors
+from certwright.kube.apiserver.kinds.registration_kinds import client_errors
+from certwright.kube.apiserver.model.definitions import Json
+
+_SCOPES = ("Cluster", "Namespaced")
+
+
+def validate(new: Json, old: Json | None) -> list[FieldError]:
+    """What is wrong with a definition, which was read and completed; `old` is what it was before."""
+    spec = new["spec"]
+    errors = _own_name_errors(new) if old is None else []
+    errors += _group_errors(spec["group"]) + _approval_errors(new, old) + _scope_errors(spec["scope"])
+    errors += version_errors(spec, old["spec"] if old is not None else None)
+    errors += _required_names(spec["names"]) + _name_errors("spec.names", spec["names"])
+    errors += _conversion_errors(spec, old)
+    if spec.get("preserveUnknownFields") and not (old and old["spec"].get("preserveUnknownFields")):
+        text = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
+            "spec.versions[*].schema instead"
+        )
+        errors.append(invalid("spec.preserveUnknownFields", True, text))
+    errors += _stored_errors(new, old)
+    return errors + (_update_errors(new, old) if old is not None else [])
+
+
+def status_errors(crd: Json) -> list[FieldError]:
+    """What is wrong with the status that was written."""
+    return _name_errors("status.acceptedNames", crd["status"]["acceptedNames"])
+
+
+def warnings(new: Json, old: Json | None) -> list[str]:
+    """The formats that are not known, and were not there before."""
+    before = set(_unknown_formats(old["spec"].get("versions"))) if old is not None else set[str]()
+    found = dict.fromkeys(_unknown_formats(new["spec"].get("versions")))
+    return [f'unrecognized format "{name}"' for name in found if name not in before]
+
+
+def _unknown_formats(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for item in part:
+            yield from _unknown_formats(item)
+    elif isinstance(part, dict):
+        name, kind = part.get("format"), part.get("type")
+        if isinstance(name, str) and kind == "string" and not is_known(name):
+            yield name
+        for word, item in part.items():
+            if word not in ("default", "enum", "example"):
+                yield from _unknown_formats(item)
+
+
+def _own_name_errors(crd: Json) -> list[FieldError]:
+    wanted = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
+    text = 'must be spec.names.plural+"."+spec.group'
+    given = {name: crd["metadata"].get(name) for name in ("generateName", "name")}
+    return [
+        invalid(f"metadata.{name}", value, text) for name, value in given.items() if value and value != wanted
+    ]
+
+
+def _group_errors(group: str) -> list[FieldError]:
+    if not group:
+        return [required("spec.group")]
+    if problem := name_rules.dns_subdomain(group):
+        return [invalid("spec.group", group, problem)]
+    if "." not in group:
+        return [invalid("spec.group", group, "should be a domain with at least one dot")]
+    return []
+
+
+def _approval_errors(crd: Json, old: Json | None) -> list[FieldError]:
+    if not status.is_protected(crd["spec"]["group"]):
+        return []
+    value = _approval_of(crd)
+    reason, text = status.approval(value)
+    if old is not None and status.approval(_approval_of(old))[0] == reason:
+        return []
+    where = f"metadata.annotations[{status.APPROVAL}]"
+    if reason == "MissingAnnotation":
+        return [required(where, text)]
+    return [invalid(where, value, text)] if reason == "InvalidAnnotation" else []
+
+
+def _approval_of(crd: Json) -> str:
+    return (crd["metadata"].get("annotations") or {}).get(status.APPROVAL) or ""
+
+
+def _scope_errors(scope: str) -> list[FieldError]:
+    if not scope:
+        return [required("spec.scope")]
+    return [] if scope in _SCOPES else [not_supported("spec.scope", scope, _SCOPES)]
+
+
+def _required_names(names: Json) -> list[FieldError]:
+    fields = ("plural", "singular", "kind", "listKind")
+    return [required(f"spec.names.{field}") for field in fields if not names.get(field)]
+
+
+def _name_errors(path: str, names: Json) -> list[FieldError]:
+    errors = []
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = names.get(field, "")
+        mixed = field in ("kind", "listKind")
+        if value and (problem := _label_problem(value.lower() if mixed else value)):
+            prefix = "may have mixed case, but should otherwise match: " if mixed else ""
+            errors.append(invalid(f"{path}.{field}", value, prefix + problem))
+    for field in ("shortNames", "categories"):
+        for index, value in enumerate(names.get(field) or ()):
+            if problem := _label_problem(value):
+                errors.append(invalid(f"{path}.{field}[{index}]", value, problem))
+    if names["kind"] and names["kind"] == names.get("listKind"):
+        errors.append(invalid(f"{path}.listKind", names["kind"], "kind and listKind may not be the same"))
+    return errors
+
+
+def _label_problem(value: str) -> str:
+    return ",".join(name_rules.problems(name_rules.dns_1035_label, value))
+
+
+# --- conversion -------------------------------------------------------------------------------------------
+
+_STRATEGIES = ("None", "Webhook")
+_REVIEW_VERSIONS = ("v1", "v1beta1")
+
+
+def _conversion_errors(spec: Json, old: Json | None) -> list[FieldError]:
+    path, conversion = "spec.conversion", spec.get("conversion") or {}
+    strategy, webhook = conversion.get("strategy", ""), conversion.get("webhook")
+    client, versions = (webhook or {}).get("clientConfig"), (webhook or {}).get("conversionReviewVersions")
+    if strategy == "Webhook":
+        text = "required when strategy is set to Webhook"
+        where = f"{path}.webhookClientConfig"
+        errors = _client_errors(client, where) if client is not None else [required(where, text)]
+        known = _review_versions(old)
+        lenient = bool(known) and not set(known) & set(_REVIEW_VERSIONS)
+        where = f"{path}.conversionReviewVersions"
+        return errors + _review_version_errors(where, versions or [], lenient=lenient)
+    errors = []
+    if not strategy:
+        errors.append(required(f"{path}.strategy"))
+    elif strategy not in _STRATEGIES:
+        errors.append(not_supported(f"{path}.strategy", strategy, _STRATEGIES))
+    text = "should not be set when strategy is not set to Webhook"
+    if client is not None:
+        errors.append(forbidden(f"{path}.webhookClientConfig", text))
+    if versions:
+        errors.append(forbidden(f"{path}.conversionReviewVersions", text))
+    return errors
+
+
+def _client_errors(client: Json, path: str) -> list[FieldError]:
+    service = client.get("service")
+    if service is None or client.get("url") is not None:
+        return client_errors(client, path)
+    # Kubernetes takes the name for the namespace here, and the namespace for the name.
+    swapped = {"name": "namespace", "namespace": "name"}
+    path = f"{path}.service"
+    errors = [required(f"{path}.{other}") for name, other in swapped.items() if not service[name]]
+    if not 0 < service["port"] < 1 << 16:
+        text = "port is not valid: must be between 1 and 65535, inclusive"
+        errors.append(invalid(f"{path}.port", service["port"], text))
+    texts = _path_problems(service.get("path") or "")
+    return errors + [invalid(f"{path}.path", service["path"], text) for text in texts]
+
+
+def _path_problems(path: str) -> list[str]:
+    if path in ("", "/"):
+        return []
+    if path == "//":
+        return ["segment[0] may not be empty"]
+    problems = [] if path.startswith("/") else ["must start with a '/'"]
+    for index, step in enumerate(path[1:].removesuffix("/").split("/")):
+        if not step:
+            problems.append(f"segment[{index}] may not be empty")
+            continue
+        found = name_rules.problems(name_rules.dns_subdomain, step)
+        problems += [f"segment[{index}]: {text}" for text in found]
+    return problems
+
+
+def _review_versions(crd: Json | None) -> list[str]:
+    conversion = (crd["spec"].get("conversion") or {}) if crd is not None else {}
+    return (conversion.get("webhook") or {}).get("conversionReviewVersions") or []
+
+
+def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> list[FieldError]:
+    """`lenient`: what was there before was not known either."""
+    if not versions:
+        return [required(path)]
+    errors = []
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+        elif problem := name_rules.dns_1035_label(version):
+            errors.append(invalid(f"{path}[{index}]", version, problem))
+    if not lenient and not set(versions) & set(_REVIEW_VERSIONS):
+        text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
+        errors.append(invalid(path, versions, text))
+    return errors
+
+
+# --- updates ----------------------------------------------------------------------------------------------
+
+
+def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
+    """What is wrong with the versions that objects are stored in, as they will be after this write."""
+    where, storage = "status.storedVersions", status.storage_version(new)
+    stored = list((old or {}).get("status", {}).get("storedVersions") or ())
+    stored += [storage] if storage is not None and storage not in stored else []
+    if not stored:
+        return [invalid(where, None, "must have at least one stored version")]
+    errors, left = [], set(stored)
+    for version in new["spec"]["versions"] or ():
+        if version["name"] in left:
+            left.remove(version["name"])
+        elif version["storage"]:
+            errors.append(invalid(where, stored, f"must have the storage version {version['name']}"))
+    return errors + [
+        invalid(
+            f"{where}[{index}]",
+            name,
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+            f"spec.versions until a storage migration ensures no data remains persisted in {name} and "
+            f"removes {name} from status.storedVersions",
+        )
+        for index, name in enumerate(stored)
+        if name in left
+    ]
+
+
+def _update_errors(new: Json, old: Json) -> list[FieldError]:
+    errors = []
+    given, before = new["spec"], old["spec"]
+    if status.is_true(old, "Established"):
+        if given["scope"] != before["scope"]:
+            errors.append(invalid("spec.scope", given["scope"], "field is immutable"))
+        if given["names"]["kind"] != before["names"]["kind"]:
+            errors.append(invalid("spec.names.kind", given["names"]["kind"], "field is immutable"))
+    if given["group"] != before["group"]:
+        errors.append(invalid("spec.group", given["group"], "field is immutable"))
+    if given["names"]["plural"] != before["names"]["plural"]:
+        errors.append(invalid("spec.names.plural", given["names"]["plural"], "field is immutable"))
+    return errors

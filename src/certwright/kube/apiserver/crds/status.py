@@ -1,0 +1,206 @@
+"""The status of a CustomResourceDefinition: which names it got, and whether it is served.
+
+Kubernetes writes it in steps, each by a controller of its own; so do these functions, which give the next
+status or None where a controller has nothing to say.
+
+Not here: the condition NonStructuralSchema, which only definitions of before apiextensions.k8s.io/v1 have.
+
+Source: apiextensions-apiserver `pkg/controller/status`, `pkg/controller/establish`,
+`pkg/controller/apiapproval`; Kubernetes API reference, CustomResourceDefinitionStatus v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from certwright.kube.api.errors import quoted
+from certwright.kube.apiserver.model.definitions import Json
+
+APPROVAL = "api-approved.kubernetes.io"
+"""The annotation that says who has approved of an API in a group of Kubernetes'."""
+_CONFORMANT = "KubernetesAPIApprovalPolicyConformant"
+_SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
+
+
+class Taken(NamedTuple):
+    """The names that the definitions of a group have got."""
+
+    words: Collection[str]
+    kinds: Collection[str]
+
+
+def is_true(crd: Json, kind: str) -> bool:
+    """Whether a condition is there and true."""
+    return _is(crd.get("status") or {}, kind, "True")
+
+
+def _is(status: Json, kind: str, value: str) -> bool:
+    found = _condition(status, kind)
+    return found is not None and found["status"] == value
+
+
+def _condition(status: Json, kind: str) -> Json | None:
+    return next((found for found in status.get("conditions") or () if found["type"] == kind), None)
+
+
+def initial(stored: list[str]) -> Json:
+    """The status that a definition is created with."""
+    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+
+def storage_version(crd: Json) -> str | None:
+    """The version that objects are stored in; None where none is marked."""
+    return next(
+        (version["name"] for version in crd["spec"].get("versions") or () if version["storage"]), None
+    )
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+
+def with_names(crd: Json, taken: Taken, now: str) -> Json | None:
+    """The status with the names that are free."""
+    status, wanted = crd["status"], crd["spec"]["names"]
+    if wanted == status["acceptedNames"]:
+        return None
+    accepted, condition = _accept(wanted, status["acceptedNames"], taken)
+    if accepted == status["acceptedNames"] and _is_said(status, condition):
+        return None
+    established = _condition(status, "Established")
+    if established is None or established["status"] != "True":
+        established = _not_yet(established, names_accepted=condition["status"] == "True")
+    changed = {**status, "acceptedNames": accepted}
+    return _with(_with(changed, condition, now), established, now)
+
+
+def _not_yet(established: Json | None, *, names_accepted: bool) -> Json:
+    if names_accepted:
+        return _made("Established", "False", "Installing", "the initial names have been accepted")
+    return established or _made("Established", "False", "NotAccepted", "not all names are accepted")
+
+
+def _accept(wanted: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
+    accepted, conflict = dict(before), ("", "")
+    for field, reason, used in (
+        ("plural", "PluralConflict", taken.words),
+        ("singular", "SingularConflict", taken.words),
+        ("shortNames", "ShortNamesConflict", taken.words),
+        ("kind", "KindConflict", taken.kinds),
+        ("listKind", "ListKindConflict", taken.kinds),
+    ):
+        clashes = _clashes(wanted.get(field), before.get(field), used)
+        if clashes:
+            texts = [f"{quoted(name)} is already in use" for name in clashes]
+            conflict = (reason, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        else:
+            _put(accepted, field, wanted.get(field))
+    _put(accepted, "categories", wanted.get("categories"))
+    if conflict[0]:
+        return accepted, _made("NamesAccepted", "False", *conflict)
+    return accepted, _made("NamesAccepted", "True", "NoConflicts", "no conflicts found")
+
+
+def _put(names: Json, field: str, value: Any) -> None:
+    if value:
+        names[field] = value
+    else:
+        names.pop(field, None)
+
+
+def _clashes(wanted: Any, before: Any, used: Collection[str]) -> list[str]:
+    """Which of the names are somebody else's."""
+    names = wanted if isinstance(wanted, list) else [wanted or ""]
+    ours = before if isinstance(before, list) else [before or ""]
+    return [name for name in dict.fromkeys(names) if name in used and name not in ours]
+
+
+# --- established, approved, terminating -------------------------------------------------------------------
+
+
+def with_established(crd: Json, now: str) -> Json | None:
+    """The status of a definition whose names were accepted, once it is served."""
+    status = crd["status"]
+    if not _is(status, "NamesAccepted", "True") or _is(status, "Established", "True"):
+        return None
+    text = "the initial names have been accepted"
+    return _with(status, _made("Established", "True", "InitialNamesAccepted", text), now)
+
+
+def with_approval(crd: Json, now: str) -> Json | None:
+    """The status with whether an API in a group of Kubernetes' own was approved of."""
+    if not is_protected(crd["spec"]["group"]):
+        return None
+    value = (crd["metadata"].get("annotations") or {}).get(APPROVAL) or ""
+    reason, text = approval(value)
+    condition = _made(_CONFORMANT, "True" if reason == "ApprovedAnnotation" else "False", reason, text)
+    status: Json = crd["status"]
+    return None if _is_said(status, condition) else _with(status, condition, now)
+
+
+def is_protected(group: str) -> bool:
+    """Whether a group is Kubernetes' own."""
+    return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
+
+
+def approval(annotation: str) -> tuple[str, str]:
+    """Reason and text of what the annotation says."""
+    must = f'protected groups must have approval annotation "{APPROVAL}"'
+    if not annotation:
+        return "MissingAnnotation", f"{must}, {_SEE}"
+    if annotation.startswith("unapproved"):
+        return "UnapprovedAnnotation", f"not approved: {quoted(annotation)}"
+    parts = urlsplit(annotation)
+    if parts.scheme and parts.netloc:
+        return "ApprovedAnnotation", f"approved in {annotation}"
+    return (
+        "InvalidAnnotation",
+        f'{must} with either a URL or a reason starting with "unapproved", {_SEE}',
+    )
+
+
+def mark_pending(crd: Json, now: str) -> None:
+    """Say of a definition that was deleted that its objects will be."""
+    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    crd["status"] = _with(crd["status"], _made("Terminating", "True", "InstanceDeletionPending", text), now)
+
+
+def with_deletion(crd: Json, now: str) -> Json:
+    """The status of a definition whose objects are being deleted."""
+    text = "CustomResource deletion is in progress"
+    return _with(crd["status"], _made("Terminating", "True", "InstanceDeletionInProgress", text), now)
+
+
+def with_deleted(crd: Json, now: str) -> Json:
+    """The status of a definition whose objects are gone."""
+    if is_true(crd, "Established"):
+        condition = _made("Terminating", "False", "InstanceDeletionCompleted", "removed all instances")
+    else:
+        condition = _made("Terminating", "False", "NeverEstablished", "resource was never established")
+    return _with(crd["status"], condition, now)
+
+
+# --- conditions -------------------------------------------------------------------------------------------
+
+
+def _made(kind: str, status: str, reason: str, message: str) -> Json:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _is_said(status: Json, condition: Json) -> bool:
+    found = _condition(status, condition["type"])
+    return found is not None and all(found.get(name, "") == value for name, value in condition.items())
+
+
+def _with(status: Json, condition: Json, now: str) -> Json:
+    """The status with a condition, the time of which moves with its value."""
+    conditions, kind = list(status.get("conditions") or ()), condition["type"]
+    for index, found in enumerate(conditions):
+        if found["type"] == kind:
+            since = found.get("lastTransitionTime") if found["status"] == condition["status"] else None
+            conditions[index] = {**condition, "lastTransitionTime": since or now}
+            break
+    else:
+        conditions.append({**condition, "lastTransitionTime": now})
+    return {**status, "conditions": conditions}

@@ -1,0 +1,276 @@
+"""Whether a schema is structural, so that objects can be pruned and defaulted by it.
+
+Kubernetes looks twice: at the schema as it is written (`crd_openapi`), and at what is structural in it, which
+is here. It has an order: what the structural look finds comes first, and a schema with words that no
+structural schema can have gets no such look.
+
+Source: Kubernetes documentation, "Specifying a structural schema"; apiextensions-apiserver
+`pkg/apiserver/schema/{convert,validation,complete}.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from certwright.kube.api.errors import FieldError, forbidden, invalid, required
+from certwright.kube.apiserver.crds.defaults import default_errors
+from certwright.kube.apiserver.crds.openapi import openapi_errors
+from certwright.kube.apiserver.schemas.scalars import pattern_problem
+from certwright.kube.apiserver.schemas.walk import EMBEDDED, PRESERVE
+
+Schema = Mapping[str, Any]
+
+INT_OR_STRING = "x-kubernetes-int-or-string"
+_UNSUPPORTED = (
+    "id",
+    "$schema",
+    "$ref",
+    "patternProperties",
+    "dependencies",
+    "additionalItems",
+    "definitions",
+)
+_EMPTY = {
+    "root": "must not be empty at the root",
+    "item": "must not be empty for specified array items",
+    "field": "must not be empty for specified object fields",
+}
+_NOT_NESTED = {
+    "type": "must be empty to be structural",
+    "additionalProperties": "must be undefined to be structural",
+    "default": "must be undefined to be structural",
+    "title": "must be empty to be structural",
+    "description": "must be empty to be structural",
+    "nullable": "must be false to be structural",
+    PRESERVE: "must be false to be structural",
+    EMBEDDED: "must be false to be structural",
+    INT_OR_STRING: "must be false to be structural",
+    "x-kubernetes-list-map-keys": "must be empty to be structural",
+    "x-kubernetes-list-type": "must be undefined to be structural",
+    "x-kubernetes-map-type": "must be undefined to be structural",
+    "x-kubernetes-validations": "must be empty to be structural",
+}
+_INT_OR_STRING_FORM = [{"type": "integer"}, {"type": "string"}]
+_LOGIC = ("allOf", "anyOf", "oneOf")
+
+
+def structural_errors(path: str, schema: Schema, *, has_status: bool = False) -> list[FieldError]:
+    """What keeps the schema of a version from being accepted. `has_status`: it has a status subresource."""
+    errors = _root_errors(path, schema, has_status=has_status)
+    unsupported = _unsupported(schema)
+    if not unsupported:
+        found = sorted(_node(path, schema, "root") + _incomplete(schema, schema, path, path), key=str)
+        errors += found or default_errors(path, schema)
+    errors += openapi_errors(path, schema)
+    if unsupported and not errors:
+        errors.append(invalid(path, "", unsupported))
+    return errors
+
+
+_WITH_STATUS = (
+    "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength "
+    "Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example "
+    "XPreserveUnknownFields XValidations"
+)
+_IF = "if the status subresource is enabled"
+_ROOT_WORDS = frozenset(
+    {
+        *(word[0].lower() + word[1:] for word in _WITH_STATUS.split() if not word.startswith("X")),
+        PRESERVE,
+        "x-kubernetes-validations",
+    }
+)
+
+
+def _root_errors(path: str, schema: Schema, *, has_status: bool) -> list[FieldError]:
+    errors = []
+    if has_status and schema.get("type", "") not in ("", "object"):
+        text = f'only "object" is allowed as the type at the root of the schema {_IF}'
+        errors.append(invalid(f"{path}.type", schema["type"], text))
+    elif has_status and not schema.keys() <= _ROOT_WORDS:
+        text = f"only [{_WITH_STATUS}] fields are allowed at the root of the schema {_IF}"
+        errors.append(invalid(path, schema, text))
+    if schema.get("nullable"):
+        errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+    return errors
+
+
+def _unsupported(schema: Schema) -> str:
+    """Why there is no structural form of a schema; empty where there is one."""
+    for word in _UNSUPPORTED:
+        if schema.get(word):
+            return (
+                f"OpenAPIV3Schema '{word.removeprefix('$') if word == '$schema' else word}' is not supported"
+            )
+    if isinstance(schema.get("items"), list):
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    if schema.get(PRESERVE) is False:
+        return f"internal error: '{PRESERVE}' must be true or undefined"
+    return next((problem for child in _children(schema) if (problem := _unsupported(child))), "")
+
+
+def _children(schema: Schema) -> list[Schema]:
+    found = [*(schema.get("properties") or {}).values()]
+    found += [
+        schema[word]
+        for word in ("items", "additionalProperties", "not")
+        if isinstance(schema.get(word), Mapping)
+    ]
+    return found + [branch for word in _LOGIC for branch in schema.get(word) or ()]
+
+
+# --- invariants -------------------------------------------------------------------------------------------
+
+
+def _node(path: str, schema: Schema, level: str) -> list[FieldError]:
+    errors = []
+    if schema.get("type") == "array" and "items" not in schema:
+        errors.append(required(f"{path}.items", "must be specified"))
+    if "items" in schema:
+        errors += _node(f"{path}.items", schema["items"], "item")
+    for key, prop in (schema.get("properties") or {}).items():
+        errors += _node(f"{path}.properties[{key}]", prop, "field")
+    errors += _additional_errors(path, schema, level) + _extension_errors(path, schema)
+    errors += _logic_errors(path, schema) + _type_errors(path, schema, level)
+    if level == "root" or schema.get(EMBEDDED):
+        errors += _head_errors(path, schema)
+    if level == "root" and "metadata" in (schema.get("properties") or {}):
+        errors += _metadata_errors(f"{path}.properties[metadata]", schema["properties"]["metadata"])
+    if schema.get(EMBEDDED) and not schema.get(PRESERVE) and not schema.get("properties"):
+        text = (
+            "must not be empty if x-kubernetes-embedded-resource is true without "
+            "x-kubernetes-preserve-unknown-fields"
+        )
+        errors.append(required(f"{path}.properties", text))
+    return errors
+
+
+def _additional_errors(path: str, schema: Schema, level: str) -> list[FieldError]:
+    extra, where = schema.get("additionalProperties"), f"{path}.additionalProperties"
+    if extra is None:
+        return []
+    errors = [forbidden(where, "must not be used at the root")] if level == "root" else []
+    if schema.get(EMBEDDED):
+        errors.append(forbidden(where, "must not be used if x-kubernetes-embedded-resource is set"))
+    return errors + (_node(where, extra, "field") if isinstance(extra, Mapping) else [])
+
+
+def _extension_errors(path: str, schema: Schema) -> list[FieldError]:
+    if not schema.get(INT_OR_STRING):
+        return []
+    text = "must be false if x-kubernetes-int-or-string is true"
+    return [invalid(f"{path}.{word}", True, text) for word in (PRESERVE, EMBEDDED) if schema.get(word)]
+
+
+def _type_errors(path: str, schema: Schema, level: str) -> list[FieldError]:
+    kind, where, errors = schema.get("type", ""), f"{path}.type", []
+    if schema.get(EMBEDDED) and kind != "object":
+        text = "must be object if x-kubernetes-embedded-resource is true"
+        errors.append(invalid(where, kind, text) if kind else required(where, text))
+    elif not kind and not schema.get(INT_OR_STRING) and not schema.get(PRESERVE):
+        errors.append(required(where, _EMPTY[level]))
+    if level == "root" and kind and kind != "object":
+        errors.append(invalid(where, kind, "must be object at the root"))
+    return errors
+
+
+def _head_errors(path: str, schema: Schema) -> list[FieldError]:
+    properties = schema.get("properties") or {}
+    return [
+        invalid(f"{path}.properties[{key}].type", properties[key].get("type", ""), f"must be {kind}")
+        for key, kind in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
+        if key in properties and properties[key].get("type", "") != kind
+    ]
+
+
+def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:
+    """Of an object's own metadata only the two names can be restricted."""
+    left = {word: value for word, value in schema.items() if word not in ("type", "default")}
+    if left.get("properties") and left["properties"].keys() <= {"name", "generateName"}:
+        del left["properties"]
+    if not left:
+        return []
+    text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+    return [forbidden(path, text)]
+
+
+# --- allOf, anyOf, oneOf, not -----------------------------------------------------------------------------
+
+
+def _logic_errors(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]:
+    """`skipped`: `anyOf`, where it is the form of an int-or-string."""
+    errors = []
+    usual = schema.get("anyOf") == _INT_OR_STRING_FORM
+    branches = list(schema.get("allOf") or ())
+    first = bool(branches) and branches[0].get("anyOf") == _INT_OR_STRING_FORM
+    for word in _LOGIC:
+        if word == "anyOf" and (usual or skipped):
+            continue
+        for index, branch in enumerate(schema.get(word) or ()):
+            skip = "anyOf" if word == "allOf" and index == 0 and first else ""
+            errors += _nested(f"{path}.{word}[{index}]", branch, skipped=skip)
+    if "not" in schema:
+        errors += _nested(f"{path}.not", schema["not"])
+    if (pattern := schema.get("pattern")) and (problem := pattern_problem(pattern)):
+        text = f"must be a valid regular expression, but isn't: {problem}"
+        errors.append(invalid(f"{path}.pattern", pattern, text))
+    return errors
+
+
+def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]:
+    errors = _nested_logic(path, schema, skipped=skipped)
+    if "items" in schema:
+        errors += _nested(f"{path}.items", schema["items"])
+    properties = schema.get("properties") or {}
+    for key, prop in properties.items():
+        errors += _nested(f"{path}.properties[{key}]", prop)
+    errors += [
+        forbidden(f"{path}.{word}", text)
+        for word, text in _NOT_NESTED.items()
+        if schema.get(word) or (word in ("default", "additionalProperties") and word in schema)
+    ]
+    if "metadata" in properties:
+        text = "must not be specified in a nested context"
+        errors.append(forbidden(f"{path}.properties[metadata]", text))
+    return errors
+
+
+def _nested_logic(path: str, schema: Schema, *, skipped: str) -> list[FieldError]:
+    # Below the top the form of an int-or-string is none, except where it was let pass.
+    errors = []
+    for word in _LOGIC:
+        if word != skipped:
+            for index, branch in enumerate(schema.get(word) or ()):
+                errors += _nested(f"{path}.{word}[{index}]", branch)
+    plain = {word: schema[word] for word in ("not", "pattern") if word in schema}
+    return errors + _logic_errors(path, plain)
+
+
+# --- completeness -----------------------------------------------------------------------------------------
+
+
+def _incomplete(values: Schema, schema: Schema | None, where: str, seen: str) -> list[FieldError]:
+    """What `values` says something of, and the structural `schema` does not know."""
+    branches = [(f"{seen}.not", values["not"])] if "not" in values else []
+    for word in _LOGIC:
+        branches += [
+            (f"{seen}.{word}[{index}]", branch) for index, branch in enumerate(values.get(word) or ())
+        ]
+    errors = []
+    for place, branch in branches:
+        errors += _incomplete_nested(branch, schema, where, place)
+    return errors
+
+
+def _incomplete_nested(values: Schema, schema: Schema | None, where: str, seen: str) -> list[FieldError]:
+    if schema is None:
+        return [required(where, f"because it is defined in {seen}")]
+    errors = _incomplete(values, schema, where, seen)
+    if "items" in values:
+        errors += _incomplete_nested(values["items"], schema.get("items"), f"{where}.items", f"{seen}.items")
+    known = schema.get("properties") or {}
+    for key, prop in (values.get("properties") or {}).items():
+        step = f"properties[{key}]"
+        errors += _incomplete_nested(prop, known.get(key), f"{where}.{step}", f"{seen}.{step}")
+    return errors

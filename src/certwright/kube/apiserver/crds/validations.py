@@ -1,0 +1,241 @@
+"""Whether the rules of a schema can be accepted: their texts, that they compile, and what they may cost.
+
+Source: Kubernetes API reference, ValidationRule v1 apiextensions; apiextensions-apiserver
+`pkg/apis/apiextensions/validation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
+from certwright.kube.apiserver.base import field_paths
+from certwright.kube.apiserver.crds.costs import Budget, times
+from certwright.kube.apiserver.schemas.walk import EMBEDDED
+
+if TYPE_CHECKING:
+    from certwright.kube.apiserver.cel.checker import Checker
+    from certwright.kube.apiserver.cel.sizes import Sized
+
+Schema = Mapping[str, Any]
+
+RULES = "x-kubernetes-validations"
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_NO_TYPE = (
+    "Internal error: internal error: failed to construct type information for x-kubernetes-validations "
+    "rules: unable to convert structural schema to CEL declarations"
+)
+_LINE_BREAK = re.compile(r"[\n\r]")
+_GO_ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
+
+
+def rule_errors(path: str, schema: Schema, known: Collection[str] = frozenset()) -> list[FieldError]:
+    """What is wrong with the rules in the whole (structural) schema, sorted; what they cost together last.
+
+    Rules whose text is in `known` are taken as they are.
+    """
+    budget = Budget()
+    errors = _node(_Place(path, schema, root=True), known, budget)
+    return sorted(errors.texts + errors.rules, key=str) + budget.errors(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A place in a schema.
+
+    `loose` is the path of the nearest list above whose items cannot be told apart over time. `count` says how
+    often a value of it can be there, None where there is no bound.
+    """
+
+    path: str = field(kw_only=False)
+    schema: Schema = field(kw_only=False)
+    root: bool = False
+    loose: str = ""
+    count: int | None = 1
+
+    def children(self) -> Iterator[_Place]:
+        """The places right below."""
+        schema, count = self.schema, times(self.count, _most_children(self.schema))
+        for key, prop in (schema.get("properties") or {}).items():
+            yield self._child(f"properties[{key}]", prop, self.loose, count)
+        if isinstance(extra := schema.get("additionalProperties"), Mapping):
+            yield self._child("additionalProperties", extra, self.loose, count)
+        if isinstance(items := schema.get("items"), Mapping):
+            is_map = schema.get("x-kubernetes-list-type") == "map"
+            yield self._child("items", items, self.loose if is_map or self.loose else self.path, count)
+
+    def _child(self, name: str, schema: Schema, loose: str, count: int | None) -> _Place:
+        embedded = bool(schema.get(EMBEDDED))
+        return _Place(f"{self.path}.{name}", schema, root=embedded, loose=loose, count=count)
+
+
+def _most_children(schema: Schema) -> int | None:
+    """How many values a value of this schema can have in it, of each sort."""
+    kind = schema.get("type")
+    name = "maxItems" if kind == "array" else "maxProperties"
+    if kind == "array" or (kind == "object" and isinstance(schema.get("additionalProperties"), Mapping)):
+        most = schema.get(name)
+        return None if most is None else max(most, 0)
+    return 1
+
+
+class _Errors(NamedTuple):
+    """What is wrong with the texts of rules, and with the expressions in them."""
+
+    texts: list[FieldError]
+    rules: list[FieldError]
+
+
+def _node(place: _Place, known: Collection[str], budget: Budget) -> _Errors:
+    errors = _Errors([], [])
+    for child in place.children():
+        found = _node(child, known, budget)
+        errors.texts.extend(found.texts)
+        errors.rules.extend(found.rules)
+    rules = [
+        (f"{place.path}.{RULES}[{index}]", rule)
+        for index, rule in enumerate(place.schema.get(RULES) or ())
+        if rule.get("rule") not in known
+    ]
+    for where, rule in rules:
+        errors.texts.extend(_text_errors(where, rule, place.schema))
+    if rules and not errors.texts:
+        # Before the schema is right, what is said of expressions would be misleading.
+        errors.rules.extend(_compile_errors(place, rules, budget))
+    return errors
+
+
+# --- texts ------------------------------------------------------------------------------------------------
+
+
+def _text_errors(path: str, rule: Mapping[str, Any], schema: Schema) -> list[FieldError]:
+    errors = _message_errors(path, rule)
+    words, reason = rule.get("messageExpression") or "", rule.get("reason")
+    if words and not words.strip():
+        text = "messageExpression must be non-empty if specified"
+        errors.append(required(f"{path}.messageExpression", text))
+    if reason is not None and reason not in _REASONS:
+        errors.append(not_supported(f"{path}.reason", reason, _REASONS))
+    return errors + _field_path_errors(f"{path}.fieldPath", rule.get("fieldPath") or "", schema)
+
+
+def _message_errors(path: str, rule: Mapping[str, Any]) -> list[FieldError]:
+    text, message = rule["rule"].strip(), rule.get("message") or ""
+    if not text:
+        return [required(f"{path}.rule", "rule is not specified")]
+    if message and not message.strip():
+        return [invalid(f"{path}.message", message, "must be non-empty if specified")]
+    if _LINE_BREAK.search(message.strip()):
+        return [invalid(f"{path}.message", message, "must not contain line breaks")]
+    if _LINE_BREAK.search(text) and not message:
+        return [required(f"{path}.message", "message must be specified if rule contains line breaks")]
+    return []
+
+
+def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError]:
+    errors = []
+    if value and not value.strip():
+        errors.append(invalid(path, value, "must be non-empty if specified"))
+    if _LINE_BREAK.search(value):
+        errors.append(invalid(path, value, "must not contain line breaks"))
+    try:
+        field_paths.resolve(value, schema)
+    except ValueError:
+        errors.append(invalid(path, value, "must be a valid path"))
+    return errors
+
+
+# --- compiling --------------------------------------------------------------------------------------------
+
+
+def _compile_errors(
+    place: _Place, rules: list[tuple[str, Mapping[str, Any]]], budget: Budget
+) -> list[FieldError]:
+    # Imported here because CEL takes 12 MB, and most servers never see a rule.
+    from certwright.kube.apiserver.cel import schema as cel_schema
+    from certwright.kube.apiserver.cel import sizes as cel_sizes
+    from certwright.kube.apiserver.cel.environment import CompileError
+
+    try:
+        checker = cel_schema.checker(place.schema, root=place.root)
+    except CompileError as error:
+        return [forbidden(f"{place.path}.{RULES}", str(error))]
+    sizes = cel_sizes.sized(place.schema, root=place.root)
+    if checker is None or sizes is None:
+        return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]
+    errors = []
+    for where, rule in rules:
+        errors += _one_rule(_Checks(checker, sizes, rule), where, place, budget)
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """What is found out about the expressions of a rule."""
+
+    checker: Checker
+    sizes: Sized
+    rule: Mapping[str, Any]
+
+    def check(self, expression: str, wanted: str) -> tuple[bool, int, str]:
+        """Whether the expression looks at `oldSelf`, what it may cost, and what is wrong with it."""
+        from certwright.kube.apiserver.cel.cost_estimate import estimate
+        from certwright.kube.apiserver.cel.environment import CompileError  # see above
+
+        is_rule = wanted == "bool"
+        try:
+            found = self.checker.check(expression, optional_old=bool(self.rule.get("optionalOldSelf")))
+        except CompileError as error:
+            return False, 0, f"{'' if is_rule else 'messageExpression '}compilation failed: {error}"
+        if found.gives != wanted:
+            return (
+                False,
+                0,
+                "cel expression must evaluate to a bool"
+                if is_rule
+                else ("messageExpression must evaluate to a string"),
+            )
+        return found.uses_old, estimate(found.tree, self.sizes), ""
+
+
+def _one_rule(checks: _Checks, path: str, place: _Place, budget: Budget) -> list[FieldError]:
+    rule = checks.rule
+    optional = rule.get("optionalOldSelf")
+    uses_old, cost, problem = checks.check(rule["rule"], "bool")
+    count = place.count if place.count is not None else checks.sizes.cardinality
+    errors = budget.spend(f"{path}.rule", "estimated rule cost", times(cost, count) or 0)
+    if problem:
+        errors.append(_refused(f"{path}.rule", rule, problem))
+    elif words := rule.get("messageExpression"):
+        _, cost, problem = checks.check(words, "string")
+        errors += budget.spend(f"{path}.messageExpression", "estimated messageExpression cost", cost)
+        if problem:
+            errors.append(_refused(f"{path}.messageExpression", rule, problem))
+    if uses_old and place.loose:
+        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.loose}"
+        errors.append(invalid(f"{path}.rule", rule["rule"], text))
+    elif not uses_old and optional is not None:
+        text = "may not be set if oldSelf is not used in rule"
+        errors.append(invalid(f"{path}.optionalOldSelf", optional, text))
+    return errors
+
+
+def _refused(path: str, rule: Mapping[str, Any], problem: str) -> FieldError:
+    # Kubernetes shows its own form of the rule.
+    shown = {
+        "Rule": rule["rule"],
+        "Message": rule.get("message") or "",
+        "MessageExpression": rule.get("messageExpression") or "",
+        "Reason": rule.get("reason"),
+        "FieldPath": rule.get("fieldPath") or "",
+        "OptionalOldSelf": rule.get("optionalOldSelf"),
+    }
+    text = msgspec.json.encode(shown).decode()
+    for mark, escaped in _GO_ESCAPES.items():
+        text = text.replace(mark, escaped)
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {text}: {problem}")

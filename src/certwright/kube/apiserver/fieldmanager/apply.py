@@ -1,0 +1,400 @@
+"""Server-side apply: a client says what it wants of an object, and owns exactly that.
+
+Source: Kubernetes documentation, "Server-Side Apply"; KEP-555; structured-merge-diff `merge/update`;
+apimachinery `pkg/util/managedfields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.kube.api import manifests
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Conflict, Details, InternalError
+from certwright.kube.apiserver.base.json_values import encode_sorted, same
+from certwright.kube.apiserver.fieldmanager import managed
+from certwright.kube.apiserver.fieldmanager.entries import (
+    APPLY,
+    UPDATE,
+    Entry,
+    put,
+    read_entries,
+    with_fields,
+    write_entries,
+)
+from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
+from certwright.kube.apiserver.fieldmanager.fields_merge import merge
+from certwright.kube.apiserver.fieldmanager.fields_set import (
+    FieldsError,
+    Node,
+    difference,
+    intersection,
+    paths,
+    reconciled,
+    union,
+    with_named_fields,
+)
+from certwright.kube.apiserver.fieldmanager.fields_type import Type, type_of
+from certwright.kube.apiserver.fieldmanager.fields_walk import applied_fields, compare_maps, without
+from certwright.kube.apiserver.fieldmanager.versions import (
+    Change,
+    NotConvertible,
+    converted,
+    in_version,
+    type_in_version,
+)
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.objects import MANAGED, Json, decode_json, encode_json
+from certwright.kube.apiserver.model.routes import is_true
+from certwright.kube.apiserver.requests import bodies, options
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_BEFORE_FIRST_APPLY = "before-first-apply"
+_KUBECTL = "kubectl"
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+_SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
+
+
+class Clash(NamedTuple):
+    """Fields that the configuration wants otherwise than their owner."""
+
+    owner: Entry
+    fields: Node
+
+
+class _Conflicts(Exception):
+    def __init__(self, clashes: list[Clash]) -> None:
+        super().__init__("conflicts")
+        self.clashes = clashes
+
+
+class _Owned(NamedTuple):
+    """An entry and its set, read."""
+
+    entry: Entry
+    fields: Node
+
+
+Owners = dict[tuple[str, str, str, str], _Owned]
+
+
+def check_options(call: Call) -> None:
+    """Raise `Invalid` for options that no apply has, and where it is not said who applies."""
+    options.check(call, applies=True)
+
+
+class Configuration(NamedTuple):
+    """What is applied, and the keys that are there twice in its text."""
+
+    value: Json
+    repeats: list[manifests.Repeat]
+
+
+def read_configuration(call: Call) -> Configuration:
+    """The applied configuration. Raises `BadRequest`."""
+    try:
+        value, repeats = manifests.read_first(call.request.body)
+    except ValueError as error:
+        raise BadRequest(f"error decoding YAML: error converting YAML to JSON: {error}") from None
+    if value is not None and type(value) is not dict:
+        raise BadRequest(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
+        )
+    config: Json = value or {}
+    _check_type(call, config)
+    meta = config.get("metadata")
+    owners = meta.get(MANAGED) if type(meta) is dict else None
+    # Anything else is not of the type of owners, which is found next.
+    if type(owners) is list and all(type(entry) is dict for entry in owners):
+        raise BadRequest("metadata.managedFields must be nil")
+    return Configuration(config, repeats)
+
+
+def _note_repeats(call: Call, repeats: list[manifests.Repeat]) -> None:
+    """Refuse keys that are there twice, or warn of them, as the client wants: once the rest is right."""
+    if not repeats:
+        return
+    texts = [f"line {line}: key {encode_json(key).decode()} already set in map" for line, key in repeats]
+    strictness = bodies.field_validation(call)
+    if strictness == "Strict":
+        lines = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *texts])
+        raise BadRequest(f"error strict decoding YAML: {lines}")
+    if strictness == "Warn":
+        call.warnings += [text for text in texts if text not in call.warnings]
+
+
+def _check_type(call: Call, config: Json) -> None:
+    definition = call.definition
+    version, kind = config.get("apiVersion"), config.get("kind")
+    if version == definition.api_version and kind == definition.kind:
+        return
+    version, kind = version if type(version) is str else "", kind if type(kind) is str else ""
+    if version.count("/") > 1:
+        version = kind = ""
+    shown = version if "/" in version else f"/{version}"
+    raise BadRequest(f"invalid object type: {shown}, Kind={kind}")
+
+
+def apply(backend: Backend, call: Call, configuration: Configuration, live: Json | None) -> Json:
+    """`live` with the configuration applied, its owners brought up to date. The options have been checked.
+
+    `live` None: there is no such object yet. Raises `Conflict` where others own what the configuration
+    wants otherwise, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration
+    that does not have the kind's form.
+    """
+    manager, force, config = call.query["fieldManager"], is_true(call.query, "force"), configuration.value
+    work = _Application(backend, call, config, live)
+    try:
+        try:
+            new = work.run(manager, force=force)
+        except _Conflicts as conflicts:
+            new = work.after_conflicts(manager, conflicts.clashes)
+    except NotConvertible as error:
+        raise _unexpected(str(error)) from None
+    except FieldsError as error:
+        raise _not_typed(call, config, error) from None
+    if not new["metadata"].get("name"):
+        raise BadRequest(
+            f"the name of the object ({call.route.name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
+    _note_repeats(call, configuration.repeats)
+    return new
+
+
+def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
+    definition, meta = call.definition, config.get("metadata")
+    meta = meta if type(meta) is dict else {}
+    namespace, name = (text if type(text := meta.get(key)) is str else "" for key in ("namespace", "name"))
+    where = f"{namespace}/{name}; {definition.api_version}, Kind={definition.kind}"
+    return _unexpected(f"failed to create typed patch object ({where}): {error}")
+
+
+def _unexpected(text: str) -> ApiError:
+    """An error that Kubernetes has no reason for."""
+    failure = InternalError(text)
+    failure.reason = ""
+    return failure
+
+
+class _Application:
+    """One configuration on its way into one object."""
+
+    def __init__(self, backend: Backend, call: Call, config: Json, live: Json | None) -> None:
+        self.backend = backend
+        self.call = call
+        self.config = config
+        self.live = managed.blank(call.definition) if live is None else live
+        self.created = live is None
+        self.kind = type_of(call.definition)
+
+    def run(self, manager: str, *, force: bool) -> Json:
+        """The merged object. Raises `_Conflicts` and `FieldsError`."""
+        owners = self._owners()
+        self._change(self.live).check_old(owned.entry.api_version for owned in owners.values())
+        key = (manager, APPLY, "", self.call.route.subresource)
+        check_typed(self.kind, self.config)
+        merged = merge(self.kind, _plain(self.live), self.config)
+        if merged.get("metadata") is None:
+            merged["metadata"] = {}
+        last = owners.get(key)
+        mine = self._claimed()
+        entry = managed.new_entry(self.call, manager, APPLY, b"", last.entry.time if last else None)
+        owners[key] = _Owned(entry, mine)
+        if last is not None and last.fields:
+            merged = self._pruned(merged, owners, last)
+        self._settle(owners, key, self._change(merged), force=force)
+        return self._finished(owners, key, merged, manager)
+
+    def _owners(self) -> Owners:
+        """Who owns what of the stored object. What nobody ever owned is the owner's of before."""
+        raw = self.live["metadata"].get(MANAGED)
+        found: Owners = {}
+        for entry in read_entries(raw) if raw is not None else ():
+            kind = type_in_version(self.backend, self.call.definition, entry.api_version)
+            if kind is not None:
+                found[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
+        if not found and not self.created:
+            fields = managed.compare(
+                self.call.definition, None, self.live, subresource=self.call.route.subresource
+            )
+            entry = managed.new_entry(self.call, _BEFORE_FIRST_APPLY, UPDATE, b"", self.backend.timestamp())
+            if fields.touched:
+                found[entry.key] = _Owned(entry, fields.touched)
+        return found
+
+    def _claimed(self) -> Node:
+        """What the configuration claims, less what this kind of write cannot change."""
+        claimed = applied_fields(self.kind, self.config)
+        if self.call.route.subresource and self.call.definition.kind != "Scale":
+            claimed.pop("f:spec", None)
+        elif self.call.definition.status_subresource:
+            claimed.pop("f:status", None)
+        return claimed
+
+    def _change(self, merged: Json) -> Change:
+        return managed.change_of(self.backend, self.call, self.live, merged)
+
+    def _settle(self, owners: Owners, key: tuple[str, str, str, str], change: Change, *, force: bool) -> None:
+        """Take from the others what has changed. Raises `_Conflicts` unless forced."""
+        clashes: list[Clash] = []
+        for name, owned in list(owners.items()):
+            found = change.seen_in(owned.entry.api_version) if name != key else None
+            if found is None:
+                continue
+            clash = intersection(owned.fields, found.touched)
+            if clash:
+                clashes.append(Clash(owned.entry, clash))
+            left = difference(difference(owned.fields, clash), found.removed)
+            owners[name] = _Owned(owned.entry, left)
+        if clashes and not force:
+            raise _Conflicts(clashes)
+
+    def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
+        """`merged` less what the applier does not apply any more and nobody else owns."""
+        kind = type_in_version(self.backend, self.call.definition, last.entry.api_version)
+        if kind is None:
+            return merged
+        there = self._there(merged, last.entry.api_version, "to last applied version")
+        lasts = with_named_fields(last.fields, kind)
+        pruned = self._with_what_others_own(there, without(kind, there, lasts), owners, last)
+        pruned = self._there(pruned, last.entry.api_version, "to last applied version")
+        gone = intersection(difference(_named(kind, there), _named(kind, pruned)), lasts)
+        return self._there(without(kind, there, gone), self.call.definition.api_version, "back")
+
+    def _with_what_others_own(self, merged: Json, pruned: Json, owners: Owners, last: _Owned) -> Json:
+        """`pruned`, and what of `merged` anybody owns in any version."""
+        by_version: dict[str, Node] = {}
+        for owned in owners.values():
+            version = owned.entry.api_version
+            by_version[version] = union(by_version.get(version, {}), owned.fields)
+        for version in sorted(by_version, key=lambda version: version != last.entry.api_version):
+            there = type_in_version(self.backend, self.call.definition, version)
+            if there is not None:
+                merged, pruned = (
+                    self._there(obj, version, f"at version {version}") for obj in (merged, pruned)
+                )
+                kept = union(_named(there, pruned), with_named_fields(by_version[version], there))
+                pruned = without(there, merged, difference(_named(there, merged), kept))
+        return pruned
+
+    def _there(self, obj: Json, api_version: str, where: str) -> Json:
+        """The merged object in another version; where that is not served, as it is."""
+        there = in_version(self.backend, self.call.definition, api_version)
+        if there is None:
+            return obj
+        text = f"failed to prune fields: failed to convert merged object {where}: "
+        return converted(self.backend, there, self.call.definition, obj, text)
+
+    def _finished(self, owners: Owners, key: tuple[str, str, str, str], merged: Json, manager: str) -> Json:
+        changed = self.created or not same(merged, _plain(self.live))
+        entries = []
+        for name, owned in owners.items():
+            fields = _ownable(owned.fields) if name == key else owned.fields
+            if fields:
+                time = self.backend.timestamp() if name == key and changed else None
+                entries.append(with_fields(owned.entry, encode_sorted(fields), time))
+        # A copy: parts are the live object's, and what follows changes the new one in place.
+        new: Json = decode_json(encode_json(merged))
+        put(new["metadata"], write_entries(entries))
+        if manager == _KUBECTL:
+            _write_last_applied(new, self.config)
+        return new
+
+    # --- kubectl ------------------------------------------------------------------------------------------
+
+    def after_conflicts(self, manager: str, clashes: list[Clash]) -> Json:
+        """What kubectl has applied on the client's side is its own: no conflict. Raises `Conflict`."""
+        if manager != _KUBECTL:
+            raise _conflict(clashes)
+        allowed = self._last_applied_fields()
+        left = [Clash(owner, difference(fields, allowed)) for owner, fields in clashes]
+        left = [clash for clash in left if clash.fields]
+        if left:
+            raise _conflict(left)
+        return self.run(manager, force=True)
+
+    def _last_applied_fields(self) -> Node:
+        """What the last configuration that kubectl applied on its side has set, and is still so."""
+        text = (self.live["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
+        try:
+            last = decode_json(text.encode()) if text else None
+            if type(last) is not dict or last.get("apiVersion") != self.call.definition.api_version:
+                return {}
+            check_typed(self.kind, last)
+            found = compare_maps(self.kind, last, _plain(self.live))
+            fields = applied_fields(self.kind, last)
+            return difference(difference(fields, found.touched), found.removed)
+        except (msgspec.DecodeError, FieldsError):
+            return {}
+
+
+def _ownable(fields: Node) -> Node:
+    """A set less what nobody owns, as the server sets it or the path says it."""
+    left = {
+        name: node for name, node in fields.items() if name not in ("f:apiVersion", "f:kind", "f:metadata")
+    }
+    meta = {name: node for name, node in fields.get("f:metadata", {}).items() if name not in _SERVER_SET}
+    return {"f:metadata": meta, **left} if meta else left
+
+
+def _named(kind: Type, value: Any) -> Node:
+    return with_named_fields(applied_fields(kind, value), kind)
+
+
+def _plain(live: Json) -> Json:
+    """The object without its managed fields."""
+    return {**live, "metadata": {name: value for name, value in live["metadata"].items() if name != MANAGED}}
+
+
+def _write_last_applied(new: Json, config: Json) -> None:
+    """Keep kubectl's own note up to date, where it has one, for the day it applies on its side again."""
+    annotations = new["metadata"].get("annotations") or {}
+    if not annotations.get(LAST_APPLIED):
+        return
+    meta = dict(config.get("metadata") or {})
+    if LAST_APPLIED in (meta.get("annotations") or {}):
+        meta["annotations"] = {key: item for key, item in meta["annotations"].items() if key != LAST_APPLIED}
+    text = msgspec.json.encode({**config, "metadata": meta}, order="sorted").decode() + "\n"
+    changed = {**annotations, LAST_APPLIED: text}
+    if sum(len(key) + len(item.encode()) for key, item in changed.items()) > _MAX_ANNOTATIONS_BYTES:
+        del changed[LAST_APPLIED]
+    new["metadata"]["annotations"] = changed
+
+
+# --- conflicts --------------------------------------------------------------------------------------------
+
+
+def _conflict(clashes: list[Clash]) -> Conflict:
+    ordered = sorted(clashes, key=lambda clash: clash.owner.identity)
+    single = [(owner, path) for owner, fields in ordered for path in paths(fields)]
+    causes = tuple(
+        Cause(reason="FieldManagerConflict", message=f"conflict with {_called(owner)}", field=path)
+        for owner, path in single
+    )
+    return Conflict(_sentence(ordered, single), details=Details(causes=causes))
+
+
+def _sentence(clashes: list[Clash], single: list[tuple[Entry, str]]) -> str:
+    if len(single) == 1:
+        owner, path = single[0]
+        return f"Apply failed with 1 conflict: conflict with {_called(owner)}: {path}"
+    return f"Apply failed with {len(single)} conflicts: " + "\n".join(_lines(clashes))
+
+
+def _lines(clashes: list[Clash]) -> Iterator[str]:
+    for owner, fields in clashes:
+        yield f"conflicts with {_called(owner)}:"
+        for path in paths(fields):
+            yield f"- {path}"
+
+
+def _called(owner: Entry) -> str:
+    text = encode_json(owner.manager).decode()
+    if owner.subresource:
+        text += f" with subresource {encode_json(owner.subresource).decode()}"
+    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text

@@ -1,0 +1,178 @@
+"""The entries of `metadata.managedFields`: read, checked, put in order and bounded in number.
+
+Source: Kubernetes API reference, ManagedFieldsEntry v1 meta; apimachinery `pkg/util/managedfields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from certwright.kube.api.errors import FieldError, invalid_object, too_long
+from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, read, union
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.objects import MANAGED, Json, decode_json, encode_json
+from certwright.kube.apiserver.requests.options import check_manager
+from certwright.kube.util.decoders import json_decoder
+
+MAX_UPDATERS: Final = 10
+"""How many entries of updates an object has; older ones are put together."""
+ANCIENT: Final = "ancient-changes"
+MAX_SUBRESOURCE_BYTES: Final = 256
+UPDATE: Final = "Update"
+APPLY: Final = "Apply"
+NOTHING: Final = b"{}"
+"""An empty set of fields."""
+_NO_FIELDS = msgspec.Raw(NOTHING)
+
+
+class Entry(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One manager's fields (Kubernetes API reference, ManagedFieldsEntry v1 meta)."""
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: str | None = None
+    fields_type: str = ""
+    fields_v1: msgspec.Raw = _NO_FIELDS
+    subresource: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it an entry of its own. Appliers are the same in all versions."""
+        version = self.api_version if self.operation == UPDATE else ""
+        return (self.manager, self.operation, version, self.subresource)
+
+    @property
+    def identity(self) -> bytes:
+        """The key as Kubernetes sorts by it."""
+        manager, operation, version, subresource = self.key
+        return encode_json(Entry(manager, operation, version, subresource=subresource))
+
+
+_EMPTY = Entry()
+_decode_entries = json_decoder(list[Entry]).decode
+
+
+def read_entries(raw: bytes) -> list[Entry]:
+    """The entries that this server has stored."""
+    return _decode_entries(raw)
+
+
+def write_entries(entries: Iterable[Entry]) -> msgspec.Raw | None:
+    """The list as it is stored, in Kubernetes' order; None when there is no entry."""
+    ordered = list(entries)
+    if len(ordered) > 1:
+        ordered.sort(key=_order)
+    return msgspec.Raw(encode_json(ordered)) if ordered else None
+
+
+def _order(entry: Entry) -> tuple[str, ...]:
+    return (entry.operation, entry.time or "", entry.manager, entry.api_version, entry.subresource)
+
+
+def put(meta: Json, raw: msgspec.Raw | None) -> None:
+    """Set the list of an object, None: take it away."""
+    meta.pop(MANAGED, None)
+    if raw is not None:
+        meta[MANAGED] = raw
+
+
+def read_sent(sent: Any) -> list[Entry] | None:
+    """The entries that a client has sent, none when it wants them reset; None: it has sent nothing usable."""
+    if sent is None or type(sent) is not list:
+        return None
+    try:
+        entries = _decode_entries(encode_json([entry or {} for entry in sent]))
+        if not entries or entries == [_EMPTY]:
+            return []
+        return _canonical(entries)
+    except (msgspec.ValidationError, FieldsError):
+        return None
+
+
+def check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
+    """Raise `Invalid` for entries that are to stay, as a client has sent them, and that nobody can have."""
+    errors: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        path = f"metadata.managedFields[{index}]"
+        errors += check_manager(entry.manager, f"{path}.manager")
+        if len(entry.subresource.encode()) > MAX_SUBRESOURCE_BYTES:
+            errors.append(too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES))
+    if errors:
+        definition = call.definition
+        name = new["metadata"].get("name") or ""
+        raise invalid_object(definition.group, definition.kind, name, errors)
+
+
+def _canonical(entries: list[Entry]) -> list[Entry]:
+    found: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        if entry.operation not in (UPDATE, APPLY):
+            raise FieldsError("operation must be `Apply` or `Update`")
+        if not entry.api_version or entry.fields_type != "FieldsV1":
+            raise FieldsError("apiVersion and fieldsType must be there")
+        fields = read(decode_json(entry.fields_v1) or {})
+        fields.pop(".", None)
+        found[entry.key] = with_fields(entry, encode_sorted(fields))
+    return list(found.values())
+
+
+def with_fields(entry: Entry, fields: bytes, time: str | None = None) -> Entry:
+    """The entry with other fields, and at another time if one is given."""
+    return msgspec.structs.replace(entry, fields_v1=msgspec.Raw(fields), time=time or entry.time)
+
+
+def capped(entries: list[Entry]) -> list[Entry]:
+    """At most so many updaters: the oldest of one version are put together under one name."""
+    updaters = [entry for entry in entries if entry.operation == UPDATE]
+    over = len(updaters) - MAX_UPDATERS
+    if over <= 0:
+        return entries
+    found = {entry.key: entry for entry in entries}
+    first: dict[str, Entry] = {}
+    for entry in sorted(updaters, key=lambda entry: (entry.time or "", entry.identity)):
+        if over <= 0:
+            break
+        if entry.api_version not in first:
+            first[entry.api_version] = entry
+            continue
+        _put_together(found, first[entry.api_version], entry)
+        over -= 1
+    return list(found.values())
+
+
+def _put_together(found: dict[tuple[str, str, str, str], Entry], first: Entry, entry: Entry) -> None:
+    key = (ANCIENT, UPDATE, entry.api_version, "")
+    bucket = found.get(key)
+    if bucket is None:
+        bucket = found.pop(first.key)
+        bucket = msgspec.structs.replace(bucket, manager=ANCIENT, subresource="")
+    fields = _plus(bytes(bucket.fields_v1), bytes(entry.fields_v1))
+    found.pop(entry.key, None)
+    found[key] = with_fields(bucket, fields, entry.time)
+
+
+def _plus(fields: bytes, others: bytes) -> bytes:
+    return encode_sorted(union(decode_json(fields), decode_json(others)))
+
+
+def keep_times(new: Json, old: Json) -> None:
+    """Where nothing but the times of entries has changed, put the old ones back: then nothing is written."""
+    new_raw, old_raw = new["metadata"].get(MANAGED), old["metadata"].get(MANAGED)
+    if type(new_raw) is not msgspec.Raw or type(old_raw) is not msgspec.Raw or new_raw == old_raw:
+        return
+    if new.keys() != old.keys():
+        return
+    for name, value in old.items():
+        if name != "metadata" and new.get(name) != value:
+            return
+    if _timeless(new_raw) == _timeless(old_raw):
+        put(new["metadata"], old_raw)
+
+
+def _timeless(raw: bytes) -> list[Entry]:
+    return [msgspec.structs.replace(entry, time=None) for entry in read_entries(raw)]

@@ -1,0 +1,102 @@
+"""Whether what is applied has the form that its type says, and everything that has not.
+
+Source: structured-merge-diff `typed/validate` and its messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.kube.apiserver.base.go_values import shown
+from certwright.kube.apiserver.base.go_values import type_of as go_type
+from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, paths
+from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
+from certwright.kube.apiserver.fieldmanager.fields_walk import element_of
+from certwright.kube.apiserver.model.objects import encode_json
+
+_SCALAR_NAMES = {"string": "string", "numeric": "numeric (int or float)", "boolean": "boolean"}
+_SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
+
+
+def check_typed(kind: Type, value: Any) -> None:
+    """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
+    found: list[str] = []
+    _check(kind, value, "", found)
+    if len(found) == 1:
+        raise FieldsError(found[0])
+    if found:
+        raise FieldsError("\n  ".join(["errors:", *found]))
+
+
+def _check(kind: Type, value: Any, path: str, found: list[str]) -> None:
+    if value is None:
+        return
+    if type(value) is dict and kind.maps:
+        _check_map(kind, value, path, found)
+    elif type(value) is list and kind.lists:
+        _check_list(kind, value, path, found)
+    elif not _is_scalar(kind, value):
+        found.append(f"{path}: {_expected(kind, value)}")
+
+
+def _check_map(kind: Type, value: dict[str, Any], path: str, found: list[str]) -> None:
+    for name, item in value.items():
+        child = kind.child(name)
+        if child is None:
+            # Kubernetes looks no further into such a map.
+            found.append(f"{path}.{name}: field not declared in schema")
+            return
+        # Most are texts.
+        if type(item) is not str or child.scalar != "string":
+            _check(child, item, f"{path}.{name}", found)
+
+
+def _check_list(kind: Type, value: list[Any], path: str, found: list[str]) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"[{index}]"
+        if kind.lists != "atomic":
+            try:
+                element = element_of(kind, item)
+            except FieldsError as error:
+                found.append(f"{path}: element {index}: {error}")
+                return
+            place = next(paths({element: {}}))
+            if element in seen:
+                found.append(f"{path}: duplicate entries for key {place}")
+            seen.add(element)
+        _check(kind.item or ATOMIC, item, path + place, found)
+
+
+def _is_scalar(kind: Type, value: Any) -> bool:
+    if kind.scalar == "untyped":
+        return type(value) not in (dict, list)
+    return type(value) in _SCALAR_TYPES.get(kind.scalar, ())
+
+
+def _expected(kind: Type, value: Any) -> str:
+    if kind.scalar in ("string", "boolean"):
+        got = f"&value.valueUnstructured{{Value:{_literal(value)}}}"
+    elif kind.scalar == "numeric":
+        got = go_type(value)
+    else:
+        got = f"&{{{shown(value)}}}"
+    return f"expected {_form(kind)}, got {got}"
+
+
+def _form(kind: Type) -> str:
+    if kind.scalar:
+        return _SCALAR_NAMES.get(kind.scalar, "any scalar")
+    return "map" if kind.maps else "list"
+
+
+def _literal(value: Any) -> str:
+    """`%#v` of a JSON value, as Go source has it."""
+    if value is None:
+        return "interface {}(nil)"
+    if type(value) is dict:
+        inner = ", ".join(f"{encode_json(name).decode()}:{_literal(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{inner}}}"
+    if type(value) is list:
+        return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
+    return encode_json(value).decode() if type(value) is str else shown(value)

@@ -1,0 +1,73 @@
+"""An applied configuration laid over an object: what it says wins, what it does not say stays.
+
+Source: Kubernetes documentation, "Server-Side Apply", merge strategy; structured-merge-diff `typed/merge`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
+from certwright.kube.apiserver.fieldmanager.fields_walk import element_of
+
+
+def merge(kind: Type, live: Any, config: Any) -> Any:
+    """`config` over `live`, both there. Parts of both are in the result; None where nothing is left."""
+    if type(config) is dict and kind.maps == "granular" and (live or config):
+        return _merge_maps(kind, live if type(live) is dict else {}, config)
+    if type(config) is list and kind.lists in ("set", "map") and (live or config):
+        return _merge_lists(kind, live if type(live) is list else [], config)
+    if config is None and live and type(live) in (dict, list) and kind.maps != "atomic" != kind.lists:
+        # A null says nothing of the parts.
+        return live
+    return config
+
+
+def _merge_maps(kind: Type, live: dict[str, Any], config: dict[str, Any]) -> Any:
+    merged = dict(live)
+    for name, value in config.items():
+        merged[name] = merge(kind.child(name) or ATOMIC, live[name], value) if name in live else value
+    return merged
+
+
+def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
+    """Items of both: those of `config` in its order, the others of `live` where they stood between them."""
+    item = kind.item or ATOMIC
+    before = [(element_of(kind, value), value) for value in live]
+    after = {element_of(kind, value): value for value in config}
+    wanted = list(after)
+    known = dict(before)
+    twice = {name for index, (name, _) in enumerate(before) if name in dict(before[:index])}
+    shared = deque(name for name in wanted if name in known)
+    merged: list[Any] = []
+    done: set[str] = set()
+
+    def take(name: str) -> None:
+        done.add(name)
+        whole = name not in known or name in twice
+        merged.append(after[name] if whole else merge(item, known[name], after[name]))
+        if shared and shared[0] == name:
+            shared.popleft()
+
+    left, right = 0, 0
+    while left < len(before) or right < len(wanted):
+        if left < len(before):
+            name, value = before[left]
+            if right < len(wanted) and name == wanted[right]:
+                take(name)
+                left, right = left + 1, right + 1
+                continue
+            if name in after and right < len(wanted) and shared and shared[0] != name:
+                left += 1
+                continue
+            if name not in after:
+                merged.append(value)
+                left += 1
+                continue
+            if name in done:
+                left += 1
+        if right < len(wanted):
+            take(wanted[right])
+            right += 1
+    return merged or None

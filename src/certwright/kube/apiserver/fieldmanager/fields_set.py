@@ -1,0 +1,204 @@
+"""Sets of fields, in the very form that `fieldsV1` has on the wire: nested objects.
+
+A node maps a path element to its node: `f:name` (a field), `k:{...}` (a list item by its keys), `v:...` (a
+list item by its value), `i:0` (by its place). An empty node is a member of the set; a node with others below
+is a member when it has `.` too. No function changes its arguments; results may share parts with them.
+
+Source: Kubernetes API reference, FieldsV1 v1 meta; structured-merge-diff `fieldpath`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from certwright.kube.apiserver.fieldmanager.fields_type import Type
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
+
+Node = dict[str, Any]
+SELF = "."
+_KINDS = "fkvi"
+
+
+class FieldsError(ValueError):
+    """A value or a set of fields that cannot be taken for what its type says; the text says why."""
+
+
+def is_member(node: Node) -> bool:
+    """Whether the field of this node itself is in the set."""
+    return not node or SELF in node
+
+
+def union(one: Node, other: Node) -> Node:
+    """The fields of either."""
+    if not one or not other:
+        return one or other
+    merged = dict(one)
+    for name, node in other.items():
+        merged[name] = _joined(merged[name], node) if name in merged else node
+    return merged
+
+
+def _joined(one: Node, other: Node) -> Node:
+    joined = union(one, other)
+    if joined and SELF not in joined and (is_member(one) or is_member(other)):
+        return {SELF: {}, **joined}
+    return joined
+
+
+def difference(one: Node, other: Node) -> Node:
+    """The fields of `one` that are not in `other`; a field stays when only others below it go."""
+    if not one or not other:
+        return one
+    left: Node = {}
+    for name, node in one.items():
+        if name not in other:
+            left[name] = node
+        elif name != SELF:
+            member = is_member(node) and not is_member(other[name])
+            _keep(left, name, difference(_below(node), other[name]), member=member)
+    return left
+
+
+def recursive_difference(one: Node, other: Node) -> Node:
+    """As `difference`, but with a field everything below it goes."""
+    left: Node = {}
+    for name, node in one.items():
+        if name not in other:
+            left[name] = node
+        elif name != SELF and not is_member(other[name]):
+            _keep(left, name, recursive_difference(_below(node), other[name]), member=is_member(node))
+    return left
+
+
+def intersection(one: Node, other: Node) -> Node:
+    """The fields of both."""
+    both: Node = {}
+    for name in one.keys() & other.keys():
+        if name != SELF:
+            member = is_member(one[name]) and is_member(other[name])
+            _keep(both, name, intersection(one[name], other[name]), member=member)
+    return both
+
+
+def _below(node: Node) -> Node:
+    return {name: child for name, child in node.items() if name != SELF} if SELF in node else node
+
+
+def _keep(into: Node, name: str, below: Node, *, member: bool) -> None:
+    if below:
+        into[name] = {SELF: {}, **below} if member and SELF not in below else below
+    elif member:
+        into[name] = {}
+
+
+def with_named_fields(fields: Node, kind: Type | None) -> Node:
+    """`fields` and every field that the type knows by name and that has others below it in `fields`."""
+    found: Node = {}
+    for name, node in fields.items():
+        child = _child(kind, name)
+        made = with_named_fields(node, child) if node else node
+        known = kind is not None and name[:2] == "f:" and name[2:] in kind.fields
+        found[name] = {SELF: {}, **made} if made and known and SELF not in made else made
+    return found
+
+
+def _child(kind: Type | None, name: str) -> Type | None:
+    if kind is None:
+        return None
+    return kind.child(name[2:]) if name[:2] == "f:" and kind.maps else kind.item if name[:2] == "k:" else None
+
+
+def reconciled(fields: Node, kind: Type | None) -> Node:
+    """`fields` as they are once what has become atomic since they were written is owned whole."""
+    found: Node = {}
+    for name, node in fields.items():
+        child = _child(kind, name)
+        if node and child is not None:
+            atomic = child.lists == "atomic" if not child.maps else child.maps == "atomic"
+            found[name] = {} if atomic else reconciled(node, child)
+        else:
+            found[name] = node
+    return found
+
+
+def paths(fields: Node, prefix: str = "") -> Iterator[str]:
+    """The members as Kubernetes writes them in messages, those nearer to the root first."""
+    names = sorted(
+        (name for name in fields if name != SELF), key=lambda name: (_KINDS.find(name[0]), name[2:])
+    )
+    for name in names:
+        if is_member(fields[name]):
+            yield prefix + _shown(name)
+    for name in names:
+        yield from paths(fields[name], prefix + _shown(name))
+
+
+def _shown(name: str) -> str:
+    kind, rest = name[0], name[2:]
+    if kind == "f":
+        return f".{rest}"
+    if kind == "i":
+        return f"[{rest}]"
+    value = decode_json(rest.encode())
+    if kind == "v":
+        return f"[={_quoted(value)}]"
+    return "[" + ",".join(f"{key}={_quoted(item)}" for key, item in value.items()) + "]"
+
+
+def _quoted(value: Any) -> str:
+    return encode_json(value).decode()
+
+
+def key_element(values: dict[str, Any]) -> str:
+    """The path element of a list item with these keys."""
+    return "k:" + _canonical({key: values[key] for key in sorted(values)})
+
+
+def value_element(value: Any) -> str:
+    """The path element of an item of a set."""
+    return "v:" + _canonical(value)
+
+
+def _canonical(value: Any) -> str:
+    # As Go writes JSON: whole numbers without a point, and what HTML might take for markup escaped.
+    if type(value) is float and value.is_integer() and abs(value) < 1e21:
+        value = int(value)
+    text = encode_json(value).decode()
+    if "<" in text or ">" in text or "&" in text:
+        text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return text
+
+
+def read(node: Any) -> Node:
+    """A set that a client sent, in canonical form. Raises `FieldsError`."""
+    if type(node) is not dict:
+        raise FieldsError("a set of fields must be an object")
+    found: Node = {}
+    for name, child in node.items():
+        if name == SELF:
+            found[SELF] = {}
+            continue
+        if len(name) < 2 or name[1] != ":":
+            raise FieldsError(f"missing colon: {name}")
+        # What a later version may know is dropped, as Kubernetes does.
+        if name[0] in _KINDS:
+            found[_read_element(name)] = read(child if child is not None else {})
+    return {} if found.keys() == {SELF} else found
+
+
+def _read_element(name: str) -> str:
+    kind, rest = name[0], name[2:]
+    if kind == "f":
+        return name
+    try:
+        value = decode_json(rest.encode())
+    except ValueError as error:
+        raise FieldsError(f"{name}: {error}") from None
+    if kind == "v":
+        return value_element(value)
+    if kind == "k" and type(value) is dict:
+        return key_element(value)
+    if kind == "i" and type(value) is int:
+        return name
+    raise FieldsError(f"{name} is not a path element")

@@ -1,0 +1,275 @@
+"""Objects and sets of fields: what a value holds, what has changed between two, what is left without some.
+
+Source: structured-merge-diff `typed` (compare, remove, tofieldset); KEP-555.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.fieldmanager.fields_set import (
+    SELF,
+    FieldsError,
+    Node,
+    is_member,
+    key_element,
+    value_element,
+)
+from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
+
+_CONTAINERS = (dict, list)
+_LONGEST_KEPT = 256  # characters
+_ABSENT: Final = object()
+_NOT_SCALAR: Final[dict[type, str]] = {
+    dict: "associative list without keys has an element that's a map type",
+    list: "not supported: associative list with lists as elements",
+    type(None): "associative list without keys has an element that's an explicit null",
+}
+LEAF: Final[Node] = {}
+"""The node of a field with nothing below it. It is in many sets, and is not changed."""
+
+
+def element_of(kind: Type, item: Any) -> str:
+    """The path element of an item of a list that is a set or a map. Raises `FieldsError`."""
+    if kind.lists == "set":
+        if item is None or type(item) in _CONTAINERS:
+            raise FieldsError(_NOT_SCALAR[type(item)])
+        return value_element(item)
+    if type(item) is not dict:
+        what = "a null element" if item is None else "non-map elements"
+        raise FieldsError(f"associative list with keys may not have {what}")
+    if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str and len(value) <= _LONGEST_KEPT:
+        return _text_key(kind.keys[0], value)
+    values = {key: item[key] for key in kind.keys if key in item}
+    for key, default in kind.defaults.items():
+        values.setdefault(key, default)
+    if not values:
+        names = " ".join(f'"{key}"' for key in kind.keys)
+        raise FieldsError(
+            f"associative list with keys has an element that omits all key fields [{names}] "
+            "(and doesn't have default values for any key fields)"
+        )
+    return key_element(values)
+
+
+@lru_cache(maxsize=1024)
+def _text_key(key: str, value: str) -> str:
+    return key_element({key: value})
+
+
+def _parts(kind: Type, value: Any) -> bool:
+    """Whether a value that is there and not empty is owned in parts."""
+    if type(value) is dict:
+        return kind.maps == "granular"
+    return type(value) is list and kind.lists in ("map", "set")
+
+
+def everything(kind: Type, value: Any) -> Node:
+    """The node of a value that has just come: it and all below it."""
+    if not value or type(value) not in _CONTAINERS or not _parts(kind, value):
+        return LEAF
+    return {SELF: LEAF, **below(kind, value)}
+
+
+def below(kind: Type, value: Any) -> Node:
+    """All fields below a map or list owned in parts."""
+    if type(value) is dict:
+        fields, element = kind.fields, kind.element
+        if not fields and element is not None and not element.maps and not element.lists:
+            return {"f:" + name: LEAF for name in value}
+        return {
+            "f:" + name: (
+                everything(fields.get(name) or element or ATOMIC, child)
+                if type(child) in _CONTAINERS
+                else LEAF
+            )
+            for name, child in value.items()
+        }
+    item = kind.item or ATOMIC
+    if len(value) == 1:
+        return {element_of(kind, value[0]): everything(item, value[0])}
+    return {
+        name: everything(item, items[0]) if len(items) == 1 else LEAF
+        for name, items in _by_element(kind, value).items()
+    }
+
+
+def _item(kind: Type) -> Type:
+    return kind.item or ATOMIC
+
+
+def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for item in items:
+        found.setdefault(element_of(kind, item), []).append(item)
+    return found
+
+
+class Comparison(NamedTuple):
+    """What has changed from one object to the other: fields `touched` (come or changed) and `removed`."""
+
+    touched: Node
+    removed: Node
+
+    def add(self, name: str, inner: Comparison) -> None:
+        """Note what has changed below a field."""
+        if inner.touched:
+            self.touched[name] = inner.touched
+        if inner.removed:
+            self.removed[name] = inner.removed
+
+
+def compare_maps(
+    kind: Type, old: Mapping[str, Any], new: Mapping[str, Any], hidden: Container[str] = ()
+) -> Comparison:
+    """Compare two maps that are owned in parts, but for the names that are `hidden`."""
+    found = Comparison({}, {})
+    fields, element = kind.fields, kind.element
+    for name, value in new.items():
+        if name in hidden:
+            continue
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT:
+            found.touched["f:" + name] = everything(fields.get(name) or element or ATOMIC, value)
+        elif before is not value and not _equal(before, value):
+            _differ(found, "f:" + name, fields.get(name) or element or ATOMIC, before, value)
+    for name, before in old.items():
+        if name not in new and name not in hidden:
+            found.removed["f:" + name] = everything(fields.get(name) or element or ATOMIC, before)
+    return found
+
+
+def _differ(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+    """Two values that are both there and not the same."""
+    if type(new) is not type(old):
+        _other_forms(found, name, kind, old, new)
+    elif type(new) is dict and kind.maps == "granular":
+        found.add(name, compare_maps(kind, old, new))
+    elif type(new) is list and kind.lists != "atomic" and kind.lists:
+        found.add(name, _compare_lists(kind, old, new))
+    else:
+        found.touched[name] = LEAF
+
+
+def _other_forms(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+    """A value that has taken another form; null is the empty value of any."""
+    had = below(kind, old) if old and _parts(kind, old) else LEAF
+    has = below(kind, new) if new and _parts(kind, new) else LEAF
+    if had:
+        found.removed[name] = had
+    if has and old is None:
+        found.touched[name] = has
+    elif has or not (had and new is None):
+        found.touched[name] = {SELF: LEAF, **has} if has else LEAF
+
+
+def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
+    found, item = Comparison({}, {}), kind.item or ATOMIC
+    if kind.lists == "map" and _same_keys(kind.keys, old, new):
+        for one, other in zip(old, new, strict=True):
+            if not _equal(one, other):
+                _differ(found, element_of(kind, other), item, one, other)
+        return found
+    before, after = _by_element(kind, old), _by_element(kind, new)
+    for name in {**before, **after}:
+        _compare_items(found, name, item, before.get(name, []), after.get(name, []))
+    return found
+
+
+def _compare_items(found: Comparison, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
+    """Items of one element: one of each as a rule, more where a client has sent it twice."""
+    if len(old) == len(new) == 1:
+        if not _equal(old[0], new[0]):
+            _differ(found, name, kind, old[0], new[0])
+        return
+    if len(old) > 1 and len(new) > 1:
+        if not same(old, new):
+            found.touched[name] = LEAF
+        return
+    if old:
+        found.removed[name] = everything(kind, old[0]) if len(old) == 1 else LEAF
+    if new:
+        found.touched[name] = everything(kind, new[0]) if len(new) == 1 else LEAF
+
+
+def _same_keys(keys: tuple[str, ...], old: list[Any], new: list[Any]) -> bool:
+    """Whether both lists have the same items by their keys, in the same order and each once."""
+    if len(old) != len(new):
+        return False
+    seen = []
+    for one, other in zip(old, new, strict=True):
+        if type(one) is not dict or type(other) is not dict:
+            return False
+        mine = [one.get(key) for key in keys]
+        if mine != [other.get(key) for key in keys] or mine in seen:
+            return False
+        seen.append(mine)
+    return True
+
+
+def _equal(old: Any, new: Any) -> bool:
+    """Whether two values are the same; 1 and 1.0 are, 1 and true are not."""
+    return bool(old == new) and (type(old) is type(new) or bool not in (type(old), type(new)))
+
+
+def applied_fields(kind: Type, value: Any) -> Node:
+    """What an applier that sends this object claims: its leaves, its list items, names the type has not."""
+    found: Node = {}
+    if type(value) is dict and kind.maps == "granular":
+        for name, child in value.items():
+            node = _applied(kind.child(name) or ATOMIC, child)
+            if node is not None:
+                open_ended = name not in kind.fields
+                found[f"f:{name}"] = {SELF: {}, **node} if node and open_ended else node
+            elif name not in kind.fields:
+                found[f"f:{name}"] = {}
+    elif type(value) is list and kind.lists in ("set", "map"):
+        for name, items in _by_element(kind, value).items():
+            node = _applied(_item(kind), items[0]) if len(items) == 1 else {}
+            found[name] = {SELF: {}, **node} if node else {}
+    return found
+
+
+def _applied(kind: Type, value: Any) -> Node | None:
+    """The node of a value; None where nothing is claimed (an empty list that is owned in parts)."""
+    if type(value) not in _CONTAINERS or not _parts(kind, value):
+        return {}
+    if value:
+        return applied_fields(kind, value) or None
+    return {} if type(value) is dict else None
+
+
+def without(kind: Type, value: Any, fields: Node) -> Any:
+    """`value` less the items and fields in `fields`; None when nothing is left of a map or list."""
+    if type(value) is dict:
+        return _map_without(kind, value, fields)
+    return _list_without(kind, value, fields) if type(value) is list else value
+
+
+def _map_without(kind: Type, value: dict[str, Any], fields: Node) -> Any:
+    if kind.maps == "atomic":
+        return None
+    left: dict[str, Any] = {}
+    for name, child in value.items():
+        node = fields.get(f"f:{name}")
+        if node is None:
+            left[name] = child
+        elif not is_member(node):
+            left[name] = without(kind.child(name) or ATOMIC, child, node)
+    return left or None
+
+
+def _list_without(kind: Type, value: list[Any], fields: Node) -> Any:
+    if kind.lists == "atomic":
+        return None
+    left: list[Any] = []
+    for item in value:
+        node = fields.get(element_of(kind, item))
+        if node is None:
+            left.append(item)
+        elif not is_member(node):
+            left.append(without(_item(kind), item, node))
+    return left or None

@@ -1,0 +1,244 @@
+"""`metadata.managedFields`: who has set which field, brought up to date with every write.
+
+On objects the value is `msgspec.Raw`, the bytes of the list, and always the last member of `metadata`
+(objects.py): a write that changes no field passes it on unread, and what is computed is kept by its bytes, as
+objects of one kind change in the same few ways.
+
+Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/managedfields`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from certwright.kube.api.errors import invalid_object
+from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.fieldmanager.entries import (
+    MAX_UPDATERS,
+    NOTHING,
+    UPDATE,
+    Entry,
+    capped,
+    check_entries,
+    put,
+    read_entries,
+    read_sent,
+    with_fields,
+    write_entries,
+)
+from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
+from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError
+from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, OBJECT_META, type_of
+from certwright.kube.apiserver.fieldmanager.fields_walk import Comparison, compare_maps
+from certwright.kube.apiserver.fieldmanager.member_sets import extended, members_of, reduced
+from certwright.kube.apiserver.fieldmanager.versions import Change, type_in_version
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import MANAGED, Json
+from certwright.kube.apiserver.requests.options import check_manager
+
+MAX_MANAGER_LENGTH: Final = 128
+
+UNOWNED: Final = frozenset(
+    {
+        "name", "namespace", "creationTimestamp", "selfLink", "uid",
+        "generation", "managedFields", "resourceVersion",
+    }
+)  # fmt: skip
+"""The members of metadata that nobody owns, as the server sets them or the path says them."""
+_OWNED = (
+    "labels", "annotations", "finalizers", "ownerReferences", "generateName", "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)  # fmt: skip
+_HEADS = frozenset({"apiVersion", "kind", "metadata"})
+_HEADS_AND_SPEC = _HEADS | {"spec"}
+_HEADS_AND_STATUS = _HEADS | {"status"}
+_HEADS_AND_BOTH = _HEADS_AND_SPEC | {"status"}
+
+
+# --- who writes -------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _from_user_agent(agent: str) -> str:
+    """The part before the first slash, without what cannot be printed, cut to the length of a manager."""
+    name = "".join(mark for mark in agent.partition("/")[0] if mark.isprintable())
+    while len(name.encode()) > MAX_MANAGER_LENGTH:
+        name = name[:-1]
+    return name or "unknown"
+
+
+def manager_of(call: Call) -> str:
+    """Who this call's changes are owned by. Raises `Invalid` for a name that cannot be one."""
+    named = call.query.get("fieldManager")
+    if not named:
+        return _from_user_agent(call.request.headers.get("user-agent", ""))
+    if errors := check_manager(named):
+        words = {"create": "CreateOptions", "update": "UpdateOptions"}
+        raise invalid_object("meta.k8s.io", words.get(call.verb, "PatchOptions"), "", errors)
+    return named
+
+
+# --- updates ----------------------------------------------------------------------------------------------
+
+
+def on_create(backend: Backend, call: Call, new: Json) -> None:
+    """Give all fields of a new object to its creator. An object that was applied has its owners already."""
+    if call.verb != "create":
+        return
+    manager, meta = manager_of(call), new["metadata"]
+    try:
+        if call.definition.status_subresource and "status" in new:
+            # It is not kept; but what does not have the form of its type has no owners at all.
+            check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
+        found = compare(call.definition, None, new)
+        if base := read_sent(meta.get(MANAGED)):
+            change = change_of(backend, call, blank(call.definition), new)
+            entries = _updated(backend, call, base, change, found, manager)
+            check_entries(call, new, entries)
+        else:
+            entries = _first(backend, call, found, manager)
+        put(meta, write_entries(entries))
+    except FieldsError:
+        # The object is wrong, as its validation will say in better words.
+        put(meta, None)
+
+
+def on_update(backend: Backend, call: Call, new: Json, old: Json) -> None:
+    """Bring the owners in `new`, as it was sent, up to date with what it changes of `old`."""
+    manager, meta = manager_of(call), new["metadata"]
+    try:
+        put(meta, _brought_up_to_date(backend, call, new, old, manager))
+    except FieldsError:
+        put(meta, None)
+
+
+def _brought_up_to_date(
+    backend: Backend, call: Call, new: Json, old: Json, manager: str
+) -> msgspec.Raw | None:
+    stored: msgspec.Raw | None = old["metadata"].get(MANAGED)
+    base = None if call.route.subresource else _base(new["metadata"].get(MANAGED, stored), stored)
+    is_sent = base is not None
+    if base is None:
+        base, kept = (read_entries(stored) if stored else []), stored
+    else:
+        base = [entry for entry in base if type_in_version(backend, call.definition, entry.api_version)]
+        kept = None
+    if base:
+        change = change_of(backend, call, old, new)
+        change.check_old([entry.api_version for entry in base])
+        own = change.seen_in(call.definition.api_version)
+        if own is not None and (own.touched or own.removed):
+            base, kept = _updated(backend, call, base, change, own, manager), None
+    if kept is not None:
+        return kept
+    base = [entry for entry in base if bytes(entry.fields_v1) != NOTHING]
+    if is_sent:
+        check_entries(call, new, base)
+    return write_entries(base)
+
+
+def change_of(backend: Backend, call: Call, old: Json, new: Json) -> Change:
+    """The change that a call makes, in any version."""
+    subresource = call.route.subresource
+
+    def seen(there: ResourceDefinition, before: Json, after: Json) -> Comparison:
+        return compare(there, before, after, subresource=subresource)
+
+    return Change(backend, call.definition, old, new, seen)
+
+
+def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
+    """The entries that an update starts from where they are not the stored ones."""
+    return None if sent is stored or type(sent) is msgspec.Raw else read_sent(sent)
+
+
+def compare(
+    definition: ResourceDefinition, old: Json | None, new: Json, *, subresource: str = ""
+) -> Comparison:
+    """What has changed, less what this kind of write cannot change and what nobody owns."""
+    hidden = _HEADS
+    if definition.kind == "Namespace" and definition.group == "":
+        # Its finalizers are set by the server.
+        hidden = _HEADS_AND_BOTH
+    elif subresource and definition.kind != "Scale":
+        hidden = _HEADS_AND_SPEC
+    elif definition.status_subresource:
+        hidden = _HEADS_AND_STATUS
+    if old is None:
+        old = blank(definition)
+    found = compare_maps(type_of(definition), old, new, hidden)
+    before, after = old["metadata"], new["metadata"]
+    if definition.is_crd and subresource:
+        return found
+    for name in _OWNED:
+        if before.get(name) != after.get(name):
+            found.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))
+            break
+    return found
+
+
+@lru_cache(maxsize=256)
+def blank(definition: ResourceDefinition) -> Json:
+    """An object with nothing in it but what Go's structs of built-in kinds always have. Read only."""
+    made: Json = {"apiVersion": definition.api_version, "kind": definition.kind, "metadata": {}}
+    if definition.is_crd:
+        made["spec"] = {"names": {}}
+    elif not definition.custom:
+        definition.schema.process(made)
+    return made
+
+
+def _updated(
+    backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
+) -> list[Entry]:
+    """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
+    touched, removed = members_of(found.touched), members_of(found.removed)
+    version, subresource = call.definition.api_version, call.route.subresource
+    here = type_of(call.definition)
+    entries: list[Entry] = []
+    mine: Entry | None = None
+    for entry in base:
+        other = entry.api_version != version
+        kind = type_in_version(backend, call.definition, entry.api_version) if other else here
+        if kind is None:
+            continue
+        if (
+            entry.manager == manager
+            and entry.operation == UPDATE
+            and entry.subresource == subresource
+            and not other
+        ):
+            fields = extended(kind, bytes(entry.fields_v1), touched, removed)
+            time = backend.timestamp() if found.touched else entry.time
+            mine = Entry(manager, UPDATE, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
+            if fields != NOTHING:
+                entries.append(mine)
+            continue
+        before = bytes(entry.fields_v1)
+        if other:
+            there = change.seen_in(entry.api_version) or found
+            left = reduced(kind, before, members_of(there.touched), members_of(there.removed))
+        else:
+            left = reduced(kind, before, touched, removed)
+        if left != NOTHING:
+            entries.append(entry if left == before else with_fields(entry, left))
+    if mine is None:
+        entries += _first(backend, call, found, manager)
+    return entries if len(entries) <= MAX_UPDATERS else capped(entries)
+
+
+def _first(backend: Backend, call: Call, found: Comparison, manager: str) -> list[Entry]:
+    """The entries after a change where nobody has owned anything yet, or this manager nothing."""
+    if not found.touched:
+        return []
+    return [new_entry(call, manager, UPDATE, encode_sorted(found.touched), backend.timestamp())]
+
+
+def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str | None) -> Entry:
+    """An entry of this call's manager."""
+    version, subresource = call.definition.api_version, call.route.subresource
+    return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)

@@ -1,0 +1,111 @@
+"""Health: `/healthz`, `/livez` and `/readyz`, whole and check by check.
+
+The checks have the names that Kubernetes gives to theirs, so that probes and dashboards made for it work; the
+store answers to `etcd`.
+
+Source: Kubernetes documentation, "Kubernetes API health endpoints"; words of apiserver
+`pkg/server/healthz/healthz.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from urllib.parse import parse_qs
+
+from certwright.kube.store.contract import Key, Store, StoreError
+from certwright.kube.util.http_messages import Response
+
+_log = logging.getLogger(__name__)
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+_ALIVE = ("ping", "log", "etcd")
+_CHECKS: Mapping[str, Sequence[str]] = {
+    "healthz": _ALIVE,
+    "livez": _ALIVE,
+    "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
+}
+_NOBODY = Key("healthz", "", "healthz")
+
+
+class Health:
+    """How a server is.
+
+    `started`: it has loaded what it needs to answer; `stopping`: it takes no more work. `budget_s`: for each
+    check, as kube-apiserver gives to its check of etcd; all checks of a request run at the same time.
+    """
+
+    def __init__(self, store: Store, *, budget_s: float = 2.0) -> None:
+        self._budget_s = budget_s
+        self.started = False
+        self.stopping = False
+        self._store = store
+
+    async def respond(self, path: str, query: str) -> Response | None:
+        """The answer for a health path, None for any other. `query` is what stands behind the `?`."""
+        root, _, check = path.strip("/").partition("/")
+        checks = _CHECKS.get(root)
+        if checks is None or (check and check not in checks):
+            return None
+        if check:
+            problem = await self._problem(check)
+            return _text(500, f"internal server error: {problem}\n") if problem else _text(200, "ok")
+        asked = parse_qs(query, keep_blank_values=True)
+        return await self._report(root, checks, asked.get("exclude", []), verbose="verbose" in asked)
+
+    async def _report(
+        self, root: str, checks: Sequence[str], excluded: Sequence[str], *, verbose: bool
+    ) -> Response:
+        lines: list[str] = []
+        failed = False
+        # Together, so that one slow check does not use up a probe's time for the others.
+        wanted = [check for check in checks if check not in excluded]
+        problems = dict(zip(wanted, await asyncio.gather(*map(self._problem, wanted)), strict=True))
+        for check in checks:
+            if check in excluded:
+                lines.append(f"[+]{check} excluded: ok\n")
+            elif problem := problems[check]:
+                failed = True
+                _log.warning("%s check %s failed: %s", root, check, problem)
+                # Kubernetes withholds the reason here; `/readyz/CHECK` gives it to the same readers.
+                lines.append(f"[-]{check} failed: {problem if verbose else 'reason withheld'}\n")
+            else:
+                lines.append(f"[+]{check} ok\n")
+        if unknown := ", ".join(f'"{name}"' for name in sorted(set(excluded) - set(checks))):
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}\n")
+        if verbose:
+            lines += [f"warn: {row}\n" for row in self._store.damage]
+        if failed:
+            return _text(500, f"{''.join(lines)}{root} check failed\n")
+        return _text(200, f"{''.join(lines)}{root} check passed\n" if verbose else "ok")
+
+    async def _problem(self, check: str) -> str:
+        """What is wrong; empty when all is well."""
+        match check:
+            case "etcd":
+                return await self._problem_of(self._store.get(_NOBODY))
+            case "etcd-readiness":
+                # Only here: to start anew, as a server does that is not alive, helps no full disk.
+                return await self._problem_of(self._store.check())
+            case "informer-sync":
+                return "" if self.started else "the server is still loading what it serves"
+            case "shutdown":
+                return "process is shutting down" if self.stopping else ""
+            case _:
+                return ""
+
+    async def _problem_of(self, work: Awaitable[object]) -> str:
+        """Why the store cannot do it; empty when it can."""
+        try:
+            async with asyncio.timeout(self._budget_s):
+                await work
+        except TimeoutError:
+            cause = self._store.trouble
+            return f"the store does not answer within {self._budget_s:g} s{f' ({cause})' if cause else ''}"
+        except StoreError as error:
+            return str(error)
+        return ""
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, dict(_TEXT), text.encode())

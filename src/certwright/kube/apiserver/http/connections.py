@@ -1,0 +1,216 @@
+"""How many connections there may be: of all clients, of one address, of one user, and of clients unknown yet.
+
+A connection counts from the moment its socket is accepted, before TLS. Until a request on it has been
+authenticated it is *unidentified*. Unidentified connections are limited by a share of their own, in which a
+new one displaces the oldest one of the address that has most of them. So connections that send nothing never
+keep a new client out. Identified ones are limited for each user, and leave a reserve that only
+`system:masters` and the controllers' ServiceAccounts use.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from certwright.kube.api.errors import Details, TooManyRequests, Unavailable
+
+_log = logging.getLogger(__name__)
+
+_OTHER_FILES = 128
+"""File descriptors that are not connections of clients: the store's, its log, those to CAs."""
+_RETRY_AFTER_S = 5
+_LOG_EVERY = 1000
+"""Refused connections between two lines of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """`total`: connections at a time. The other limits are shares of it.
+
+    The share of one address is large because all clients have the same address behind a load balancer.
+    """
+
+    total: int = 4096
+
+    @property
+    def unidentified(self) -> int:
+        """Connections whose clients have not been authenticated."""
+        return max(1, self.total // 4)
+
+    @property
+    def reserve(self) -> int:
+        """Connections that only privileged users open."""
+        return max(1, self.total // 8)
+
+    @property
+    def identified(self) -> int:
+        """Connections of all users that are not privileged."""
+        return max(1, self.total - self.unidentified - self.reserve)
+
+    @property
+    def per_user(self) -> int:
+        """Connections of one user that is not privileged."""
+        return max(1, self.total // 4)
+
+    @property
+    def per_address(self) -> int:
+        """Connections from one address."""
+        return max(1, self.total * 3 // 4)
+
+
+def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
+    """`limits`, or lower ones where the process may open fewer files. The limit of the process is read each
+    time because it may be changed from outside."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= limits.total:
+        return limits
+    return replace(limits, total=max(4, files - _OTHER_FILES))
+
+
+class Connection:
+    """One accepted socket. `close` ends it, whether its handshake is done or not."""
+
+    __slots__ = ("_table", "address", "close", "is_privileged", "user")
+
+    def __init__(self, table: Connections, address: str, close: Callable[[], None]) -> None:
+        self._table = table
+        self.address = address
+        self.close = close
+        self.user = ""
+        self.is_privileged = False
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether a request on it has been authenticated."""
+        return bool(self.user)
+
+    def identify(self, user: str, *, is_privileged: bool) -> None:
+        """Note who sends requests on it. Raises `TooManyRequests` where the user has too many connections,
+        and `Unavailable` where all users together have."""
+        if self.user != user or self.is_privileged != is_privileged:
+            self._table.identify(self, user, is_privileged=is_privileged)
+
+    def release(self) -> None:
+        """It has ended; harmless when repeated."""
+        self._table.release(self)
+
+
+class Connections:
+    """The accepted sockets of a server."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        within_files: Callable[[ConnectionLimits], ConnectionLimits] = limits_within_files,
+    ) -> None:
+        self._limits = limits
+        self._within_files = within_files
+        self._all: set[Connection] = set()
+        self._unidentified: dict[str, dict[Connection, None]] = {}  # by address, the oldest first
+        self._unidentified_count = 0
+        self._by_address: Counter[str] = Counter()
+        self._by_user: Counter[str] = Counter()
+        self.refused = 0
+        """Sockets closed when they were accepted."""
+        self.displaced = 0
+        """Unidentified connections closed for newer ones."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """The limits that apply now."""
+        return self._within_files(self._limits)
+
+    def accept(self, address: str, close: Callable[[], None]) -> Connection | None:
+        """Count a socket that has just been accepted; None: it must be closed."""
+        limits = self.limits
+        if self._by_address[address] >= limits.per_address:
+            has_room = self._displace(address)
+        elif self._unidentified_count >= limits.unidentified or len(self._all) >= limits.total:
+            has_room = self._displace(self._most_unidentified())
+        else:
+            has_room = True
+        if not has_room:
+            if self.refused % _LOG_EVERY == 0:
+                _log.warning("refused a connection from %s: %d connections are open", address, len(self))
+            self.refused += 1
+            return None
+        connection = Connection(self, address, close)
+        self._all.add(connection)
+        self._by_address[address] += 1
+        self._unidentified.setdefault(address, {})[connection] = None
+        self._unidentified_count += 1
+        return connection
+
+    def _most_unidentified(self) -> str:
+        return max(self._unidentified, key=lambda address: len(self._unidentified[address]), default="")
+
+    def _displace(self, address: str) -> bool:
+        """Close the oldest unidentified connection of an address, if there is one."""
+        oldest = next(iter(self._unidentified.get(address, ())), None)
+        if oldest is None:
+            return False
+        if self.displaced % _LOG_EVERY == 0:
+            _log.warning(
+                "closed a connection from %s that has not been authenticated: %d such connections are open",
+                address,
+                self._unidentified_count,
+            )
+        self.displaced += 1
+        self.release(oldest)
+        oldest.close()
+        return True
+
+    def identify(self, connection: Connection, user: str, *, is_privileged: bool) -> None:
+        """See `Connection.identify`."""
+        if connection not in self._all:
+            return
+        limits = self.limits
+        if not is_privileged:
+            if self._by_user[user] >= limits.per_user and connection.user != user:
+                raise TooManyRequests(
+                    f'user "{user}" has {limits.per_user} connections open, please close some of them',
+                    details=Details(retry_after_seconds=_RETRY_AFTER_S),
+                )
+            if self._by_user.total() >= limits.identified and not self._is_counted(connection):
+                raise Unavailable(
+                    "the server has as many connections as it takes, please try again later",
+                    details=Details(retry_after_seconds=_RETRY_AFTER_S),
+                )
+        self._uncount(connection)
+        connection.user, connection.is_privileged = user, is_privileged
+        if not is_privileged:
+            self._by_user[user] += 1
+
+    def _is_counted(self, connection: Connection) -> bool:
+        return connection.is_identified and not connection.is_privileged
+
+    def _uncount(self, connection: Connection) -> None:
+        """Take a connection out of the numbers of its kind."""
+        if self._is_counted(connection):
+            _decrease(self._by_user, connection.user)
+        elif not connection.is_identified:
+            there = self._unidentified[connection.address]
+            del there[connection]
+            self._unidentified_count -= 1
+            if not there:
+                del self._unidentified[connection.address]
+
+    def release(self, connection: Connection) -> None:
+        """See `Connection.release`."""
+        if connection not in self._all:
+            return
+        self._uncount(connection)
+        self._all.remove(connection)
+        _decrease(self._by_address, connection.address)
+
+
+def _decrease(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

@@ -1,0 +1,292 @@
+"""Fairness between the users of a server: who may be answered now, who waits, who is sent away for a while.
+
+There are seats for each class of verbs (mutating, get, list, watch), of which a user gets a quarter at most;
+beyond them requests wait, each user's in a queue of its own, and beyond that the answer is 429 with
+`Retry-After`. `system:masters` have seats that nobody else can take, and are never sent away. The controllers
+in this process, health and metrics do not wait at all.
+
+A list costs more seats the more objects there are of its resource, and holds them until it has been sent. A
+watch holds its seat until it is open.
+
+Source: Kubernetes documentation, "API Priority and Fairness"; kube-apiserver's flags; apiserver
+`pkg/util/flowcontrol/request` (work estimates).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Hashable, Mapping
+from dataclasses import dataclass
+
+from certwright.kube.api.errors import Details, TooManyRequests
+from certwright.kube.apiserver.auth.auth import ANONYMOUS, MASTERS
+from certwright.kube.apiserver.http.fair_queues import Bounds, FairQueues, Flow, Refused
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.apiserver.model.routes import Line, Route
+from certwright.kube.store.contract import Row, Store
+from certwright.kube.util.http_messages import Caller, Identity, Response
+
+LONGEST_WAIT_S = 15.0
+"""How long a request waits before it is sent away: a quarter of a request's time, as in Kubernetes."""
+QUEUE_LENGTH = 100
+"""How many requests of one user wait for one class of verbs."""
+_ALL_QUEUES = 1000
+_PER_FLOW = 4  # a flow gets one seat of that many
+_RETRY_AFTER_S = 1
+_LOOK_EVERY_S = 1.0
+_PER_TURN = 32
+_OBJECTS_PER_SEAT = 100
+_MOST_SEATS = 10
+_PRIVILEGED = frozenset(
+    (MASTERS, "system:serviceaccounts:kube-system", "system:serviceaccounts:cert-manager")
+)
+"""Groups whose connections may use the reserve: tenants have no ServiceAccounts in these namespaces."""
+_FREE = ("healthz", "livez", "readyz", "metrics")
+_CLASSES = {"get": "get", "list": "list", "watch": "watch"}
+_MUTATING = "mutating"
+_OF_MANY = frozenset({"list", "deletecollection"})
+_SELECTORS = frozenset({"labelSelector", "fieldSelector"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """kube-apiserver's flags of these names. `priority_and_fairness` False: there are no queues and no users,
+    only bounds, and zero means none."""
+
+    max_requests: int = 400
+    max_mutating_requests: int = 200
+    priority_and_fairness: bool = True
+
+
+class Level:
+    """The seats of a class of verbs, and the time that requests wait for them on the event loop."""
+
+    def __init__(self, name: str, bounds: Bounds, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
+        self.name = name
+        self.queues = FairQueues(bounds, self._ask_for_turn)
+        self.take = self.queues.take
+        self.give_back = self.queues.give_back
+        self.longest_wait_s = longest_wait_s
+        self._looking: asyncio.TimerHandle | None = None
+
+    def _ask_for_turn(self) -> None:
+        asyncio.get_running_loop().call_soon(self.queues.new_turn)
+
+    async def wait(self, key: Hashable, seats: int) -> Flow:
+        """Seats when it is the request's turn. Raises `TooManyRequests`."""
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[bool] = loop.create_future()
+        try:
+            waiter = self.queues.wait(key, seats, loop.time(), lambda ok: _settle(settled, ok=ok))
+        except Refused:
+            raise too_many() from None
+        self._look_soon(loop)
+        try:
+            has_seats = await settled
+        except asyncio.CancelledError:
+            self.queues.leave(waiter)
+            raise
+        if not has_seats:
+            raise too_many()
+        return waiter.flow
+
+    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._looking is None and math.isfinite(self.longest_wait_s):
+            self._looking = loop.call_later(_LOOK_EVERY_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = None
+        self.queues.send_away(loop.time() - self.longest_wait_s)
+        if self.queues.waiting:
+            self._look_soon(loop)
+
+
+def _settle(future: asyncio.Future[bool], *, ok: bool) -> None:
+    if not future.done():
+        future.set_result(ok)
+
+
+def too_many() -> TooManyRequests:
+    """What is said to who is sent away."""
+    return TooManyRequests(
+        "Too many requests, please try again later.", details=Details(retry_after_seconds=_RETRY_AFTER_S)
+    )
+
+
+def identify(caller: Caller, user: Identity, line: Line) -> None:
+    """Note on the connection who has been authenticated on it. Raises `ApiError`: too many connections.
+
+    Health checks and metrics may be asked for on a connection that counts as unidentified.
+    """
+    if user.name == ANONYMOUS.name:
+        return
+    is_privileged = not _PRIVILEGED.isdisjoint(user.groups)
+    if is_privileged or not _is_free(line.verb, line.path):
+        caller.identify(user.name, is_privileged=is_privileged)
+
+
+def _is_free(verb: str, path: str) -> bool:
+    return not verb and path.lstrip("/").partition("/")[0] in _FREE
+
+
+class Fairness:
+    """The levels of a server."""
+
+    def __init__(self, store: Store, registry: Registry, options: InFlight) -> None:
+        self.sizes = Sizes(store)
+        self._registry = registry
+        self._masters: Level | None = None
+        if not options.priority_and_fairness:
+            self._levels = _plain_levels(options)
+            return
+        self._levels = _fair_levels(options)
+        seats = sum(level.queues.bounds.seats for level in self._levels.values())
+        bounds = Bounds(seats=seats, per_flow=seats / 2, per_turn=_PER_TURN, waiting=math.inf)
+        self._masters = Level(MASTERS, bounds, longest_wait_s=math.inf)
+
+    @property
+    def levels(self) -> list[Level]:
+        """All levels, each once."""
+        found = list(dict.fromkeys(self._levels.values()))
+        return found if self._masters is None else [*found, self._masters]
+
+    async def seat(
+        self, user: Identity, verb: str, path: str, route: Route | None, query: Mapping[str, str]
+    ) -> Seat:
+        """Seats for a request, at once or when it is its turn.
+
+        Raises `TooManyRequests`, and `store.contract.StoreError` where it is asked how long a list is.
+        """
+        level = self._level_of(user, verb, path)
+        if level is None:
+            return _NO_SEAT
+        seats = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
+        key = (user.name, verb) if level is self._masters else user.name
+        flow = level.take(key, seats)
+        if flow is None:
+            flow = await level.wait(key, seats)
+        return Seat(level, flow, seats)
+
+    def _level_of(self, user: Identity, verb: str, path: str) -> Level | None:
+        if _is_free(verb, path):
+            return None
+        if MASTERS in user.groups:
+            return self._masters
+        return self._levels.get(_CLASSES.get(verb, _MUTATING) if verb else "get")
+
+    async def _cost(self, route: Route, query: Mapping[str, str]) -> int:
+        """The seats that a list takes, or the deletion of what it holds."""
+        definition = self._registry.find(route.group, route.version, route.plural)
+        if definition is None or query.get("fieldSelector", "").startswith("metadata.name="):
+            return 1
+        count = await self.sizes.count(definition)
+        limit = query.get("limit", "")
+        if limit.isdecimal() and int(limit) and not _SELECTORS & query.keys():
+            count = min(count, int(limit))
+        return max(1, min(math.ceil(count / _OBJECTS_PER_SEAT), _MOST_SEATS))
+
+
+def _fair_levels(options: InFlight) -> dict[str, Level]:
+    """Of what is not mutating, half is for getting, a quarter each for lists and for opening watches."""
+    reads = options.max_requests
+    shares = {
+        _MUTATING: options.max_mutating_requests,
+        "get": reads / 2,
+        "list": reads / 4,
+        "watch": reads / 4,
+    }
+    return {name: Level(name, _shared(max(1, int(seats)))) for name, seats in shares.items()}
+
+
+def _shared(seats: int) -> Bounds:
+    return Bounds(
+        seats=seats,
+        per_flow=max(1, seats // _PER_FLOW),
+        per_turn=_PER_TURN,
+        waiting=QUEUE_LENGTH,
+        waiting_in_all=_ALL_QUEUES,
+    )
+
+
+def _plain_levels(options: InFlight) -> dict[str, Level]:
+    """As kube-apiserver without priority and fairness: two bounds, and watches are not counted."""
+    mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
+    reading = Level("readOnly", Bounds(seats=options.max_requests or math.inf))
+    return {_MUTATING: mutating, "get": reading, "list": reading}
+
+
+class Sizes:
+    """How many objects there are of the resources that somebody has listed; an `Observer`."""
+
+    hears_of = None
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._counts: dict[str, int] = {}
+
+    async def count(self, definition: ResourceDefinition) -> int:
+        """About how many there are."""
+        found = self._counts.get(definition.bucket)
+        if found is None:
+            found = self._counts[definition.bucket] = await self._store.count(definition.bucket)
+        return found
+
+    def wrote(self, definition: ResourceDefinition, _: Row, previous: Row | None) -> None:
+        """One more, if it was not there before."""
+        if previous is None and definition.bucket in self._counts:
+            self._counts[definition.bucket] += 1
+
+    def removed(self, definition: ResourceDefinition, _: Row) -> None:
+        """One less."""
+        if definition.bucket in self._counts:
+            self._counts[definition.bucket] -= 1
+
+
+class Seat:
+    """What a request holds while it is being answered."""
+
+    __slots__ = ("_flow", "_level", "_seats")
+
+    def __init__(self, level: Level | None, flow: Flow | None, seats: int) -> None:
+        self._level = level
+        self._flow = flow
+        self._seats = seats
+
+    def leave(self) -> None:
+        """Give the seats back; harmless when repeated."""
+        flow, self._flow = self._flow, None
+        if flow is not None and self._level is not None:
+            self._level.give_back(flow, self._seats)
+
+    def leave_with(self, response: Response, *, watch: bool) -> None:
+        """Return the seats: of a streamed list after its last chunk, of everything else now."""
+        if response.stream is None or watch:
+            self.leave()
+        else:
+            response.stream = _Seated(response.stream, self)
+
+
+_NO_SEAT = Seat(None, None, 0)
+
+
+class _Seated:
+    """The chunks of an answer that keeps its seats until its end."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], seat: Seat) -> None:
+        self._chunks = chunks
+        self._seat = seat
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Stop; harmless when repeated."""
+        self._seat.leave()
+        close = getattr(self._chunks, "aclose", None)
+        if close is not None:
+            await close()

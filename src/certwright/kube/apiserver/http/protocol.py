@@ -1,0 +1,418 @@
+"""One connection of the HTTP face: requests in, answers out, one after the other.
+
+A request is taken apart by httptools, and handed over when it is whole. Here are the bounds on what a client
+may send, and on how long it may take.
+
+Source: RFC 9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import cast
+
+import httptools
+
+from certwright.kube.api.errors import ApiError, TooLarge, Unavailable, quoted
+from certwright.kube.apiserver.http import wire
+from certwright.kube.apiserver.http.connections import Connection
+from certwright.kube.apiserver.http.fairness import too_many
+from certwright.kube.apiserver.http.response_writer import Sender
+from certwright.kube.apiserver.http.unread import MAX_UNREAD, Unread
+from certwright.kube.apiserver.requests.forms import failure
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Handler, Request, Response
+
+_log = logging.getLogger(__name__)
+
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request body, as Kubernetes has it."""
+MAX_BODIES = 128 * 1024 * 1024
+"""Bytes of all bodies that are on their way: nobody knows yet who sends them."""
+MAX_HEADERS = 64 * 1024
+"""Bytes of the request line and all header fields together."""
+_MOST_RAW_HEADERS = MAX_HEADERS + 256 * 1024
+"""Bytes in which the header fields must end; what a read brings of the request before is counted too."""
+_MOST_RAW_BODY = 8 * MAX_BODY
+"""Bytes in which a body must end: it may come in chunks of one byte, with six around it."""
+KEEP_ALIVE_S = 120
+"""Seconds that a connection may lie idle."""
+HEADER_S = 30.0
+"""Seconds in which the request line and the header fields must have come."""
+BODY_S = 60.0
+"""Seconds in which the whole request must have come."""
+LINGER_S = 0.5
+"""Seconds that a client which is refused while it sends is still listened to, as with Go's server."""
+UNIDENTIFIED_S = 10.0
+"""Seconds that a connection on which no request has been authenticated may lie idle, and in which the header
+fields of its request must have come."""
+_TIMER_S = 1e-3  # what the loop's timers can tell apart
+
+
+class _HeadersTooLarge(Exception):
+    """More than `MAX_HEADERS`. httptools turns it into a parser error, which is answered with 400."""
+
+
+class _NoHost(Exception):
+    """No field `Host`, or several: as above."""
+
+
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
+_METHODS = frozenset(
+    (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
+)
+_STAND_IN = b"REPORT"
+"""A method that the parser knows, and that means nothing to it."""
+_INVALID = b"Invalid HTTP request received."
+_BROKEN = b"Internal Server Error"
+
+
+class Traffic:
+    """What the connections of one face share: who answers, and how much is on its way."""
+
+    def __init__(
+        self, handler: Handler, clock: Clock, *, is_fair: bool, max_unread: int = MAX_UNREAD
+    ) -> None:
+        self.handler = handler
+        self.extra = wire.ExtraFields(clock, is_fair=is_fair)
+        self.connections: set[HttpProtocol] = set()
+        self.arriving = 0  # bytes of bodies that are not whole yet
+        self.unread = Unread(max_unread)
+        self.is_closing = False
+        self._one_less = asyncio.Event()
+
+    def remove(self, connection: HttpProtocol) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        self._one_less.set()
+
+    async def wait_ended(self) -> None:
+        """Return when there are no connections."""
+        while self.connections:
+            self._one_less.clear()
+            await self._one_less.wait()
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A request and how it is to be answered. `refusal`: with that, whatever the handler thinks, as the last
+    answer of the connection."""
+
+    request: Request
+    keep_alive: bool
+    refusal: Response | None = None
+
+
+class HttpProtocol(Sender):
+    """A connection as the event loop sees it, and the parser.
+
+    Requests that come before the one before is answered wait, and nothing more is read meanwhile. Any method
+    is taken: that nobody has it is for the handler to say.
+    """
+
+    def __init__(self, traffic: Traffic, connection: Connection | None = None) -> None:
+        super().__init__(traffic.extra, traffic.unread)
+        self._traffic = traffic
+        self._connection = connection
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a request that asks for an end is not looked at, but it is no mistake either.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._certificate: bytes | None = None
+        # The request that is being read.
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._header_size = 0
+        self._raw_size = 0  # with what the parser still holds, for it bounds nothing
+        self._body: bytes | bytearray = b""
+        self._incoming: _Exchange | None = None
+        self._foreign_method = ""
+        self._between = True
+        self._in_body = False
+        self._is_refused = False
+        # The requests that are whole.
+        self._waiting: deque[_Exchange] = deque()
+        # Time.
+        self._is_idle = False
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    # --- the connection -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read the certificate, once for the connection."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.limit_buffer()
+        tls = transport.get_extra_info("ssl_object")
+        self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        self._traffic.connections.add(self)
+        if self._connection is not None:
+            self._connection.close = self.abort
+        self._expect(self._patience(HEADER_S))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
+        """Nothing is expected any more; who works on an ordinary answer finishes it, for nobody."""
+        self._traffic.remove(self)
+        if self._connection is not None:
+            self._connection.release()
+        self._drop_body()
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.resume_writing()
+        self.cut()
+
+    def end(self) -> None:
+        """End when the present answer has been sent; streams are cut short."""
+        self._is_last = True
+        if self._task is None:
+            self.transport.close()
+        self.cut()
+
+    def abort(self) -> None:
+        """End now."""
+        if self._task is not None:
+            self._task.cancel()
+        self.transport.abort()
+
+    def _patience(self, seconds: float) -> float:
+        """Those seconds, or fewer where no request on the connection has been authenticated."""
+        is_unidentified = self._connection is not None and not self._connection.is_identified
+        return min(seconds, UNIDENTIFIED_S) if is_unidentified else seconds
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _expect(self, seconds: float) -> None:
+        """Something must happen within that time. One timer is left running instead of one for each wait."""
+        self._deadline = self._loop.time() + seconds
+        if self._deadline < self._timer_at:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        """Whether the time is up: the header must have come by then, and the body soon."""
+        self._timer, self._timer_at = None, math.inf
+        if self._deadline == math.inf:
+            return
+        if self._deadline > self._loop.time() + _TIMER_S:
+            self._set_timer()
+        elif self._in_body:
+            self._in_body = False
+            self._expect(BODY_S - HEADER_S)
+        elif self._is_idle:
+            self.transport.close()
+        else:
+            self._give_up("did not send its request")
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a method that the parser does not know goes past it."""
+        if self._is_refused:
+            return
+        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
+            self._foreign_method = found[0].decode()
+            data = _STAND_IN + data[found.end() :]
+        was_idle, self._is_idle = self._is_idle, False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing else is spoken here: the request was read as any other.
+            return
+        except httptools.HttpParserError:
+            self._refuse_plainly(is_sending=self._header_size > MAX_HEADERS)
+            return
+        if not self._between and not self._is_refused:
+            self._raw_size += len(data)
+            if self._raw_size > (_MOST_RAW_BODY if self._in_body else _MOST_RAW_HEADERS):
+                self._refuse_plainly(is_sending=True)
+                return
+        if was_idle and self._between and self._task is None:
+            # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
+            self._expect(self._patience(HEADER_S))
+
+    def on_message_begin(self) -> None:
+        """Begin to count, and to wait."""
+        self._between, self._raw_size = False, 0
+        self._url, self._headers, self._header_size, self._body = b"", {}, 0, b""
+        self._expect(self._patience(HEADER_S))
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target, which may come in parts."""
+        self._count(len(url))
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field."""
+        self._count(len(name) + len(value))
+        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
+        if key in headers:
+            # Lists with commas between (RFC 9110 §5.3), but names of groups may have commas themselves.
+            between = "\n" if key.startswith("impersonate-") else ", "
+            text = f"{headers[key]}{between}{text}"
+        headers[key] = text
+
+    def _count(self, size: int) -> None:
+        self._header_size += size
+        if self._header_size > MAX_HEADERS:
+            raise _HeadersTooLarge
+
+    def on_headers_complete(self) -> None:
+        """The request is whole but for its body; who is refused anyway need not send that."""
+        self._in_body, self._raw_size = True, 0
+        method, self._foreign_method = self._foreign_method or self._parser.get_method().decode(), ""
+        url = httptools.parse_url(self._url)
+        target = url.path.decode("ascii")
+        if url.query:
+            target += "?" + url.query.decode("latin-1")
+        request = Request(
+            method, target, self._headers, peer_certificate=self._certificate, caller=self._connection
+        )
+        self._headers = {}  # what comes after the body is nothing that anybody asks for here
+        self._incoming = _Exchange(request, self._may_stay(request))
+        if (error := self._objection(request)) is not None:
+            self._refuse(error)
+        elif request.headers.get("expect", "").lower() == "100-continue" and self._task is None:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _may_stay(self, request: Request) -> bool:
+        """Whether other requests may follow. Raises `_NoHost` (RFC 9112 §3.2)."""
+        if self._parser.get_http_version() == "1.0":
+            return False
+        host = request.headers.get("host")
+        if host is None or "," in host:
+            raise _NoHost
+        # What follows the offer of another protocol is not read, as it may be that protocol.
+        return bool(self._parser.should_keep_alive()) and not self._parser.should_upgrade()
+
+    def _objection(self, request: Request) -> ApiError | None:
+        """What everyone is told while nobody is served, or who announces too long a body."""
+        if self._traffic.is_closing:
+            # A watcher whose stream was ended asks again at once, on the connection that it still has.
+            return Unavailable("the server is stopping")
+        coding = request.headers.get("transfer-encoding", "chunked")
+        if coding.strip().lower() != "chunked":
+            # RFC 9112 §6.1: "A server that receives a request message with a transfer coding it does not
+            # understand SHOULD respond with 501".
+            text = f"Transfer-Encoding {quoted(coding)} is not implemented; write chunked"
+            return ApiError(text, reason="NotImplemented", code=501)
+        length = request.headers.get("content-length", "0")
+        return _too_large() if length.isdecimal() and int(length) > MAX_BODY else None
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer what is being read with an error, and look at nothing that follows."""
+        assert self._incoming is not None
+        self._drop_body()
+        self._is_refused = True
+        self._incoming.refusal = failure(error)
+        self._take(self._incoming)
+
+    def _refuse_plainly(self, *, is_sending: bool) -> None:
+        """Say that it is no request, and look at nothing that follows."""
+        self._drop_body()
+        self._is_refused = True
+        self._write_plain(400, _INVALID)
+        self._end(is_sending=is_sending and self._task is None)
+
+    def on_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self._is_refused:
+            return
+        self._traffic.arriving += len(part)
+        if not self._body:
+            self._body = part
+        else:
+            if type(self._body) is bytes:
+                # Not a list of parts: one may be a single byte.
+                self._body = bytearray(self._body)
+            self._body += part
+        if len(self._body) > MAX_BODY:
+            self._refuse(_too_large())
+        elif self._traffic.arriving > MAX_BODIES:
+            self._refuse(too_many())
+
+    def _drop_body(self) -> None:
+        self._traffic.arriving -= len(self._body)
+        self._body = b""
+
+    def on_message_complete(self) -> None:
+        """The request is whole; what comes next begins another one."""
+        self._between, self._in_body = True, False
+        self._deadline = math.inf
+        if self._is_refused or self._incoming is None:
+            return
+        self._incoming.request.body = bytes(self._body)
+        self._drop_body()
+        self._take(self._incoming)
+
+    # --- answers ------------------------------------------------------------------------------------------
+
+    def _take(self, exchange: _Exchange) -> None:
+        if self._task is None:
+            self._task = self._loop.create_task(self._serve(exchange))
+        else:
+            self._waiting.append(exchange)
+            self.transport.pause_reading()
+
+    async def _serve(self, exchange: _Exchange) -> None:
+        try:
+            is_last = await self._answer(exchange)
+        except asyncio.CancelledError:
+            self.transport.abort()
+            raise
+        except Exception:
+            _log.exception("%s could not be answered", exchange.request.method)
+            self._write_plain(500, _BROKEN)
+            self.transport.close()
+            return
+        self._task = None
+        if self.transport.is_closing():
+            return
+        if is_last or self._is_last:
+            self._end(is_sending=self._is_refused and not self._between)
+        elif self._waiting:
+            self._take(self._waiting.popleft())
+            if not self._waiting:
+                self.transport.resume_reading()
+        elif self._between:
+            self._is_idle = True
+            self._expect(self._patience(KEEP_ALIVE_S))
+
+    def _end(self, *, is_sending: bool) -> None:
+        """End, though not at once while the client sends on: that would reset the connection, and the client
+        might never read why (RFC 9112 §9.6)."""
+        if not is_sending or self._traffic.is_closing:
+            self.transport.close()
+            return
+        self._in_body, self._is_idle = False, True
+        self._expect(LINGER_S)
+
+    async def _answer(self, exchange: _Exchange) -> bool:
+        """Have a request answered, and send that. Whether the connection ends with it."""
+        request = exchange.request
+        response = exchange.refusal or await self._traffic.handler(request)
+        response.headers = self._extra.added(request, response.headers)
+        is_last = exchange.refusal is not None or not exchange.keep_alive or self._is_last
+        if is_last:
+            response.headers["connection"] = "close"
+        if self._resumed is not None:
+            await self._resumed
+        if response.stream is None:
+            await self._send(await wire.whole(request, response))
+        else:
+            await self._send_stream(request, response, response.stream)
+        return is_last
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"Request entity too large: limit is {MAX_BODY}")

@@ -1,0 +1,161 @@
+"""What goes out on one connection of the HTTP face, at the pace of its client.
+
+Source: RFC 9112 §7.1 (chunks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from certwright.kube.apiserver.http import wire
+from certwright.kube.apiserver.http.unread import Unread
+from certwright.kube.apiserver.model.routes import is_watch
+from certwright.kube.util.http_messages import PushStream, Request, Response
+
+_log = logging.getLogger(__name__)
+
+WRITE_S = 60.0
+"""Seconds in which a client that has let its answer pile up must read some of it, and the last of it."""
+PIECE = 256 * 1024
+"""Bytes of an answer that are encrypted at a time; the next ones when the client has taken most of these."""
+_HIGH_WATER = 128 * 1024
+"""Encrypted bytes that may wait in a connection before writing is paused."""
+
+
+class Sender(asyncio.Protocol):
+    """A connection as far as it sends."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, extra: wire.ExtraFields, unread: Unread) -> None:
+        self._extra = extra
+        self._unread = unread
+        self._sending = 0  # bytes of the whole answer, or of the chunk, that is being written
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None  # it answers the present request
+        self._is_last = False  # no request is answered after the present one
+        self._has_begun = False
+        self._is_pumping = False
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._resumed: asyncio.Future[None] | None = None
+
+    def limit_buffer(self) -> None:
+        """Pause writing early: what the client has not read waits in the store rather than here."""
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER)
+
+    def pause_writing(self) -> None:
+        """The client does not keep up with its answer."""
+        self._resumed = self._loop.create_future()
+        self._write_timer = self._loop.call_later(WRITE_S, self._give_up, "did not read its answer")
+        self._unread.add(self, _HIGH_WATER + self._sending, self._drop)
+
+    def _drop(self) -> None:
+        _log.info(
+            "closed the connection from %s: clients that do not read their answers hold more than %d bytes"
+            " together, and this one has not read for the longest time",
+            self.transport.get_extra_info("peername"),
+            self._unread.limit,
+        )
+        self.transport.abort()
+
+    def resume_writing(self) -> None:
+        """It has read some."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        self._unread.remove(self)
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():  # who waited for it may have been cancelled
+            resumed.set_result(None)
+
+    def _give_up(self, why: str) -> None:
+        _log.info("a client at %s %s in time", self.transport.get_extra_info("peername"), why)
+        # Not `close`, which would wait for what is to be written.
+        self.transport.abort()
+
+    def cut(self) -> None:
+        """End the stream that is being sent, if one is."""
+        if self._is_pumping and self._task is not None:
+            self._is_pumping = False
+            self._task.cancel()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    async def _send(self, data: bytes) -> None:
+        """Write an answer, or a chunk of one, at the client's pace."""
+        self._sending = len(data)
+        try:
+            if len(data) <= PIECE:
+                self._write(data)
+                return
+            view = memoryview(data)
+            for start in range(0, len(data), PIECE):
+                if self._resumed is not None:
+                    await self._resumed
+                self._write(view[start : start + PIECE])
+        finally:
+            self._sending = 0
+
+    def _write_plain(self, code: int, text: bytes) -> None:
+        """Some words, as the last answer; nothing where one has begun."""
+        if not self._has_begun:
+            fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(text))}
+            fields |= {"date": self._extra.date(), "connection": "close"}
+            self._write(wire.head(Response(code, fields)) + text)
+
+    async def _send_stream(self, request: Request, response: Response, stream: AsyncIterator[bytes]) -> None:
+        """Send the head, then chunk after chunk until the stream ends, the client goes, or we close."""
+        chunks = stream
+        # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
+        if wire.takes_gzip(request) and not is_watch(request.target):
+            wire.mark_as_gzip(response)
+            chunks = wire.compressed(stream)
+        has_body = request.method != "HEAD"
+        if has_body:
+            response.headers["transfer-encoding"] = "chunked"
+        self._has_begun = True
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(_close, stream)
+            ends.push_async_callback(_close, chunks)
+            # Every request gets an answer, also one that comes at the end.
+            self._write(wire.head(response))
+            if isinstance(stream, PushStream):
+                stream.push_into(self._push)
+            if has_body and not (self._is_last or self.transport.is_closing()):
+                await self._pump(chunks)
+        # An orderly end, so that a client that is still there knows that it can ask again.
+        if has_body:
+            self._write(wire.LAST_CHUNK)
+        self._has_begun = False
+
+    async def _pump(self, chunks: AsyncIterator[bytes]) -> None:
+        self._is_pumping = True
+        try:
+            async for data in chunks:
+                if data:
+                    await self._send(wire.chunk(data))
+                if self._resumed is not None:
+                    await self._resumed
+        except asyncio.CancelledError:
+            if self._is_pumping:  # it was not `cut`
+                raise
+        finally:
+            self._is_pumping = False
+
+    def _push(self, data: bytes) -> bool:
+        """Write a chunk of a stream that writes for itself (`kit.exchange.Write`)."""
+        if self._resumed is not None or self.transport.is_closing() or len(data) > PIECE:
+            return False
+        self.transport.write(wire.shared_chunk(data))
+        return True
+
+
+async def _close(stream: AsyncIterator[bytes]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

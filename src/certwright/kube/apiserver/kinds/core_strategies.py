@@ -1,0 +1,204 @@
+"""What the built-in kinds do beside their schemas, in Kubernetes' words.
+
+No message of a Secret's repeats a value.
+
+Source: Kubernetes API reference and documentation of each kind (Secret types, immutable Secrets and
+ConfigMaps); Kubernetes `pkg/apis/core/validation`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+from certwright.kube.api.errors import FieldError, forbidden, invalid, required, too_long
+from certwright.kube.apiserver.kinds.events import OLD_NAMES
+from certwright.kube.apiserver.model.definitions import Json, Strategy
+
+MAX_DATA_BYTES = 1024 * 1024
+"""The most that a Secret's or a ConfigMap's values may hold together."""
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
+_KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+    "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_IMMUTABLE = "field is immutable when `immutable` is set"
+
+OPAQUE = "Opaque"
+TOKEN_TYPE, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
+"""The type of Secrets that are given a ServiceAccount's token, and the annotation that names the account."""
+
+REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
+"""The keys that a Secret of a type must have."""
+
+
+def _key_problem(key: str) -> str:
+    if len(key) > 253:
+        return "must be no more than 253 characters"
+    if key in (".", ".."):
+        return f"must not be '{key}'"
+    if key.startswith(".."):
+        return "must not start with '..'"
+    return "" if _KEY.fullmatch(key) else _KEY_TEXT
+
+
+def _key_errors(name: str, data: Json) -> list[FieldError]:
+    return [invalid(f"{name}[{key}]", key, problem) for key in data if (problem := _key_problem(key))]
+
+
+def _decoded_size(value: str) -> int:
+    return len(value) // 4 * 3 - value.count("=", -2)
+
+
+def _frozen_errors(new: Json, old: Json, *names: str) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    errors = [forbidden(name, _IMMUTABLE) for name in names if (new.get(name) or {}) != (old.get(name) or {})]
+    return errors if new.get("immutable") else [forbidden("immutable", _IMMUTABLE), *errors]
+
+
+# --- Secret -----------------------------------------------------------------------------------------------
+
+
+def _prepare_secret(secret: Json) -> None:
+    plain = secret.pop("stringData", None)
+    if isinstance(plain, dict) and plain:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+    if not secret.get("type"):
+        secret["type"] = OPAQUE
+
+
+def _prepare_secret_update(new: Json, old: Json) -> None:
+    # A client that leaves the type out means the one that is there.
+    if not new.get("type") and old.get("type"):
+        new["type"] = old["type"]
+    _prepare_secret(new)
+
+
+def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
+    data: Json = new.get("data") or {}
+    errors = _key_errors("data", data)
+    if sum(_decoded_size(value) for value in data.values()) > MAX_DATA_BYTES:
+        errors.append(too_long("data", MAX_DATA_BYTES))
+    errors += [required(f"data[{key}]") for key in REQUIRED_KEYS.get(new["type"], ()) if key not in data]
+    if new["type"] == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+        errors += [required("data[username]"), required("data[password]")]
+    if new["type"] == TOKEN_TYPE and not (new["metadata"].get("annotations") or {}).get(ACCOUNT_NAME):
+        errors.append(required(f"metadata.annotations[{ACCOUNT_NAME}]"))
+    if old is not None:
+        if new["type"] != old.get("type", OPAQUE):
+            errors.append(invalid("type", new["type"], "field is immutable"))
+        errors += _frozen_errors(new, old, "data")
+    return errors
+
+
+SECRET = Strategy(_prepare_secret, _prepare_secret_update, validate=_validate_secret)
+
+# --- ConfigMap --------------------------------------------------------------------------------------------
+
+
+def _validate_config_map(new: Json, old: Json | None) -> list[FieldError]:
+    data, binary = new.get("data") or {}, new.get("binaryData") or {}
+    errors = _key_errors("data", data) + _key_errors("binaryData", binary)
+    errors += [
+        invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data.keys() & binary
+    ]
+    size = sum(len(value.encode()) for value in data.values())
+    size += sum(_decoded_size(value) for value in binary.values())
+    if size > MAX_DATA_BYTES:
+        errors.append(too_long("", MAX_DATA_BYTES))
+    return errors + (_frozen_errors(new, old, "data", "binaryData") if old is not None else [])
+
+
+CONFIG_MAP = Strategy(validate=_validate_config_map)
+
+# --- Namespace --------------------------------------------------------------------------------------------
+
+
+def _label_namespace(obj: Json) -> None:
+    labels = obj["metadata"].setdefault("labels", {})
+    labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+
+
+def _prepare_namespace(obj: Json) -> None:
+    finalizers = (obj.get("spec") or {}).get("finalizers") or []
+    obj["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
+    obj["status"] = {"phase": "Active"}
+    # Without a name yet (generateName), the label comes with the first update.
+    if obj["metadata"].get("name"):
+        _label_namespace(obj)
+
+
+def _prepare_namespace_update(new: Json, old: Json) -> None:
+    for part in ("spec", "status"):
+        if part in old:
+            new[part] = old[part]
+    _label_namespace(new)
+
+
+def finalize(new: Json, old: Json) -> Json:
+    """What is stored for a Namespace that was sent to `finalize`: of it only the finalizers."""
+    spec = {**(old.get("spec") or {})}
+    if wanted := (new.get("spec") or {}).get("finalizers"):
+        spec["finalizers"] = wanted
+    else:
+        spec.pop("finalizers", None)
+    return {**old, "metadata": dict(old["metadata"]), "spec": spec}
+
+
+NAMESPACE = Strategy(_prepare_namespace, _prepare_namespace_update)
+
+# --- Event ------------------------------------------------------------------------------------------------
+
+
+def _validate_event(new: Json, _: Json | None) -> list[FieldError]:
+    namespace = new["metadata"].get("namespace", "")
+    about = new["involvedObject"].get("namespace", "")
+    errors = []
+    # An event about an object without a namespace lives in "default".
+    if about != namespace and not (about == "" and namespace == "default"):
+        errors.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    if new.get("eventTime"):
+        names = ("reportingComponent", "reportingInstance", "action", "reason")
+        errors += [required(name) for name in names if not new.get(name)]
+        if new.get("type") not in ("Normal", "Warning"):
+            errors.append(
+                invalid("type", new.get("type", ""), "has invalid value: must be Normal or Warning")
+            )
+    return errors
+
+
+EVENT = Strategy(validate=_validate_event)
+
+
+def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
+    if old is None and not new.get("eventTime"):
+        return [required("eventTime")]
+    core = {OLD_NAMES.get(name, name): value for name, value in new.items()}
+    return _validate_event(core, None)
+
+
+NEW_EVENT = Strategy(validate=_validate_new_event)
+
+# --- Lease ------------------------------------------------------------------------------------------------
+
+
+def _validate_lease(new: Json, _: Json | None) -> list[FieldError]:
+    spec = new.get("spec") or {}
+    errors = []
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return errors
+
+
+LEASE = Strategy(validate=_validate_lease)

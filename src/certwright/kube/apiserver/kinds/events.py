@@ -1,0 +1,60 @@
+"""Events under their two names: `v1` and `events.k8s.io/v1`, one stored form.
+
+Source: Kubernetes API reference, Event v1 events; Kubernetes `pkg/apis/events/v1/conversion.go`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from certwright.kube.apiserver.model.definitions import Json
+
+_NEW_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+"""What the fields of a core Event are called in the newer group."""
+
+OLD_NAMES = {new: old for old, new in _NEW_NAMES.items()}
+"""And the other way round."""
+_ALWAYS_THERE = {"reportingComponent": "", "reportingInstance": ""}
+_LEFT_OUT_WHEN_EMPTY = ("reportingController", "reportingInstance")
+
+
+def to_new(body: bytes) -> bytes:
+    """A stored body as one of events.k8s.io."""
+    content = _renamed(body, _NEW_NAMES)
+    for name in _LEFT_OUT_WHEN_EMPTY:
+        if not content.get(name):
+            content.pop(name, None)
+    return msgspec.json.encode(content)[1:-1]
+
+
+def to_stored(body: bytes) -> bytes:
+    """A body of events.k8s.io as it is stored."""
+    return msgspec.json.encode({**_ALWAYS_THERE, **_renamed(body, OLD_NAMES)})[1:-1]
+
+
+def _renamed(body: bytes, names: dict[str, str]) -> Json:
+    content: Json = msgspec.json.decode(b"{" + body + b"}")
+    return {names.get(name, name): value for name, value in content.items()}
+
+
+def source(event: Json) -> str:
+    """The program that reports a stored event, as field selectors know it."""
+    found = (event.get("source") or {}).get("component") or event.get("reportingComponent")
+    return str(found or "")
+
+
+def field_readers() -> dict[str, str]:
+    """Field selectors of events.k8s.io → the stored field that each means."""
+    about = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    return {
+        **{f"regarding.{name}": f"involvedObject.{name}" for name in about},
+        "reportingController": "reportingComponent",
+    }

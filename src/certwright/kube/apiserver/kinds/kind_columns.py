@@ -1,0 +1,304 @@
+"""The columns that `kubectl get` shows of Services, Pods, roles, signing requests and their like.
+
+Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/internalversion`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from certwright.kube.apiserver.kinds.core_columns import created_at
+from certwright.kube.apiserver.model.definitions import Column, Json
+from certwright.kube.apiserver.representations import ages
+from certwright.kube.apiserver.representations.tables import AGE, NAME
+
+_NONE = "<none>"
+_UNSET = "<unset>"
+_SHOWN = 3  # of a list that could be long
+
+
+def _column(name: str, cell: Callable[[Json], Any], description: str, **more: Any) -> Column:
+    return Column(name, more.pop("type", "string"), lambda obj, _: cell(obj), description=description, **more)
+
+
+def _spec(obj: Json) -> Json:
+    # The bookmark of a watch is an object with nothing in it.
+    return obj.get("spec") or {}
+
+
+def _joined(items: list[str]) -> str:
+    return ",".join(items) or _NONE
+
+
+def _first_few(items: list[str], separator: str = ",") -> str:
+    if len(items) > _SHOWN:
+        return f"{separator.join(items[:_SHOWN])} + {len(items) - _SHOWN} more..."
+    return separator.join(items)
+
+
+def _labels(labels: Json | None) -> str:
+    return _joined([f"{key}={value}" for key, value in sorted((labels or {}).items())])
+
+
+# --- Service, Endpoints, EndpointSlice --------------------------------------------------------------------
+
+
+def _ingress_addresses(obj: Json) -> list[str]:
+    balancer = (obj.get("status") or {}).get("loadBalancer") or {}
+    return [entry.get("ip") or entry.get("hostname", "") for entry in balancer.get("ingress") or ()]
+
+
+def _external_ip(obj: Json) -> str:
+    spec = _spec(obj)
+    given = list(spec.get("externalIPs") or ())
+    match spec.get("type"):
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+        case "LoadBalancer":
+            found = [*_ingress_addresses(obj), *given]
+            return ",".join(found) or "<pending>"
+        case _:
+            return _joined(given)
+
+
+def _service_port(port: Json) -> str:
+    node = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port['port']}{node}/{port.get('protocol', 'TCP')}"
+
+
+SERVICE = (
+    NAME,
+    _column("Type", lambda o: _spec(o).get("type", ""), "How the service is reached."),
+    _column("Cluster-IP", lambda o: _spec(o).get("clusterIP") or _NONE, "Its address inside."),
+    _column("External-IP", _external_ip, "Its addresses outside."),
+    _column(
+        "Port(s)", lambda o: _joined([_service_port(p) for p in _spec(o).get("ports") or ()]), "Its ports."
+    ),
+    AGE,
+    _column("Selector", lambda o: _labels(_spec(o).get("selector")), "Which pods it leads to.", priority=1),
+)
+
+
+def _endpoints(obj: Json) -> str:
+    found: list[str] = []
+    for subset in obj.get("subsets") or ():
+        ports = subset.get("ports") or [None]
+        for address in subset.get("addresses") or ():
+            found += [address["ip"] if port is None else f"{address['ip']}:{port['port']}" for port in ports]
+    return _first_few(found) or _NONE
+
+
+ENDPOINTS = (NAME, _column("Endpoints", _endpoints, "The addresses that are ready."), AGE)
+
+
+def _slice_ports(obj: Json) -> str:
+    ports = obj.get("ports")
+    if not ports:
+        return _UNSET
+    return _first_few(["*" if port.get("port") is None else str(port["port"]) for port in ports])
+
+
+def _slice_addresses(obj: Json) -> str:
+    found = [address for point in obj.get("endpoints") or () for address in point.get("addresses") or ()]
+    return _first_few(found) or _UNSET
+
+
+ENDPOINT_SLICE = (
+    NAME,
+    _column("AddressType", lambda o: o.get("addressType", ""), "What kind of addresses it holds."),
+    _column("Ports", _slice_ports, "The ports of each endpoint."),
+    _column("Endpoints", _slice_addresses, "The addresses."),
+    AGE,
+)
+
+# --- Ingress ----------------------------------------------------------------------------------------------
+
+
+def _hosts(obj: Json) -> str:
+    found = [rule["host"] for rule in _spec(obj).get("rules") or () if rule.get("host")]
+    return _first_few(found) or "*"
+
+
+INGRESS = (
+    NAME,
+    _column("Class", lambda o: _spec(o).get("ingressClassName") or _NONE, "Who looks after it."),
+    _column("Hosts", _hosts, "The hosts that it is for."),
+    _column("Address", lambda o: ",".join(_ingress_addresses(o)), "Where it is reached."),
+    _column("Ports", lambda o: "80, 443" if _spec(o).get("tls") else "80", "Its ports."),
+    AGE,
+)
+
+
+def _parameters(obj: Json) -> str:
+    given = _spec(obj).get("parameters")
+    if not given:
+        return _NONE
+    group = f".{given['apiGroup']}" if given.get("apiGroup") else ""
+    return f"{given['kind']}{group}/{given['name']}"
+
+
+INGRESS_CLASS = (
+    NAME,
+    _column("Controller", lambda o: _spec(o).get("controller", ""), "Who serves the class."),
+    _column("Parameters", _parameters, "An object with more settings."),
+    AGE,
+)
+
+# --- Pod --------------------------------------------------------------------------------------------------
+
+
+def _statuses(obj: Json) -> list[Json]:
+    return (obj.get("status") or {}).get("containerStatuses") or []
+
+
+def _ready(obj: Json) -> str:
+    ready = sum(1 for status in _statuses(obj) if status.get("ready"))
+    return f"{ready}/{len(_spec(obj).get('containers') or ())}"
+
+
+def _pod_status(obj: Json) -> str:
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    status = obj.get("status") or {}
+    reason = status.get("reason") or status.get("phase", "")
+    for container in reversed(_statuses(obj)):
+        state = container.get("state") or {}
+        inner = (state.get("waiting") or {}).get("reason") or (state.get("terminated") or {}).get("reason")
+        reason = inner or reason
+    return str(reason)
+
+
+def _pod_text(*path: str) -> Callable[[Json], str]:
+    part, name = path
+    return lambda obj: (obj.get(part) or {}).get(name) or _NONE
+
+
+def _gates(obj: Json) -> str:
+    gates = [gate["conditionType"] for gate in _spec(obj).get("readinessGates") or ()]
+    if not gates:
+        return _NONE
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    met = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+    return f"{sum(1 for gate in gates if gate in met)}/{len(gates)}"
+
+
+POD = (
+    NAME,
+    _column("Ready", _ready, "How many containers are ready."),
+    _column("Status", _pod_status, "What the pod is doing."),
+    _column(
+        "Restarts",
+        lambda o: str(sum(status.get("restartCount", 0) for status in _statuses(o))),
+        "How often containers were started again.",
+    ),
+    AGE,
+    _column("IP", _pod_text("status", "podIP"), "Its address.", priority=1),
+    _column("Node", _pod_text("spec", "nodeName"), "Where it runs.", priority=1),
+    _column("Nominated Node", _pod_text("status", "nominatedNodeName"), "Where it may run.", priority=1),
+    _column("Readiness Gates", _gates, "How many of its gates are open.", priority=1),
+)
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def _quota(obj: Json, *, limits: bool) -> str:
+    status = obj.get("status") or {}
+    used = status.get("used") or {}
+    return ", ".join(
+        f"{name}: {used.get(name, '0')}/{hard}"
+        for name, hard in sorted((status.get("hard") or {}).items())
+        if name.startswith("limits") is limits
+    )
+
+
+CREATED = (NAME, Column("Created At", "date", created_at, description="When the object was created."))
+RESOURCE_QUOTA = (
+    NAME,
+    _column("Request", lambda o: _quota(o, limits=False), "What is requested, of what may be."),
+    _column("Limit", lambda o: _quota(o, limits=True), "What is limited, of what may be."),
+    AGE,
+)
+
+# --- roles ------------------------------------------------------------------------------------------------
+
+
+def _subjects(kind: str) -> Callable[[Json], str]:
+    def cell(obj: Json) -> str:
+        found = [subject for subject in obj.get("subjects") or () if subject.get("kind") == kind]
+        if kind == "ServiceAccount":
+            return ", ".join(f"{subject.get('namespace', '')}/{subject['name']}" for subject in found)
+        return ", ".join(subject["name"] for subject in found)
+
+    return cell
+
+
+def _role(obj: Json) -> str:
+    role = obj.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
+
+
+BINDING = (
+    NAME,
+    _column("Role", _role, "What is granted."),
+    AGE,
+    _column("Users", _subjects("User"), "To which users.", priority=1),
+    _column("Groups", _subjects("Group"), "To which groups.", priority=1),
+    _column("ServiceAccounts", _subjects("ServiceAccount"), "To which accounts.", priority=1),
+)
+
+# --- signing requests -------------------------------------------------------------------------------------
+
+
+def _requested(obj: Json) -> str:
+    seconds = _spec(obj).get("expirationSeconds")
+    return ages.human_duration(seconds) if seconds else _NONE
+
+
+def _condition(obj: Json) -> str:
+    status = obj.get("status") or {}
+    types = {condition.get("type") for condition in status.get("conditions") or ()}
+    shown = "Denied" if "Denied" in types else "Approved" if "Approved" in types else "Pending"
+    shown += ",Failed" if "Failed" in types else ""
+    return shown + (",Issued" if status.get("certificate") else "")
+
+
+SIGNING_REQUEST = (
+    NAME,
+    AGE,
+    _column("SignerName", lambda o: _spec(o).get("signerName", ""), "Who is to sign."),
+    _column("Requestor", lambda o: _spec(o).get("username", ""), "Who asked."),
+    _column("RequestedDuration", _requested, "For how long."),
+    _column("Condition", _condition, "How far it is."),
+)
+
+# --- registration -----------------------------------------------------------------------------------------
+
+WEBHOOKS = (
+    NAME,
+    _column(
+        "Webhooks", lambda o: len(o.get("webhooks") or ()), "How many webhooks it names.", type="integer"
+    ),
+    AGE,
+)
+
+
+def _service(obj: Json) -> str:
+    service = _spec(obj).get("service")
+    return f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+
+
+def _available(obj: Json) -> str:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Available":
+            status = condition.get("status", "Unknown")
+            return status if status == "True" else f"{status} ({condition.get('reason', '')})"
+    return "Unknown"
+
+
+API_SERVICE = (
+    NAME,
+    _column("Service", _service, "Who serves the group."),
+    _column("Available", _available, "Whether it can be asked."),
+    AGE,
+)

@@ -1,0 +1,277 @@
+"""The schemas of built-in kinds: objects are read as Kubernetes' Go types read them.
+
+Unlike a custom resource, whose fields are checked against a schema (422), a built-in kind is decoded: a wrong
+type makes the body unreadable (400), an unknown field is dropped, an empty one is left out or written as
+zero, a time is brought to UTC.
+
+Source: Go `encoding/json`; Kubernetes API conventions, "Optional vs. Required"; `k8s.io/api` field tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
+from typing import Any
+
+from certwright.kube.api.errors import BadRequest, FieldError
+from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.kinds import native_openapi, native_scalars
+from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
+from certwright.kube.apiserver.kinds.native_scalars import MapKey, Mismatch, Unreadable
+from certwright.kube.apiserver.protobuf.fields import Field
+from certwright.kube.apiserver.schemas.structural import Schema
+
+Json = dict[str, Any]
+
+Read = Callable[[Any, Path, list[str]], Any]
+"""The value as it is kept. Appends the paths of unknown fields; raises `Mismatch` and `Unreadable`."""
+
+_HEADERS = frozenset({"apiVersion", "kind", "metadata"})
+
+
+class NativeSchema(Schema):
+    """The schema of a built-in kind."""
+
+    def __init__(self, api_version: str, kind: str) -> None:
+        self._api_version = api_version
+        self._kind, self._version = kind, api_version.rpartition("/")[2]
+
+    @cached_property
+    def message(self) -> str:
+        """The name of the kind's message. The tables are read when it is first asked for."""
+        return message_of(self._api_version, self._kind)
+
+    @property
+    def openapi(self) -> Json:
+        """The schema with everything in place; for documents with references see `native_openapi`."""
+        return native_openapi.inlined(self.message)
+
+    @property
+    def has_rules(self) -> bool:
+        """No built-in kind has CEL rules."""
+        return False
+
+    @property
+    def is_dear(self) -> bool:
+        """The tables of Go's types are read part by part."""
+        return False
+
+    def process(self, obj: Json) -> list[str]:
+        """Read `obj` in place; returns the paths of the fields dropped, sorted.
+
+        Raises `BadRequest` for a value of a wrong type.
+        """
+        unknown: list[str] = []
+        try:
+            _root(self.message)(obj, None, unknown)
+        except (Mismatch, Unreadable) as error:
+            raise BadRequest(
+                f'{self._kind} in version "{self._version}" cannot be handled as a {self._kind}: {error}'
+            ) from None
+        return sorted(unknown)
+
+    def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
+        """Nothing: what can be wrong with types, `process` has found."""
+        del obj, old
+        return []
+
+
+@cache
+def _root(message: str) -> Read:
+    return _object(message, _HEADERS)
+
+
+@cache
+def _message(message: str) -> Read:
+    inner = wrapped_list(message)
+    if inner is not None:
+        return _listed(_value(message, inner), message, inner)
+    return _object(message, frozenset())
+
+
+def _object(message: str, untouched: frozenset[str]) -> Read:
+    own = [field for field in fields(message) if field.name not in untouched]
+    # The checks of fields are made on first use: few objects have all that a Pod may have.
+    checks: dict[str, Read | None] = {field.name: None for field in own}
+    by_name = {field.name: field for field in own}
+    zeros = tuple((field.name, make) for field in own if (make := _zero(field)) is not None)
+    # Most fields are texts, and nearly all of those are: to call a check for each takes longer than the rest.
+    texts = {field.name: _is_left_out(field) for field in own if field.type == "string" and _is_alone(field)}
+
+    def read(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(value, path, message, _go_name(message))
+        for name, item in list(value.items()):
+            if type(item) is str and name in texts:
+                if not item and texts[name]:
+                    del value[name]
+                continue
+            if name in untouched:
+                continue
+            if name not in checks:
+                unknown.append(show_path((path, name)))
+                del value[name]
+                continue
+            if item is not None:
+                check = checks[name]
+                if check is None:
+                    check = checks[name] = _field(message, by_name[name])
+                item = check(item, (path, name), unknown)
+            if item is None:
+                del value[name]
+            else:
+                value[name] = item
+        for name, make in zeros:
+            if name not in value:
+                value[name] = make()
+        return value
+
+    return read
+
+
+def _field(message: str, field: Field) -> Read:
+    """Reads a field; None says that it is left out."""
+    read = _value(message, field)
+    if field.is_map:
+        read = _mapped(read, message, field)
+    elif field.repeated:
+        read = _listed(read, message, field)
+    return _unless_empty(read) if _is_left_out(field) else read
+
+
+def _is_alone(field: Field) -> bool:
+    return not (field.is_map or field.repeated)
+
+
+def _is_left_out(field: Field) -> bool:
+    """Whether a field is not written where it is empty."""
+    return field.omits_zero and not field.pointer and not (field.single and field.is_message)
+
+
+def _unless_empty(read: Read) -> Read:
+    return lambda value, path, unknown: read(value, path, unknown) or None
+
+
+def _value(message: str, field: Field) -> Read:
+    if field.type in _SCHEMA_OR:
+        return _SCHEMA_OR[field.type]
+    if not field.is_message:
+        scalar = native_scalars.READERS[field.type]
+        struct = _struct_name(message)
+        return lambda value, path, _: scalar(value, path, struct)
+    # Messages may hold each other, so they are looked up when they are met.
+    kind = field.type
+    return lambda value, path, unknown: _message(kind)(value, path, unknown)
+
+
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+
+
+def _schema_or_bool(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is dict:
+        return _message(_SCHEMA)(value, path, unknown)
+    if type(value) is not bool:
+        raise Unreadable("boolean or JSON schema expected")
+    return value
+
+
+def _schema_or_list(value: Any, path: Path, unknown: list[str]) -> Any:
+    """A schema, or a list; as in Go's types, anything else is read as nothing at all."""
+    if type(value) is dict:
+        return _message(_SCHEMA)(value, path, unknown)
+    return value if type(value) is list and value else None
+
+
+_SCHEMA_OR: Mapping[str, Read] = {
+    "SchemaOrBool": _schema_or_bool,
+    "SchemaOrArray": _schema_or_list,
+    "SchemaOrStrings": _schema_or_list,
+}
+"""Where the schemas of CustomResourceDefinitions may have something else instead of a schema."""
+
+
+def _listed(read: Read, message: str, field: Field) -> Read:
+    zero = _zero_item(field)
+
+    def listed(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise Mismatch(value, path, message, f"[]{_go_name(field.type)}")
+        for index, item in enumerate(value):
+            value[index] = zero() if item is None else read(item, (path, index), unknown)
+        return value
+
+    return listed
+
+
+def _mapped(read: Read, message: str, field: Field) -> Read:
+    zero = _zero_item(field)
+
+    def mapped(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(value, path, message, f"map[string]{_go_name(field.type)}")
+        for key, item in value.items():
+            value[key] = zero() if item is None else read(item, (path, MapKey(key)), unknown)
+        return value
+
+    return mapped
+
+
+# --- zero values ------------------------------------------------------------------------------------------
+
+Make = Callable[[], Any]
+
+_ZEROS: Mapping[str, Any] = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "float64": 0,
+    "Quantity": "0",
+    "IntOrString": 0,
+}
+
+
+def _zero(field: Field) -> Make | None:
+    """What is written for a field that is absent; None where it is left out."""
+    if field.omits_zero:
+        return None
+    return _zero_item(field) if field.single else _null
+
+
+def _zero_item(field: Field) -> Make:
+    if field.is_message:
+        kind = field.type
+        return _null if wrapped_list(kind) else lambda: _message(kind)({}, None, [])
+    if field.is_map and field.type == "bytes":
+        return str
+    value = _ZEROS.get(field.type)
+    return lambda: value
+
+
+def _null() -> None:
+    return None
+
+
+# --- Go's names -------------------------------------------------------------------------------------------
+
+
+def _struct_name(message: str) -> str:
+    return message.rpartition(".")[2]
+
+
+_GO_NAMES = {
+    "bytes": "[]uint8",
+    "Time": "v1.Time",
+    "MicroTime": "v1.MicroTime",
+    "Quantity": "resource.Quantity",
+    "IntOrString": "intstr.IntOrString",
+    "Raw": "runtime.RawExtension",
+    "Duration": "v1.Duration",
+}
+
+
+def _go_name(type_: str) -> str:
+    if type_ in _GO_NAMES or "." not in type_:
+        return _GO_NAMES.get(type_, type_)
+    *_, version, name = type_.split(".")
+    return f"{version}.{name}"

@@ -1,0 +1,151 @@
+"""Ingress, IngressClass, EndpointSlice: defaults and rules.
+
+Source: Kubernetes API reference; Kubernetes `pkg/apis/networking/validation`,
+`pkg/apis/discovery/validation`.
+"""
+
+from __future__ import annotations
+
+from certwright.kube.api.errors import FieldError, invalid, not_supported, required
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.kinds.core_services import port_number_errors
+from certwright.kube.apiserver.model.definitions import Json, Strategy
+
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_WILDCARD_TEXT = (
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must "
+    "consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character "
+    "(e.g. '*.example.com', regex used for validation is "
+    "'\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+# --- Ingress ----------------------------------------------------------------------------------------------
+
+
+def _host_error(host: str) -> str | None:
+    if "*" not in host:
+        return object_names.dns_subdomain(host)
+    plain = host.removeprefix("*.")
+    return _WILDCARD_TEXT if plain == host or object_names.dns_subdomain(plain) else None
+
+
+def _backend_errors(backend: Json, path: str) -> list[FieldError]:
+    service, resource = backend.get("service"), backend.get("resource")
+    if service and resource:
+        return [invalid(path, "", "cannot set both resource and service backends")]
+    if resource:
+        return []
+    if not service:
+        return [required(path, "resource or service backend is required")]
+    errors: list[FieldError] = []
+    if not service.get("name"):
+        errors.append(required(f"{path}.service.name"))
+    elif text := object_names.dns_1035_label(service["name"]):
+        errors.append(invalid(f"{path}.service.name", service["name"], text))
+    port = service.get("port") or {}
+    number, name = port.get("number"), port.get("name")
+    if number and name:
+        errors.append(invalid(path, "", "cannot set both port name & port number"))
+    elif number:
+        errors += port_number_errors(f"{path}.service.port.number", number)
+    elif not name:
+        errors.append(required(path, "port name or number is required"))
+    return errors
+
+
+def _path_errors(entry: Json, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    kind, value = entry.get("pathType"), entry.get("path", "")
+    if kind is None:
+        errors.append(required(f"{path}.pathType", "pathType must be specified"))
+    elif kind not in _PATH_TYPES:
+        errors.append(not_supported(f"{path}.pathType", kind, _PATH_TYPES))
+    if (value or kind in ("Exact", "Prefix")) and not value.startswith("/"):
+        errors.append(invalid(f"{path}.path", value, "must be an absolute path"))
+    return errors + _backend_errors(entry["backend"], f"{path}.backend")
+
+
+def _validate_ingress(new: Json, _: Json | None) -> list[FieldError]:
+    spec = new["spec"]
+    errors: list[FieldError] = []
+    if not spec.get("rules") and not spec.get("defaultBackend"):
+        errors.append(invalid("spec", spec, "either `defaultBackend` or `rules` must be specified"))
+    for index, rule in enumerate(spec.get("rules", ())):
+        path, host = f"spec.rules[{index}]", rule.get("host", "")
+        if host and (text := _host_error(host)):
+            errors.append(invalid(f"{path}.host", host, text))
+        http = rule.get("http")
+        if http is not None and not http.get("paths"):
+            errors.append(required(f"{path}.http.paths"))
+        for at, entry in enumerate((http or {}).get("paths") or ()):
+            errors += _path_errors(entry, f"{path}.http.paths[{at}]")
+    for index, tls in enumerate(spec.get("tls", ())):
+        for at, host in enumerate(tls.get("hosts", ())):
+            if text := _host_error(host):
+                errors.append(invalid(f"spec.tls[{index}].hosts[{at}]", host, text))
+    if spec.get("defaultBackend"):
+        errors += _backend_errors(spec["defaultBackend"], "spec.defaultBackend")
+    return errors
+
+
+def _prepare_new_ingress(obj: Json) -> None:
+    obj["status"] = {"loadBalancer": {}}
+
+
+INGRESS = Strategy(prepare_create=_prepare_new_ingress, validate=_validate_ingress)
+
+# --- IngressClass -----------------------------------------------------------------------------------------
+
+
+def _prepare_class(obj: Json) -> None:
+    if obj["spec"].get("parameters"):
+        obj["spec"]["parameters"].setdefault("scope", "Cluster")
+
+
+def _validate_class(new: Json, old: Json | None) -> list[FieldError]:
+    controller = new["spec"].get("controller", "")
+    if old is not None and controller != old["spec"].get("controller", ""):
+        return [invalid("spec.controller", controller, "field is immutable")]
+    domain, slash, path = controller.partition("/")
+    if (controller and not (slash and path)) or object_names.dns_subdomain(domain or "a"):
+        text = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        return [invalid("spec.controller", controller, text)]
+    return []
+
+
+INGRESS_CLASS = Strategy(
+    prepare_create=_prepare_class,
+    prepare_update=lambda new, _: _prepare_class(new),
+    validate=_validate_class,
+)
+
+# --- EndpointSlice ----------------------------------------------------------------------------------------
+
+
+def _prepare_slice(obj: Json) -> None:
+    for port in obj.get("ports") or ():
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
+def _validate_slice(new: Json, old: Json | None) -> list[FieldError]:
+    kind = new["addressType"]
+    if not kind:
+        return [required("addressType")]
+    if kind not in _ADDRESS_TYPES:
+        return [not_supported("addressType", kind, _ADDRESS_TYPES)]
+    if old is not None and old.get("addressType") != kind:
+        return [invalid("addressType", kind, "field is immutable")]
+    return [
+        required(f"endpoints[{index}].addresses", "must contain at least 1 address")
+        for index, endpoint in enumerate(new.get("endpoints") or ())
+        if not endpoint.get("addresses")
+    ]
+
+
+ENDPOINT_SLICE = Strategy(
+    prepare_create=_prepare_slice,
+    prepare_update=lambda new, _: _prepare_slice(new),
+    validate=_validate_slice,
+)

@@ -1,0 +1,97 @@
+"""Quantities as Kubernetes writes them: `1000m` is `1`, `1024Ki` is `1Mi`, `0.5` is `500m`.
+
+It decodes a quantity and writes it anew whenever an object of a built-in kind passes through it. What is in
+good form already stays as it is.
+
+Source: Kubernetes API reference, Quantity resource; apimachinery `pkg/api/resource`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from certwright.kube.util.memo import remembering
+
+_FORM = re.compile(
+    r"(?P<sign>[+-]?)0*(?P<whole>\d*)(?:\.(?P<part>\d*))?"
+    r"(?:[eE](?P<exponent>[+-]?\d{1,9})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)",
+    re.ASCII,
+)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_LARGEST_BINARY = 2**63 - 1
+_NANO = -9
+_MOST_DIGITS = 4_000  # Python reads no longer numbers, since that takes time in the square of their length
+_FAST_DIGITS, _FAST_BINARY_DIGITS = 18, 15
+"""Up to how many digits Kubernetes keeps a text that is in good form."""
+
+
+@remembering(most=1024, longest=64)
+def canonical(text: str) -> str | None:
+    """The quantity as Kubernetes writes it; None where the text is none.
+
+    What is finer than a nano is rounded up.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None or not text:
+        return None
+    suffix, exponent = match["suffix"] or "", match["exponent"]
+    whole, part = match["whole"] or "0", match["part"] or ""
+    negative, digits = match["sign"] == "-", whole + part
+    if len(digits) > _MOST_DIGITS:
+        return None
+    if suffix in _BINARY[1:]:
+        power = _BINARY.index(suffix)
+        if _is_kept_binary(whole, part, power):
+            return text
+        found = _binary(int(digits), len(part), power)
+    else:
+        scale = (int(exponent) if exponent else _DECIMAL[suffix]) - len(part)
+        kept = len(digits) <= _FAST_DIGITS and scale >= _NANO and scale % 3 == 0
+        if kept and not digits.endswith("000") and digits[0] != "0":
+            return text
+        found = _decimal(int(digits), scale, as_exponent=bool(exponent))
+    return f"-{found}" if negative and found != "0" else found
+
+
+def _is_kept_binary(whole: str, part: str, power: int) -> bool:
+    room = _FAST_BINARY_DIGITS - len(whole) - 3 * power - 1
+    return not part and room >= 0 and bool(int(whole) & 7)
+
+
+def _rounded(number: int, scale: int) -> tuple[int, int]:
+    """At most nine places after the point, rounded away from zero."""
+    too_fine = _NANO - scale
+    if too_fine <= 0 or not number:
+        return number, scale
+    # Beyond all digits of the number there is only the smallest step.
+    return (1 if too_fine > len(str(number)) else -(-number // 10**too_fine)), _NANO
+
+
+def _decimal(number: int, scale: int, *, as_exponent: bool = False) -> str:
+    number, scale = _rounded(number, scale)
+    if not number:
+        return "0"
+    digits = str(number)
+    zeros = len(digits) - len(digits.rstrip("0"))
+    number, scale = number // 10**zeros, scale + zeros
+    number, scale = number * 10 ** (scale % 3), scale - scale % 3
+    if as_exponent:
+        return f"{number}e{scale}" if scale else str(number)
+    # Of what has no suffix Kubernetes forgets the size.
+    return f"{number}{_DECIMAL_SUFFIX.get(scale, '')}"
+
+
+def _binary(number: int, places: int, power: int) -> str:
+    number, scale = _rounded(number * 1024**power, -places)
+    whole, rest = divmod(number, 10**-scale)
+    if whole >= _LARGEST_BINARY:
+        whole, rest = _LARGEST_BINARY, 0
+    if rest or whole < 1024:
+        # Kubernetes turns to decimal suffixes, so that nothing is lost.
+        return _decimal(number, scale) if rest or whole != _LARGEST_BINARY else str(whole)
+    power = 0
+    while whole % 1024 == 0:
+        whole, power = whole // 1024, power + 1
+    return f"{whole}{_BINARY[power]}"

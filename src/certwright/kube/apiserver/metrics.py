@@ -1,0 +1,303 @@
+"""What `/metrics` tells of the server: requests, watches, retried names, the store, the process.
+
+Counting must cost next to nothing, and a server that nobody scrapes must not pay for Prometheus' library:
+here are plain numbers, bound once per kind of request, which become metrics when somebody asks.
+
+Source: Kubernetes documentation, "Kubernetes Metrics Reference" (names, labels and buckets); KEP-4420 (the
+label `retry_for_generate_name`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from certwright.kube.apiserver.http.fairness import Level
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.store.contract import Store
+from certwright.kube.util.http_messages import Response
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+PATH = "/metrics"
+BUCKETS: tuple[float, ...] = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0),
+    *(4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
+)
+_FIRST = BUCKETS[0]
+_READS = frozenset({"GET", "HEAD"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_COLLECTION = ("namespace", "cluster")
+_VERBS = {"create": "POST", "update": "PUT", "deletecollection": "DELETECOLLECTION"}
+_MOST_NAMED = 100
+"""How many damaged rows have a series of their own."""
+Source = Callable[[], Callable[[], bytes]]
+"""Metrics of somebody else in this process: called on the event loop it holds their present state, and gives
+a function that writes them down in Prometheus' text format, which is called in a thread."""
+
+_ABOUT = ("group", "version", "resource", "subresource", "scope", "component")
+_REQUEST_LABELS = ["verb", "dry_run", *_ABOUT, "code"]
+
+
+class Track:
+    """One request while it is being answered. `call` is set once the request is understood."""
+
+    __slots__ = ("begun", "call", "reads")
+
+    def __init__(self, method: str) -> None:
+        self.begun = perf_counter()
+        self.reads = method in _READS
+        self.call: Call | None = None
+
+
+class _Series:
+    """A histogram: how many requests took how long. The bulk is in `quick`, the first bucket."""
+
+    __slots__ = ("labels", "quick", "retried", "slow", "total_s")
+
+    def __init__(self, labels: tuple[str, ...], *, retried: bool) -> None:
+        self.labels = labels
+        self.retried = retried
+        self.quick = 0
+        self.slow: list[int] | None = None
+        self.total_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.total_s += seconds
+        if seconds <= _FIRST:
+            self.quick += 1
+            return
+        if self.slow is None:
+            self.slow = [0] * (len(BUCKETS) + 1)
+        self.slow[bisect_left(BUCKETS, seconds)] += 1
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Pairs of upper bound and count up to it; the last one's bound is infinite."""
+        found, so_far = [], self.quick
+        slow = self.slow or [0] * (len(BUCKETS) + 1)
+        for index, bound in enumerate(("0.005", *map(str, BUCKETS[1:]), "+Inf")):
+            so_far += slow[index]
+            found.append((bound, float(so_far)))
+        return found
+
+
+@runtime_checkable
+class _CountsCommits(Protocol):
+    @property
+    def commits(self) -> int:
+        """How many commits there were since the store was opened."""
+
+
+class Metrics:
+    """The numbers of one server. `watches` says how many streams are open per resource, `levels`
+    where requests wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        watches: Callable[[], Mapping[ResourceDefinition, int]],
+        levels: Sequence[Level] = (),
+    ) -> None:
+        self._store = store
+        self._levels = levels
+        self._watches = watches
+        # By what tells requests apart; kinds by their prefix, which outlives a definition made anew.
+        self._series: dict[tuple[object, ...], _Series] = {}
+        self._inflight = [0, 0]
+        self._name_retries = 0
+        self._registry: CollectorRegistry | None = None
+        self._sources: list[Source] = []
+
+    def add(self, source: Source) -> None:
+        """Tell what `source` knows too, from now on. Its metrics must have names of their own."""
+        self._sources.append(source)
+
+    def begin(self, method: str) -> Track:
+        """Note that a request has come."""
+        track = Track(method)
+        self._inflight[track.reads] += 1
+        return track
+
+    def give_up(self, track: Track) -> None:
+        """Note that a request went away before it was answered."""
+        self._inflight[track.reads] -= 1
+
+    def end(self, track: Track, method: str, code: int) -> None:
+        """Note that a request has been answered."""
+        seconds = perf_counter() - track.begun
+        self._inflight[track.reads] -= 1
+        call = track.call
+        if call is None:
+            key: tuple[object, ...] = (method, code)
+        else:
+            route, retried = call.route, call.retries
+            dry_run = call.query.get("dryRun", "") if call.query else ""
+            # A create is of one object, although its path names none (apiserver `metrics.CleanScope`).
+            scope = "resource" if route.name or call.verb == "create" else _COLLECTION[not route.namespace]
+            key = (call.definition.prefix, call.verb, route.subresource, scope, dry_run, code, not retried)
+            if retried:
+                self._name_retries += retried
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = _new_series(method, call, code)
+        series.observe(seconds)
+
+    async def respond(self) -> Response:
+        """The answer to a scrape: Prometheus' text format, made in a thread."""
+        writers = [source() for source in self._sources]
+        kind, body = await asyncio.to_thread(self._render, writers)
+        return Response(200, {"content-type": kind}, body)
+
+    def _render(self, writers: Sequence[Callable[[], bytes]]) -> tuple[str, bytes]:
+        # Only a server that is scraped needs the library (10 ms and 2 MB).
+        import prometheus_client
+
+        registry = self._registry
+        if registry is None:
+            registry = prometheus_client.CollectorRegistry(auto_describe=False)
+            registry.register(_Collector(self))
+            prometheus_client.ProcessCollector(registry=registry)
+            prometheus_client.PlatformCollector(registry=registry)
+            prometheus_client.GCCollector(registry=registry)
+            self._registry = registry  # now that it is whole: another scrape may be made at the same time
+        own = prometheus_client.generate_latest(registry)
+        return prometheus_client.CONTENT_TYPE_LATEST, b"".join((own, *(write() for write in writers)))
+
+    def families(self) -> Iterator[Metric]:
+        """All numbers as metric families."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
+
+        # A copy: the loop goes on counting while a thread writes this down.
+        series = list(self._series.values())
+        yield from _requests(series)
+        inflight = GaugeMetricFamily(
+            "apiserver_current_inflight_requests",
+            "Requests being answered at the moment.",
+            labels=["request_kind"],
+        )
+        inflight.add_metric(["mutating"], self._inflight[False])
+        inflight.add_metric(["readOnly"], self._inflight[True])
+        yield inflight
+        yield _long_running(self._watches())
+        yield from _flow_control(self._levels)
+        yield CounterMetricFamily(
+            "certwright_generate_name_retries",
+            "Names generated again because the one before was taken (KEP-4420).",
+            value=self._name_retries,
+        )
+        yield GaugeMetricFamily(
+            "certwright_store_revision", "The last committed revision.", value=self._store.revision
+        )
+        yield _damaged(self._store)
+        if isinstance(self._store, _CountsCommits):
+            yield CounterMetricFamily(
+                "certwright_store_commits", "Commits of the store.", value=self._store.commits
+            )
+
+
+def _damaged(store: Store) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
+
+    gauge = GaugeMetricFamily(
+        "certwright_store_damaged_rows",
+        "Stored rows that cannot be read and are left out of lists.",
+        labels=["resource", "namespace", "name"],
+    )
+    for row in list(store.damage)[:_MOST_NAMED]:
+        gauge.add_metric([row.key.bucket, row.key.namespace, row.key.name], 1)
+    return gauge
+
+
+class _Collector:
+    """Hands the numbers to Prometheus' registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """All metric families."""
+        return self._metrics.families()
+
+
+def _requests(series: list[_Series]) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily  # see `_render`
+
+    total = CounterMetricFamily("apiserver_request", "Requests answered.", labels=_REQUEST_LABELS)
+    duration = HistogramMetricFamily(
+        "apiserver_request_duration_seconds",
+        "How long requests took; of a watch, until its stream was open.",
+        labels=[*_REQUEST_LABELS, "retry_for_generate_name"],
+    )
+    counts: dict[tuple[str, ...], float] = {}
+    for one in series:
+        buckets = one.cumulative()
+        counts[one.labels] = counts.get(one.labels, 0.0) + buckets[-1][1]
+        retried = "true" if one.retried else ""
+        duration.add_metric([*one.labels, retried], buckets=buckets, sum_value=one.total_s)
+    for labels, count in counts.items():
+        total.add_metric(list(labels), count)
+    yield total
+    yield duration
+
+
+def _flow_control(levels: Sequence[Level]) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
+
+    labels, prefix = ["flow_schema", "priority_level"], "apiserver_flowcontrol_"
+    dispatched = CounterMetricFamily(f"{prefix}dispatched_requests", "Requests let go.", labels=labels)
+    rejected = CounterMetricFamily(
+        f"{prefix}rejected_requests", "Requests answered with 429.", labels=[*labels, "reason"]
+    )
+    waiting = GaugeMetricFamily(f"{prefix}current_inqueue_requests", "Requests that wait.", labels=labels)
+    executing = GaugeMetricFamily(
+        f"{prefix}current_executing_requests", "Requests that have their seats.", labels=labels
+    )
+    seats = GaugeMetricFamily(f"{prefix}current_executing_seats", "Seats that are taken.", labels=labels)
+    nominal = GaugeMetricFamily(f"{prefix}nominal_limit_seats", "Seats there are.", labels=labels[1:])
+    for level in levels:
+        queues, about = level.queues, [level.name, level.name]
+        dispatched.add_metric(about, queues.dispatched)
+        for reason, count in list(queues.rejected.items()):
+            rejected.add_metric([*about, reason], count)
+        waiting.add_metric(about, queues.waiting)
+        executing.add_metric(about, queues.executing)
+        seats.add_metric(about, queues.in_use)
+        nominal.add_metric(about[1:], queues.bounds.seats)
+    yield from (dispatched, rejected, waiting, executing, seats, nominal)
+
+
+def _new_series(method: str, call: Call | None, code: int) -> _Series:
+    if call is None:
+        verb = method if method in _METHODS else "other"
+        return _Series((verb, "", "", "", "", "", "", "apiserver", str(code)), retried=False)
+    route = call.route
+    scope = "resource" if route.name or call.verb == "create" else _COLLECTION[not route.namespace]
+    labels = (
+        _VERBS.get(call.verb, call.verb.upper()),
+        call.query.get("dryRun", ""),
+        *_about(call.definition, route.subresource, scope),
+        str(code),
+    )
+    return _Series(labels, retried=bool(call.retries))
+
+
+def _about(definition: ResourceDefinition, subresource: str, scope: str) -> tuple[str, ...]:
+    return (definition.group, definition.version, definition.plural, subresource, scope, "apiserver")
+
+
+def _long_running(watches: Mapping[ResourceDefinition, int]) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
+
+    gauge = GaugeMetricFamily(
+        "apiserver_longrunning_requests", "Watches that are open.", labels=["verb", *_ABOUT]
+    )
+    for definition, count in watches.items():
+        scope = "namespace" if definition.namespaced else "cluster"
+        gauge.add_metric(["WATCH", *_about(definition, "", scope)], count)
+    return gauge

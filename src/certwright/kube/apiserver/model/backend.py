@@ -1,0 +1,311 @@
+"""What the verbs share: store and registry, one understood request, errors in common words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+from certwright.kube.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Details,
+    MethodNotAllowed,
+    NotFound,
+    invalid_object,
+)
+from certwright.kube.api.errors import not_supported as unsupported_value
+from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import Namespaces
+from certwright.kube.apiserver.model.negotiation import Form
+from certwright.kube.apiserver.model.objects import encode_json
+from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.apiserver.model.routes import Route
+from certwright.kube.store.contract import DamagedRow, Encode, Event, Key, Row, Shared, Store
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Identity, Request
+from certwright.kube.util.loop_turns import LoopTurns
+from certwright.kube.util.tasks import TaskSet
+
+Json = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Is told of committed writes, on the loop, before the writer gets its answer."""
+
+    @property
+    def hears_of(self) -> Collection[str] | None:
+        """The buckets whose writes it is told of; None: all. Always the same."""
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """`row` was created, or replaced `previous`."""
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """`row` is gone."""
+
+
+class Admission(Protocol):
+    """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE;
+    `is_long`: as in `verbs.aside`."""
+
+    async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
+        """Change `new` in place. True: a webhook did; then it must be shaped once more. Raises `ApiError`."""
+
+    async def validate(
+        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
+    ) -> None:
+        """Raise what the object, or who writes it, is refused with."""
+
+    async def deleting(self, call: Call, row: Row) -> None:
+        """Raise what the deletion of `row` is refused with."""
+
+
+InVersion = Callable[[ResourceDefinition, Json], Json]
+"""An object in the version of a definition, for the owners of its fields: itself, unless a webhook converts
+(`crds.other_versions`)."""
+
+
+def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
+    return obj
+
+
+@dataclass(slots=True)
+class Backend:
+    """The parts that verbs work with.
+
+    Observers (`observe`) are told of writes: of one through this server by `put` and `delete`, and where
+    other servers write to the store as well (`fed`), of all of them by the store, in the order of their
+    commits. `turns`: for the pages of long lists and of initial states, one per turn of the event loop.
+    """
+
+    store: Store
+    registry: Registry
+    clock: Clock
+    namespaces: Namespaces
+    name_suffix: Callable[[], str]
+    tasks: TaskSet
+    admission: Admission = field(init=False)
+    gates: FeatureGates = field(default_factory=FeatureGates)
+    turns: LoopTurns = field(default_factory=LoopTurns)
+    authorizer: Authorizer = field(init=False)
+    in_version: InVersion = _as_it_is
+    fed: bool = False
+    early: list[Event] | None = None
+    _observers: list[Observer] = field(init=False, default_factory=list)
+    _concerned: dict[str, list[Observer]] = field(init=False, default_factory=dict)
+
+    def observe(self, *observers: Observer) -> None:
+        """From now on tell them, too, after those that are told already."""
+        self._observers += observers
+        self._concerned.clear()
+
+    def follow_store(self) -> None:
+        """From now on hear of every write by the store, if other servers write to it."""
+        if isinstance(self.store, Shared):
+            self.fed = True
+            self.early = []
+            self.store.follow(self.hear)
+
+    def loaded(self) -> None:
+        """The observers have read what the store held: tell them once more what was written meanwhile, which
+        they may have read in an older form after they had heard of it."""
+        events, self.early = self.early, None
+        self.hear(events or ())
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Tell the observers of committed writes, whoever made them."""
+        if self.early is not None:
+            self.early += events
+        for event in events:
+            group, _, plural = event.row.key.bucket.rpartition("/")
+            definition = self.registry.by_resource(group, plural)
+            if definition is None:
+                continue
+            try:
+                if event.deleted:
+                    self._removed(definition, event.row)
+                else:
+                    self._wrote(definition, event.row, event.previous)
+            except Exception:
+                # The row stays as it was written; the others must hear of the next one all the same.
+                _log.exception("hearing of %s at revision %d", event.row.key, event.revision)
+
+    def timestamp(self) -> str:
+        """The time now as Kubernetes writes it: UTC, whole seconds."""
+        return _in_words(int(self.clock.now().timestamp()))
+
+    async def put(
+        self, definition: ResourceDefinition, key: Key, encode: Encode, *, previous: Row | None
+    ) -> Row:
+        """Write over `previous` (None: create), and tell the observers.
+
+        Raises what the store raises, `Exists` and `Changed` above all.
+        """
+        expect = previous.revision if previous is not None else 0
+        if definition.body_in is not None:
+            encode = _in_stored_form(encode, definition.body_in)
+        try:
+            row = await self.store.put(key, encode, expect=expect)
+        except asyncio.CancelledError:
+            self._look_after(definition, key, previous)
+            raise
+        if not self.fed:
+            self._wrote(definition, row, previous)
+        return row
+
+    async def readable(self, key: Key) -> Row | None:
+        """The row as the next write finds it; None also where it cannot be read, which the store has
+        reported. For work in the background, which goes on without it."""
+        try:
+            return await self.store.latest(key)
+        except DamagedRow:
+            return None
+
+    async def discard(self, definition: ResourceDefinition, key: Key) -> None:
+        """Remove a row that cannot be read, past admission and finalizers, and notify the observers. Raises
+        `Missing`, `Changed` where it can be read."""
+        gone = await self.store.discard(key, partial(_remains, key))
+        _log.warning("the damaged row %s was deleted", key)
+        if not self.fed:
+            self._removed(definition, gone)
+
+    async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
+        """Remove `row`, and tell the observers. Raises what the store raises: `Changed`, `Missing`."""
+        if definition.body_in is not None:
+            encode = _in_stored_form(encode, definition.body_in)
+        try:
+            gone = await self.store.delete(row.key, encode, expect=row.revision)
+        except asyncio.CancelledError:
+            self._look_after(definition, row.key, row)
+            raise
+        if not self.fed:
+            self._removed(definition, gone)
+        return gone
+
+    def _wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        for observer in self._concerned_by(definition.bucket):
+            observer.wrote(definition, row, previous)
+
+    def _removed(self, definition: ResourceDefinition, row: Row) -> None:
+        for observer in self._concerned_by(definition.bucket):
+            observer.removed(definition, row)
+
+    def _concerned_by(self, bucket: str) -> list[Observer]:
+        found = self._concerned.get(bucket)
+        if found is None:
+            found = self._concerned[bucket] = [
+                observer
+                for observer in self._observers
+                if observer.hears_of is None or bucket in observer.hears_of
+            ]
+        return found
+
+    def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
+        """A cancelled write may have happened: find out, so that no observer misses it."""
+        if self.fed:
+            return
+        self.tasks.start(self._compare(definition, key, previous), name=f"look after {key.bucket} {key.name}")
+
+    async def _compare(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
+        row = await self.store.latest(key)
+        if row is None and previous is not None:
+            self._removed(definition, previous)
+        elif row is not None and (previous is None or row.revision != previous.revision):
+            self._wrote(definition, row, previous)
+
+
+def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:
+    """What watchers see of a damaged row that is deleted: its name."""
+    metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+    return encode_json({**metadata, "resourceVersion": str(revision)}), b""
+
+
+@lru_cache(maxsize=8)
+def _in_words(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19] + "Z"
+
+
+def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode:
+    """`encode` of another view of the resource that is stored."""
+
+    def stored(revision: int) -> tuple[bytes, bytes]:
+        meta, body = encode(revision)
+        return meta, body_in(body)
+
+    return stored
+
+
+@dataclass(slots=True)
+class Call:
+    """One request for a resource, authenticated, allowed, and taken apart.
+
+    `warnings` go into the answer; `retries` counts the generated names that were taken.
+    """
+
+    request: Request
+    user: Identity
+    verb: str
+    definition: ResourceDefinition
+    route: Route
+    query: Mapping[str, str]
+    form: Form
+    warnings: list[str] = field(default_factory=list)
+    retries: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Where the named object lies."""
+        return Key(self.definition.bucket, self.route.namespace, self.route.name)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is to be stored. Raises `Invalid` for a value that nobody knows."""
+        wanted = self.query.get("dryRun")
+        if wanted is None:
+            return False
+        if wanted != "All":
+            kind = f"{self.verb.capitalize()}Options"
+            raise invalid_object("meta.k8s.io", kind, "", [unsupported_value("dryRun", [wanted], ("All",))])
+        return True
+
+
+def details(definition: ResourceDefinition, name: str = "", *, uid: str = "") -> Details:
+    """What an error is about; Kubernetes puts the plural where it says `kind`."""
+    return Details(name=name, group=definition.group, kind=definition.plural, uid=uid)
+
+
+def not_found(definition: ResourceDefinition, name: str) -> NotFound:
+    """There is no such object."""
+    return NotFound(f'{definition.resource} "{name}" not found', details=details(definition, name))
+
+
+def already_exists(definition: ResourceDefinition, name: str) -> AlreadyExists:
+    """The name is taken."""
+    return AlreadyExists(f'{definition.resource} "{name}" already exists', details=details(definition, name))
+
+
+def conflict(definition: ResourceDefinition, name: str, detail: str = "") -> Conflict:
+    """Somebody else was faster, or a precondition does not hold."""
+    detail = detail or (
+        "the object has been modified; please apply your changes to the latest version and try again"
+    )
+    return Conflict(
+        f'Operation cannot be fulfilled on {definition.resource} "{name}": {detail}',
+        details=details(definition, name),
+    )
+
+
+def not_supported(definition: ResourceDefinition, verb: str) -> ApiError:
+    """The resource does not do that."""
+    return MethodNotAllowed(
+        f'{verb} is not supported on resources of kind "{definition.resource}"', details=details(definition)
+    )

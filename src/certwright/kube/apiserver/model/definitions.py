@@ -1,0 +1,174 @@
+"""What the server knows of a resource: how it is called, checked, shown, and where its rows lie.
+
+A `ResourceDefinition` describes one version of one resource. Handlers read it and nothing else, so that a
+kind built in and one that came with a CustomResourceDefinition take the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from certwright.kube.api.errors import FieldError
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.schemas.structural import Schema
+from certwright.kube.store.contract import Row
+from certwright.kube.util.http_messages import Identity
+
+if TYPE_CHECKING:
+    from certwright.kube.apiserver.crds.conversion import Conversion
+
+Json = dict[str, Any]
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a Table, and how to get its cell from an object at a time (`now` in seconds since 1970).
+
+    Source: Kubernetes API reference, TableColumnDefinition v1 meta.
+    """
+
+    name: str
+    type: str
+    cell: Callable[[Json, float], Any]
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+def _nothing(_: Json) -> None:
+    return None
+
+
+def _nothing_on_update(_: Json, __: Json) -> None:
+    return None
+
+
+def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What a kind does beside its schema. Objects are whole and are changed in place.
+
+    `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
+    on writes to the status subresource, when all but the status is already as it was. `validate(new, old)`
+    runs last, on objects that their schema allows; `old` is None on create. `identify(obj, user)` notes in a
+    new object who asked for it.
+    """
+
+    prepare_create: Callable[[Json], None] = _nothing
+    prepare_update: Callable[[Json, Json], None] = _nothing_on_update
+    prepare_status: Callable[[Json, Json], None] = _nothing_on_update
+    validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
+    identify: Callable[[Json, Identity], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subresource:
+    """A part of an object with a path of its own, beside `status`.
+
+    `shape(new, old)` gives the object to store for what was written there (None: a function of its own does
+    the work, see `ApiServer`). `kind` is group, version and kind of what it takes, where that is not the
+    object itself. `scale` says where its numbers are (see `scale`).
+    """
+
+    name: str
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+    shape: Callable[[Json, Json], Json] | None = None
+    kind: tuple[str, str, str] | None = None
+    scale: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ResourceDefinition:
+    """One version of one resource.
+
+    `bucket` is the same for all versions of a resource: rows hold no apiVersion, which is spliced in by
+    `prefix` on the way out. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
+    `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
+    strategic merge patches are refused). `field_readers` gives the path in the stored object, or the value,
+    of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
+    it is of. `create_on_update`: a PUT of what is not there creates it.
+
+    `unserved` are the versions of a custom resource that nobody can ask for. `warning` goes with every answer
+    (a deprecated version). `virtual` kinds are answered and never stored. `terminating`: its definition is
+    being deleted, and nothing new is accepted. `conversion`: a webhook makes this version of another one.
+    `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
+    the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
+    their form. `stored_version` is the one that new objects are said to be kept in.
+
+    `api_version` is `group/version`, `resource` is `plural.group` as error texts say it; for the core group
+    they are only the version and only the plural.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    schema: Schema
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    served_versions: tuple[str, ...] = ()
+    unserved: tuple[ResourceDefinition, ...] = ()
+    status_subresource: bool = False
+    has_generation: bool = False
+    selectable_fields: tuple[str, ...] = ()
+    name_rule: object_names.NameRule = object_names.dns_subdomain
+    strategic: Mapping[tuple[str, ...], str] | None = None
+    strategy: Strategy = field(default_factory=Strategy)
+    is_crd: bool = False
+    custom: bool = False
+    warning: str = ""
+    conversion: Conversion | None = None
+    terminating: bool = False
+    subresources: tuple[Subresource, ...] = ()
+    field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)
+    unconditional_update: bool = False
+    create_on_update: bool = False
+    virtual: bool = False
+    stored_as: str = ""
+    body_out: Callable[[Row], bytes] | None = None
+    body_in: Callable[[bytes], bytes] | None = None
+    stored_version: str = ""
+    api_version: str = field(init=False)
+    resource: str = field(init=False)
+    bucket: str = field(init=False)
+    prefix: bytes = field(init=False)
+    list_prefix: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        api_version = f"{self.group}/{self.version}" if self.group else self.version
+        derived = {
+            "api_version": api_version,
+            "resource": f"{self.plural}.{self.group}" if self.group else self.plural,
+            "list_kind": self.list_kind or f"{self.kind}List",
+            "stored_version": self.stored_version or self.version,
+            "served_versions": self.served_versions or (self.version,),
+            "bucket": self.stored_as or (f"{self.group}/{self.plural}" if self.group else self.plural),
+            "prefix": _opening(api_version, self.kind),
+            "list_prefix": _opening(api_version, self.list_kind or f"{self.kind}List"),
+        }
+        # A frozen class sets its derived fields so.
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource of that name; None also for `status`."""
+        for found in self.subresources:
+            if found.name == name:
+                return found
+        return None
+
+
+def _opening(api_version: str, kind: str) -> bytes:
+    return f'{{"apiVersion":"{api_version}","kind":"{kind}","metadata":'.encode()

@@ -1,0 +1,175 @@
+"""Which representation a client wants, and which one it sends.
+
+Source: RFC 9110 §12.5.1; Kubernetes documentation, "Kubernetes API Concepts", alternate representations.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from certwright.kube.api.errors import NotAcceptable, UnsupportedMediaType
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+class Shape(enum.Enum):
+    """What an answer is made of."""
+
+    WHOLE = "whole"
+    TABLE = "Table"
+    PARTIAL = "PartialObjectMetadata"
+
+
+class Form(NamedTuple):
+    """A shape, the version of `meta.k8s.io` that its objects say, and the media type it is sent as.
+
+    `plural`: the list form of the shape was asked for, which no single object has.
+    """
+
+    shape: Shape
+    version: str = "v1"
+    wire: str = JSON
+    plural: bool = False
+
+
+WHOLE = Form(Shape.WHOLE)
+WIRES = (JSON, YAML, PROTOBUF)
+"""The media types that answers come in."""
+_TRANSFORMS = frozenset(("as", "g", "v"))
+_SHAPES = {
+    "Table": Shape.TABLE,
+    "PartialObjectMetadata": Shape.PARTIAL,
+    "PartialObjectMetadataList": Shape.PARTIAL,
+}
+
+
+def _parse(part: str) -> tuple[str, dict[str, str], float] | None:
+    """A range of an Accept header; None for what is none."""
+    media, *rest = (piece.strip() for piece in part.split(";"))
+    if media == "*":
+        media = "*/*"
+    if media.count("/") != 1:
+        return None
+    params = {name.strip(): value.strip() for name, _, value in (piece.partition("=") for piece in rest)}
+    try:
+        quality = float(params.pop("q", "1"))
+    except ValueError:
+        quality = 1.0
+    return media, params, quality
+
+
+def _wires(media: str) -> tuple[str, ...]:
+    """The media types of a range, best first."""
+    if media in ("*/*", "application/*"):
+        return WIRES
+    return (media,) if media in WIRES else ()
+
+
+def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
+    """The shape and version of an item of the list; None for what nobody knows."""
+    if params.get("stream", "watch") != "watch":
+        return None
+    if not _TRANSFORMS & params.keys():
+        return Shape.WHOLE, "v1"
+    shape, version = _SHAPES.get(params.get("as", "")), params.get("v", "")
+    if shape is None or params.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
+        return None
+    return shape, version
+
+
+def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
+    if wire == PROTOBUF:
+        # Of a custom object only the metadata has a protobuf form; of a Table nothing.
+        return shape is Shape.PARTIAL or (shape is Shape.WHOLE and not custom)
+    return True
+
+
+_Range = tuple[str, dict[str, str], float]
+
+
+def _ranges(accept: str) -> list[_Range]:
+    """The ranges in the order in which they are tried. A quality of 0 comes last and counts all the same."""
+    found = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
+    # Kubernetes' order is none that a sort key could say: what names a type goes before what names none,
+    # also against its quality. So the same steps are taken (Go's sort of short slices).
+    for end in range(1, len(found)):
+        at = end
+        while at and _goes_before(found[at], found[at - 1]):
+            found[at - 1], found[at] = found[at], found[at - 1]
+            at -= 1
+    return found
+
+
+def _goes_before(one: _Range, other: _Range) -> bool:
+    if one[2] > other[2]:
+        return True
+    ours, theirs = one[0].split("/"), other[0].split("/")
+    return any(mine != "*" and its == "*" for mine, its in zip(ours, theirs, strict=True))
+
+
+@lru_cache(maxsize=512)
+def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form:
+    """The first form in order of preference that this server can give. Raises `NotAcceptable`.
+
+    `custom`: of a kind that came with a CustomResourceDefinition. `stream`: as events, one after the other.
+    """
+    form = next(_forms(accept, custom=custom), None)
+    if form is None:
+        raise _not_acceptable(WIRES)
+    if stream and form.wire == YAML:
+        # As Kubernetes does it: what stands next in the list is not looked at.
+        raise _not_acceptable((f"{JSON};stream=watch", f"{PROTOBUF};stream=watch"))
+    return form
+
+
+def _forms(accept: str, *, custom: bool) -> Iterator[Form]:
+    for media, params, _ in _ranges(accept):
+        wanted = _shape(params)
+        if wanted is not None:
+            for wire in _wires(media):
+                if _possible(wanted[0], wire, custom=custom):
+                    yield Form(*wanted, wire, params.get("as", "").endswith("List"))
+
+
+def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
+    return NotAcceptable("only the following media types are accepted: " + ", ".join(media_types))
+
+
+@lru_cache(maxsize=512)
+def plain_wire(accept: str) -> str:
+    """The media type of a document of which there is no other shape. Raises `NotAcceptable`."""
+    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    wire = next(whole, None)
+    if wire is None:
+        raise _not_acceptable(WIRES)
+    return wire
+
+
+@lru_cache(maxsize=512)
+def failure_wire(accept: str) -> str:
+    """What the `Status` of a failure is sent as: what asks for another shape does not count."""
+    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    return next(whole, JSON)
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """The media type of the body without parameters; JSON where the client does not say."""
+    return _bare(headers.get("content-type", ""))
+
+
+@lru_cache(maxsize=64)
+def _bare(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower() or JSON
+
+
+def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
+    """The 415 that lists what would have been read."""
+    return UnsupportedMediaType(
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join(accepted)
+    )

@@ -1,0 +1,196 @@
+"""Rows and objects: how an object is laid down as two byte strings, and spliced together again.
+
+`meta` is the JSON of `metadata`, the resourceVersion in it; `body` is every other member without the braces
+around them, less apiVersion and kind, which the path says. So a get, a list or an event is a join of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import TooLarge
+from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.store.contract import Encode, Row
+from certwright.kube.util.decoders import json_decoder
+
+Json = dict[str, Any]
+
+encode_json = msgspec.json.Encoder().encode
+decode_json = msgspec.json.Decoder().decode
+MAX_OBJECT = 6 * 1024 * 1024
+"""Bytes of an object but for its metadata: twice what one request may bring. Patches could let it grow."""
+MANAGED = "managedFields"
+"""The member of metadata that is passed on as bytes, `msgspec.Raw`: it is longer than all the others."""
+# With it ends every row's metadata. A label may be called so too, but is no list; in a string the quotes
+# would be escaped.
+_MANAGED_OPENING = b',"managedFields":['
+_OWN_COLUMNS = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
+    """The whole object. `prefix` is its opening up to and with `"metadata":`."""
+    return b"".join((prefix, meta, b",", body, b"}")) if body else b"".join((prefix, meta, b"}"))
+
+
+def whole(definition: ResourceDefinition, row: Row) -> bytes:
+    """A row as the JSON of its object in the version of `definition`."""
+    return splice(definition.prefix, row.meta, body(definition, row))
+
+
+def body(definition: ResourceDefinition, row: Row) -> bytes:
+    """The second byte string of a row's object in the version of `definition`."""
+    return row.body if definition.body_out is None else definition.body_out(row)
+
+
+def to_object(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a fresh object that may be changed; its managed fields stay bytes."""
+    meta, cut, managed = row.meta.partition(_MANAGED_OPENING)
+    found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, body(definition, row)))
+    if cut:
+        found["metadata"][MANAGED] = msgspec.Raw(b"[" + managed[:-1])
+    return found
+
+
+def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
+    """Whether an object that has not changed would be written as it is stored: it is not where its definition
+    has brought it into another form when it was read, and then Kubernetes writes it once more."""
+    if definition.body_out is None:
+        return True
+    kept = body_of(obj)
+    if definition.body_in is not None:
+        kept = definition.body_in(kept)
+    return kept == row.body or bool(decode_json(b"{%b}" % kept) == decode_json(b"{%b}" % row.body))
+
+
+_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def go_json(obj: Json) -> str:
+    """The JSON of an object as Go writes a map, for messages that show it (Go `encoding/json`)."""
+    managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
+    if type(managed) is msgspec.Raw:
+        obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
+    return encode_sorted(obj).decode().translate(_HTML)
+
+
+def with_managed_fields(obj: Json) -> Json:
+    """The object, changed so that its managed fields are values that a patch can reach."""
+    raw = obj["metadata"].get(MANAGED)
+    if raw is not None:
+        obj["metadata"][MANAGED] = decode_json(raw)
+    return obj
+
+
+def to_metadata(row: Row) -> Json:
+    """A row's metadata as a fresh object."""
+    found: Json = decode_json(row.meta)
+    return found
+
+
+def body_of(obj: Json) -> bytes:
+    """The second byte string of an object's row."""
+    return encode_json({name: value for name, value in obj.items() if name not in _OWN_COLUMNS})[1:-1]
+
+
+def columns(obj: Json) -> Encode:
+    """Encodes `obj` at the revision that the store assigns. `obj` is not changed, because a store may encode
+    before it knows whether the write succeeds.
+
+    Raises `TooLarge`.
+    """
+    metadata, body = obj["metadata"], body_of(obj)
+    if len(body) > MAX_OBJECT:
+        raise TooLarge(f"Request entity too large: limit of an object is {MAX_OBJECT}")
+
+    def encode(revision: int) -> tuple[bytes, bytes]:
+        written = {**metadata, "resourceVersion": str(revision)}
+        if (managed := written.pop(MANAGED, None)) is not None:
+            written[MANAGED] = managed  # last, so that readers can cut it off
+        return encode_json(written), body
+
+    return encode
+
+
+def last_words(row: Row) -> Encode:
+    """What watchers see of a deleted row: as it was, at the revision of the deletion."""
+
+    def encode(revision: int) -> tuple[bytes, bytes]:
+        return at_revision(row.meta, revision), row.body
+
+    return encode
+
+
+def at_revision(meta: bytes, revision: int) -> bytes:
+    """`meta` with another resourceVersion."""
+    head, cut, managed = meta.partition(_MANAGED_OPENING)
+    metadata = decode_json(head + b"}" if cut else head)
+    metadata["resourceVersion"] = str(revision)
+    return encode_json(metadata)[:-1] + cut + managed if cut else encode_json(metadata)
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Uid(msgspec.Struct):
+    uid: str = ""
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True):
+    """An owner reference, as far as it says whose the object is."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    block_owner_deletion: bool | None = None
+
+    @property
+    def group(self) -> str:
+        """The group of `apiVersion`; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+
+class _Owners(msgspec.Struct, rename="camel"):
+    owner_references: tuple[Owner, ...] | None = None
+
+
+_skim = json_decoder(msgspec.Raw).decode
+
+
+def problem_of(row: Row) -> str:
+    """What keeps a stored row from being an object, as half a sentence; empty for one that is whole. Its body
+    may be missing (empty)."""
+    if not (row.meta.startswith(b"{") and row.meta.endswith(b"}")):
+        return "its metadata is no JSON object"
+    try:
+        for text in (row.meta, b"{%b}" % row.body) if row.body else (row.meta,):
+            if not text.isascii():
+                text.decode()
+            _skim(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "it is not JSON in UTF-8"
+    return ""
+
+
+_labels = json_decoder(_Labels).decode
+_uid = json_decoder(_Uid).decode
+_owners = json_decoder(_Owners).decode
+
+
+def labels_of(meta: bytes) -> dict[str, str]:
+    """Only the labels: cheaper than the whole metadata."""
+    return (_labels(meta).labels or {}) if b'"labels"' in meta else {}
+
+
+def uid_of(meta: bytes) -> str:
+    """Only the uid."""
+    return _uid(meta).uid
+
+
+def owners_of(meta: bytes) -> tuple[Owner, ...]:
+    """Only the owner references."""
+    return (_owners(meta).owner_references or ()) if b'"ownerReferences"' in meta else ()

@@ -1,0 +1,39 @@
+"""How schemas are named in OpenAPI documents.
+
+Source: the names that Kubernetes' documents use; Kubernetes API reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_openapi import component_name
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+
+Json = dict[str, Any]
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+
+OBJECT_META = f"{_META}.ObjectMeta"
+LIST_META = f"{_META}.ListMeta"
+DELETE_OPTIONS = f"{_META}.DeleteOptions"
+STATUS = f"{_META}.Status"
+PATCH = f"{_META}.Patch"
+
+_PACKAGES = {
+    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+}
+
+
+def schema_name(definition: ResourceDefinition, kind: str) -> str:
+    """`io.k8s.api.core.v1.Secret`; for custom resources the group backwards, `io.cert-manager.v1.Issuer`."""
+    if isinstance(definition.schema, NativeSchema):
+        return f"{component_name(definition.schema.message).rpartition('.')[0]}.{kind}"
+    package = _PACKAGES.get(definition.group) or ".".join(reversed(definition.group.split(".")))
+    return f"{package}.{definition.version}.{kind}"
+
+
+def group_version_kind(definition: ResourceDefinition, kind: str = "") -> Json:
+    """What `x-kubernetes-group-version-kind` holds."""
+    return {"group": definition.group, "version": definition.version, "kind": kind or definition.kind}

@@ -1,0 +1,243 @@
+"""The schemas in OpenAPI documents: of kinds, of their lists, of metadata; and what each version cannot say.
+
+Source: OpenAPI 3.0.3 and 2.0; apiextensions-apiserver `pkg/controller/openapi/builder` and `…/v2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from certwright.kube.apiserver.kinds import core_schemas as meta
+from certwright.kube.apiserver.kinds.messages import META_MESSAGE
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_openapi import component_name, components
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.openapi.names import (
+    LIST_META,
+    OBJECT_META,
+    PATCH,
+    group_version_kind,
+    schema_name,
+)
+from certwright.kube.apiserver.openapi.operations import message_of
+from certwright.kube.apiserver.representations.discovery import parts
+
+Json = dict[str, Any]
+Refer = Callable[[str], Json]
+"""The schema that stands for the one of that name."""
+Plain = Callable[[Json], Json]
+"""A schema in what one version of OpenAPI can say."""
+
+GVK = "x-kubernetes-group-version-kind"
+_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
+_EMBEDDED = "x-kubernetes-embedded-resource"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+def shared(refer: Refer) -> Iterator[tuple[str, Json]]:
+    """The schemas of metadata, options and answers, with all that they refer to."""
+    yield PATCH, {"type": "object", "description": "A patch, in the form that its content type names."}
+    for message, words in _META.items():
+        for name, schema in _of_message(message, refer, words):
+            if name.endswith(".ShardInfo"):
+                continue
+            yield name, {**schema, "properties": _served(schema["properties"])}
+
+
+def _served(properties: Json) -> Json:
+    """Without what we do not serve; managed fields are an object, and kubectl minds no more of them."""
+    made = {name: prop for name, prop in properties.items() if name != "shardInfo"}
+    if "fieldsV1" in made:
+        made["fieldsV1"] = {"type": "object", "description": made["fieldsV1"].get("description", "")}
+    return made
+
+
+_META: dict[str, Json] = {
+    "meta.v1.Status": meta.STATUS,
+    "meta.v1.DeleteOptions": meta.DELETE_OPTIONS,
+    # After those that refer to it, so that its own words win.
+    "meta.v1.ListMeta": meta.LIST_META,
+    META_MESSAGE: meta.OBJECT_META,
+}
+
+
+def _of_message(message: str, refer: Refer, words: Json) -> Iterator[tuple[str, Json]]:
+    """The schema of a message and of those in it; descriptions that it lacks are in `words`."""
+    for name, schema in components(message, lambda inner: refer(component_name(inner))):
+        if name == component_name(message):
+            schema = _with_words(schema, words)
+        yield name, schema
+
+
+def _with_words(schema: Json, words: Json) -> Json:
+    known = words["properties"]
+    properties = {
+        name: {"description": known[name]["description"], **prop} if name in known else prop
+        for name, prop in schema["properties"].items()
+    }
+    for name in ("apiVersion", "kind"):
+        if name in known:
+            properties.setdefault(name, known[name])
+    made = {**schema, "description": words["description"], "properties": properties}
+    if "kind" in known:
+        made[GVK] = [{"group": "", "version": "v1", "kind": _KINDS[words["description"]]}]
+    return made
+
+
+_KINDS = {meta.STATUS["description"]: "Status", meta.DELETE_OPTIONS["description"]: "DeleteOptions"}
+
+
+def of_kind(definition: ResourceDefinition, refer: Refer, plain: Plain) -> Iterator[tuple[str, Json]]:
+    """The schemas of a kind, of its list, and of what they refer to."""
+    own = schema_name(definition, definition.kind)
+    if isinstance(definition.schema, NativeSchema):
+        message = definition.schema.message
+        for name, schema in components(message, lambda inner: refer(component_name(inner))):
+            yield name, plain(_dressed(definition, schema, refer) if name == own else schema)
+    else:
+        yield own, _dressed(definition, plain(definition.schema.openapi), refer)
+    if not definition.virtual:
+        yield schema_name(definition, definition.list_kind), _list(definition, own, refer)
+    for part in parts(definition):
+        if (found := message_of(part)) is not None and part.kind is not None:
+            yield from _of_part(found, part.kind, refer)
+
+
+def _of_part(message: str, kind: tuple[str, str, str], refer: Refer) -> Iterator[tuple[str, Json]]:
+    for name, schema in components(message, lambda inner: refer(component_name(inner))):
+        if name == component_name(message):
+            typed = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, **schema["properties"]}
+            about = dict(zip(("group", "version", "kind"), kind, strict=True))
+            schema = {**schema, "properties": typed, GVK: [about]}
+        yield name, schema
+
+
+def _metadata(refer: Refer) -> Json:
+    return {"description": "The object's metadata.", **refer(OBJECT_META)}
+
+
+def _dressed(definition: ResourceDefinition, own: Json, refer: Refer) -> Json:
+    """The schema with apiVersion, kind and metadata in front."""
+    about = {GVK: [group_version_kind(definition)], **_selectable(definition)}
+    if _UNKNOWN in own and "type" not in own:
+        # kubectl would take the properties that are named for all there are.
+        return {"type": "object", **about}
+    properties = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, "metadata": _metadata(refer)}
+    return {**own, "properties": {**own.get("properties", {}), **properties}, **about}
+
+
+def _selectable(definition: ResourceDefinition) -> Json:
+    if not definition.custom or not definition.selectable_fields:
+        return {}
+    found = [{"fieldPath": path} for path in definition.selectable_fields]
+    return {"x-kubernetes-selectable-fields": found}
+
+
+def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
+    item = refer(own)
+    return {
+        "type": "object",
+        "description": f"A list of objects of kind {definition.kind}.",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": meta.API_VERSION,
+            "kind": meta.KIND,
+            "metadata": {"description": "Metadata of the list.", **refer(LIST_META)},
+            "items": {"type": "array", "description": "The objects.", "items": _alone(item)},
+        },
+        GVK: [group_version_kind(definition, definition.list_kind)],
+        **_selectable(definition),
+    }
+
+
+def _alone(reference: Json) -> Json:
+    """A reference with nothing beside it needs no `allOf` around it."""
+    found: Json = reference["allOf"][0] if "allOf" in reference else reference
+    return found
+
+
+# --- version 3 --------------------------------------------------------------------------------------------
+
+_DROPPED = frozenset({"example", "externalDocs", "id"})
+
+
+def in_v3(refer: Refer) -> Plain:
+    """Everything can be said; what a structural schema only implies is written out."""
+
+    def plain(schema: Json) -> Json:
+        made = _each({key: value for key, value in schema.items() if key not in _DROPPED}, plain)
+        if made.get(_INT_OR_STRING):
+            made = _int_or_string(made)
+        return _embedded(made, refer) if made.get(_EMBEDDED) else made
+
+    return plain
+
+
+def _each(schema: Json, plain: Plain) -> Json:
+    """The schema with those in it made plain."""
+    made = dict(schema)
+    if "properties" in schema:
+        made["properties"] = {name: plain(prop) for name, prop in schema["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), Mapping):
+            made[key] = plain(schema[key])
+    return made
+
+
+_EITHER: list[Json] = [{"type": "integer"}, {"type": "string"}]
+
+
+def _int_or_string(schema: Json) -> Json:
+    if "anyOf" not in schema:
+        has_it = any(item.get("anyOf") == _EITHER for item in schema.get("allOf") or ())
+        return schema if has_it else {**schema, "anyOf": _EITHER}
+    if schema["anyOf"] == _EITHER:
+        return schema
+    return {**schema, "allOf": [{"anyOf": _EITHER}, *(schema.get("allOf") or ())]}
+
+
+def _embedded(schema: Json, refer: Refer) -> Json:
+    typed = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, "metadata": _metadata(refer)}
+    required = list(schema.get("required") or ())
+    required += [name for name in ("kind", "apiVersion") if name not in required]
+    return {**schema, "properties": {**schema.get("properties", {}), **typed}, "required": required}
+
+
+# --- version 2 --------------------------------------------------------------------------------------------
+
+_NOT_IN_V2 = _DROPPED | {"nullable", "anyOf", "oneOf", "not", "allOf", "default"}
+
+
+def in_v2(refer: Refer) -> Plain:
+    """What kubectl would misunderstand is left out, and so is what version 2 does not know."""
+
+    def plain(schema: Json) -> Json:
+        made = _each({key: value for key, value in schema.items() if key not in _NOT_IN_V2}, plain)
+        if schema.get("nullable"):
+            made = _open(made)
+        if schema.get(_UNKNOWN):
+            made = _open(made) if schema.get("type") == "object" else _open(made, keep_type=True)
+        if made.get("type") == "array" and "items" not in made:
+            del made["type"]
+        made = _without_nullable(made, schema)
+        return _embedded(made, refer) if made.get(_EMBEDDED) and not schema.get(_UNKNOWN) else made
+
+    return plain
+
+
+def _open(schema: Json, *, keep_type: bool = False) -> Json:
+    dropped = ("items", "properties") if keep_type else ("items", "properties", "type")
+    return {key: value for key, value in schema.items() if key not in dropped}
+
+
+def _without_nullable(made: Json, schema: Json) -> Json:
+    """Nothing that may be null is required."""
+    extra = schema.get("additionalProperties")
+    loose = isinstance(extra, Mapping) and extra.get("nullable")
+    nullable = {name for name, prop in (schema.get("properties") or {}).items() if prop.get("nullable")}
+    if "required" not in made or not (loose or nullable & set(made["required"])):
+        return made
+    kept = [] if loose else [name for name in made["required"] if name not in nullable]
+    made = {key: value for key, value in made.items() if key != "required"}
+    return {**made, "required": kept} if kept else made

@@ -1,0 +1,64 @@
+"""What is asked for at paths that are no resource's: discovery, OpenAPI, metrics, health, keys of tokens."""
+
+from __future__ import annotations
+
+from certwright.kube.apiserver import error_responses
+from certwright.kube.apiserver.auth.tokens import JWKS_PATH, TokenIssuer
+from certwright.kube.apiserver.encryption import Encryption
+from certwright.kube.apiserver.health import Health
+from certwright.kube.apiserver.metrics import PATH as METRICS_PATH
+from certwright.kube.apiserver.metrics import Metrics
+from certwright.kube.apiserver.model.objects import encode_json
+from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.apiserver.openapi.documents import OpenApi
+from certwright.kube.apiserver.representations import discovery
+from certwright.kube.apiserver.representations.other_forms import convert_plain
+from certwright.kube.util.http_messages import Request, Response
+
+_OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
+
+
+class Paths:
+    """Answers there."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        metrics: Metrics,
+        health: Health,
+        encryption: Encryption,
+        tokens: TokenIssuer,
+    ) -> None:
+        self._registry = registry
+        self._openapi = OpenApi(registry)
+        self._metrics = metrics
+        self._health = health
+        self._encryption = encryption
+        self._tokens = tokens
+
+    async def respond(self, request: Request, path: str) -> Response:
+        """The answer to who may have it; 404 where there is nothing."""
+        accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
+        query = request.target.partition("?")[2]
+        found = discovery.respond(self._registry, path, accept, known, method=request.method)
+        if found is not None:
+            return await convert_plain(request, found)
+        if (document := await self._openapi.respond(path, accept, known, query)) is not None:
+            return document
+        # These do not look at the method.
+        if path == METRICS_PATH:
+            return await self._metrics.respond()
+        if (health := await self._health.respond(path, query)) is not None:
+            return health
+        if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
+            return self._openid(path)
+        if (sealing := await self._encryption.respond(request.method, path)) is not None:
+            return sealing
+        return error_responses.nowhere()
+
+    def _openid(self, path: str) -> Response:
+        """What others need to check our tokens."""
+        is_keys = path.startswith(JWKS_PATH)
+        kind = "application/jwk-set+json" if is_keys else "application/json"
+        body = encode_json(self._tokens.key_set() if is_keys else self._tokens.discovery())
+        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)

@@ -1,0 +1,115 @@
+"""Kubernetes' protobuf for the built-in kinds: bodies in, answers out.
+
+An object is four bytes (`k8s` and zero) and a message that says apiVersion and kind and holds the object's
+own message. Nothing imports this module but who has such a body, or owes one.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; apimachinery
+`pkg/runtime/serializer/protobuf`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.kube.api.errors import BadRequest
+from certwright.kube.apiserver.protobuf import decode as protobuf_decode
+from certwright.kube.apiserver.protobuf import encode as protobuf_encode
+from certwright.kube.apiserver.protobuf import fields as protobuf_fields
+from certwright.kube.apiserver.protobuf import scalars
+from certwright.kube.apiserver.protobuf.wire import Malformed, Reading, put_piece
+
+Json = dict[str, Any]
+
+MAGIC = b"k8s\x00"
+
+
+class NoSuchForm(Exception):
+    """An object that has no protobuf form: its kind has none, or a value is not of its field's type."""
+
+
+class Unreadable(BadRequest):
+    """A body that cannot be read. `kind` and `api_version` are empty where it did not come to say them."""
+
+    def __init__(self, message: str, *, api_version: str = "", kind: str = "") -> None:
+        super().__init__(message)
+        self.api_version = api_version
+        self.kind = kind
+
+
+def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
+    """The object in a body, as JSON would have it, with apiVersion and kind.
+
+    `api_version` and `kind` stand in for those that the body leaves out. Raises `Unreadable`, which names the
+    field and the offset at fault.
+    """
+    if not body:
+        raise Unreadable("empty data")
+    if not body.startswith(MAGIC):
+        raise Unreadable(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+        )
+    if len(body) == len(MAGIC):
+        raise Unreadable("empty body")
+    try:
+        named, raw = _open(body[len(MAGIC) :])
+    except Malformed as error:
+        raise Unreadable(f"the envelope is not a valid protobuf message: {error}") from None
+    return _decode(raw, named[0] or api_version, named[1] or kind)
+
+
+def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
+    """What the envelope says of the object (apiVersion, kind), and the object's message."""
+    reading = Reading(envelope)
+    found = reading.small(0, len(envelope))
+    raw, type_meta, named = found.get(2, (0, 0)), found.get(1), ("", "")
+    if isinstance(type_meta, tuple):
+        fields = reading.small(*type_meta)
+        named = _text(reading, fields.get(1)), _text(reading, fields.get(2))
+    if not isinstance(raw, tuple):
+        raise Malformed(0, "the envelope holds no object")
+    return named, envelope[slice(*raw)]
+
+
+def _decode(raw: bytes, api_version: str, kind: str) -> Json:
+    told = {"api_version": api_version, "kind": kind}
+    name = protobuf_fields.message_of(api_version, kind)
+    if name is None:
+        raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"', **told)
+    obj: Json = {"apiVersion": api_version, "kind": kind}
+    how = protobuf_decode.message(name)
+    try:
+        protobuf_decode.read_message(Reading(raw), 0, len(raw), how, obj, 0)
+    except Malformed as error:
+        raise Unreadable(f"the object is not a valid protobuf message: {error}", **told) from None
+    return obj
+
+
+def _text(reading: Reading, piece: int | tuple[int, int] | None) -> str:
+    return scalars.read_text(reading, *piece) if isinstance(piece, tuple) else ""
+
+
+def encode(obj: Json) -> bytes:
+    """The body that says what `obj` says. Raises `NoSuchForm`."""
+    return envelope(obj.get("apiVersion", ""), obj.get("kind", ""), encode_message(obj))
+
+
+def encode_message(obj: Json) -> bytes:
+    """Only the object's own message. Raises `NoSuchForm`."""
+    name = protobuf_fields.message_of(obj.get("apiVersion", ""), obj.get("kind", ""))
+    if name is None:
+        raise NoSuchForm("the kind has no protobuf form")
+    return encode_as(name, obj)
+
+
+def encode_as(message: str, obj: Json) -> bytes:
+    """An object as the message of that name. Raises `NoSuchForm`."""
+    try:
+        return protobuf_encode.message(message)(obj)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise NoSuchForm(f"a value does not fit: {type(error).__name__}") from None
+
+
+def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
+    """An object's message with what must be known of it around it."""
+    type_meta = put_piece(b"\x0a", api_version.encode()) + put_piece(b"\x12", kind.encode())
+    return b"".join((MAGIC, put_piece(b"\x0a", type_meta), put_piece(b"\x12", raw), b"\x1a\x00\x22\x00"))

@@ -1,0 +1,338 @@
+"""From protobuf to objects as JSON has them.
+
+For each message there is a table from tag to the function that takes one field, made when the message is
+first met. What client-go's JSON would leave out is left out, what it would show is shown.
+
+Source: `data/README.md`; Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from certwright.kube.apiserver.protobuf import scalars
+from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of
+from certwright.kube.apiserver.protobuf.wire import (
+    DELIMITED,
+    FIXED64,
+    MAX_DEPTH,
+    VARINT,
+    Malformed,
+    Reading,
+    signed,
+)
+
+Json = dict[str, Any]
+Read = Callable[[Reading, int, int, int], Any]
+"""Reads the piece from one offset to another, at a depth."""
+Take = Callable[[Reading, Json, int, int, int], None]
+"""Reads a piece into an object, at a depth."""
+TakeNumber = Callable[[Json, Any], None]
+"""Puts a number off the wire into an object."""
+
+
+class Message:
+    """How to read one message."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.numbers = {field.number: field for field in fields}
+        self.pieces: dict[int, tuple[Field, Take]] = {}
+        self.integers: dict[int, tuple[Field, TakeNumber]] = {}
+        self.doubles: dict[int, tuple[Field, TakeNumber]] = {}
+        self.missing: list[tuple[str, Callable[[], Any]]] = []
+        for field in fields:
+            self._add(field)
+
+    def _add(self, field: Field) -> None:
+        if field.type in _INTEGERS:
+            self.integers[field.number << 3 | VARINT] = (field, _number_taker(field))
+            if field.repeated:
+                self.pieces[field.number << 3 | DELIMITED] = (field, _packed_taker(field))
+        elif field.type == "float64":
+            self.doubles[field.number << 3 | FIXED64] = (field, _number_taker(field))
+        else:
+            self.pieces[field.number << 3 | DELIMITED] = (field, _piece_taker(field))
+        if field.inline:
+            self.missing += message(field.type).missing
+        elif not field.omits_zero and not field.wraps_list:
+            self.missing.append((field.name, _zero(field)))
+
+
+@cache
+def message(name: str) -> Message:
+    """The message of that name."""
+    return Message(UNIONS[name] if name in UNIONS else fields_of(name))
+
+
+_INTEGERS: dict[str, Callable[[int], Any]] = {
+    "bool": bool,
+    "int32": lambda value: signed(value, 32),
+    "int64": lambda value: signed(value, 64),
+}
+
+
+def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json, depth: int) -> None:
+    """Read the message between two offsets into an object. Raises `Malformed`."""
+    reading.spend(pos)
+    if depth > MAX_DEPTH:
+        raise Malformed(pos, "it is nested too deeply")
+    data, pieces, integers = reading.data, how.pieces, how.integers
+    while pos < end:
+        start, tag = pos, data[pos]
+        pos += 1
+        if tag > 0x7F:
+            tag, pos = reading.varint(start)
+        found = pieces.get(tag)
+        if found is None:
+            if (number := integers.get(tag)) is None:
+                pos = _read_other(reading, start, tag, pos, end, how, into)
+                continue
+            value, pos = data[pos], pos + 1
+            if value > 0x7F:
+                value, pos = reading.varint(pos - 1)
+            if pos > end:
+                raise _told(number[0], Malformed(start, "a number goes beyond the end of its message"))
+            number[1](into, value)
+            continue
+        size = data[pos]
+        if size > 0x7F:
+            size, pos = reading.varint(pos)
+        else:
+            pos += 1
+        stop = pos + size
+        try:
+            if stop > end:
+                raise Malformed(pos, f"a value of {size} bytes goes beyond the end of its message")
+            found[1](reading, into, pos, stop, depth)
+        except Malformed as error:
+            error.within(found[0].name)
+            raise
+        pos = stop
+    for name, make in how.missing:
+        if name not in into:
+            into[name] = make()
+
+
+def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how: Message, into: Json) -> int:
+    """Read a double, or skip what nobody knows; returns where it ends. Raises `Malformed`."""
+    if (number := how.doubles.get(tag)) is None:
+        parsed, pos = reading.tag(start)
+        if known := how.numbers.get(parsed.number):
+            raise _told(known, Malformed(start, f"it cannot be of wire type {parsed.wire}"))
+        reading.spend(start)
+        return reading.skip(parsed, pos, end)
+    field, take = number
+    if pos + 8 > end:
+        raise _told(field, Malformed(start, "a number goes beyond the end of its message"))
+    value: float = struct.unpack_from("<d", reading.data, pos)[0]
+    if not math.isfinite(value):
+        raise _told(field, Malformed(start, "JSON has no such number"))
+    take(into, int(value) if value.is_integer() and abs(value) < 1e15 else value)
+    return pos + 8
+
+
+def _told(field: Field, error: Malformed) -> Malformed:
+    """The fault, in that field."""
+    error.within(field.name)
+    return error
+
+
+def _zero(field: Field) -> Callable[[], Any]:
+    """Makes what JSON shows of a field that did not come."""
+    if not field.single or field.type in ("bytes", "Time", "MicroTime", "Raw"):
+        return lambda: None
+    if field.is_message:
+        return lambda: _empty(message(field.type))
+    values = {"string": "", "bool": False, "Quantity": "0", "Duration": "0s"}
+    value = values.get(field.type, 0)
+    return lambda: value
+
+
+def _empty(how: Message) -> Json:
+    return {name: make() for name, make in how.missing}
+
+
+def _same(value: float) -> float:
+    return value
+
+
+def _number_taker(field: Field) -> TakeNumber:
+    name, convert = field.name, _INTEGERS.get(field.type, _same)
+    if field.repeated:
+        return lambda into, value: into.setdefault(name, []).append(convert(value))
+    if not field.omits_zero or field.pointer:
+        return lambda into, value: into.__setitem__(name, convert(value))
+
+    def take(into: Json, value: Any) -> None:
+        if converted := convert(value):
+            into[name] = converted
+        else:
+            into.pop(name, None)
+
+    return take
+
+
+def _packed_taker(field: Field) -> Take:
+    take = _number_taker(field)
+
+    def take_all(reading: Reading, into: Json, pos: int, end: int, _: int) -> None:
+        while pos < end:
+            value, pos = reading.varint(pos)
+            if pos > end:
+                raise Malformed(pos, "a number goes beyond the end of its list")
+            take(into, value)
+
+    return take_all
+
+
+def _piece_taker(field: Field) -> Take:
+    if field.is_map:
+        return _map_taker(field)
+    if field.repeated:
+        return _list_taker(field)
+    if field.inline:
+        how = message(field.type)
+        return lambda reading, into, pos, end, depth: read_message(reading, pos, end, how, into, depth + 1)
+    if field.is_message and not _wraps_list(field.type):
+        return _message_taker(field)
+    if field.type == "string":
+        return _text_taker(field)
+    name, read = field.name, _reader(field.type)
+    if not field.omits_zero or field.pointer:
+        return lambda reading, into, pos, end, depth: into.__setitem__(name, read(reading, pos, end, depth))
+
+    def take(reading: Reading, into: Json, pos: int, end: int, depth: int) -> None:
+        value = read(reading, pos, end, depth)
+        if value or value == 0:
+            into[name] = value
+        else:
+            into.pop(name, None)
+
+    return take
+
+
+def _text_taker(field: Field) -> Take:
+    name, shows_empty = field.name, not field.omits_zero or field.pointer
+
+    def take(reading: Reading, into: Json, pos: int, end: int, _: int) -> None:
+        if pos != end or shows_empty:
+            into[name] = scalars.read_text(reading, pos, end)
+        else:
+            into.pop(name, None)
+
+    return take
+
+
+def _message_taker(field: Field) -> Take:
+    name, type_name = field.name, field.type
+
+    def take(reading: Reading, into: Json, pos: int, end: int, depth: int) -> None:
+        # A message that comes in two parts is one: the fields of the second are added.
+        nested = into.setdefault(name, {})
+        read_message(reading, pos, end, message(type_name), nested, depth + 1)
+
+    return take
+
+
+def _list_taker(field: Field) -> Take:
+    name, read = field.name, _reader(field.type)
+
+    def take(reading: Reading, into: Json, pos: int, end: int, depth: int) -> None:
+        items = into.setdefault(name, [])
+        try:
+            items.append(read(reading, pos, end, depth))
+        except Malformed as error:
+            error.within(f"[{len(items)}]")
+            raise
+
+    return take
+
+
+def _map_taker(field: Field) -> Take:
+    name, read = field.name, _reader(field.type)
+
+    def take(reading: Reading, into: Json, pos: int, end: int, depth: int) -> None:
+        key_end, begin, stop = _entry(reading, pos, end)
+        if key_end:
+            text = scalars.read_text(reading, pos + 2, key_end)
+        else:
+            text, begin, stop = _odd_entry(reading, pos, end)
+        try:
+            into.setdefault(name, {})[text] = read(reading, begin, stop, depth)
+        except Malformed as error:
+            error.within(f"[{text}]")
+            raise
+
+    return take
+
+
+def _entry(reading: Reading, pos: int, end: int) -> tuple[int, int, int]:
+    """Where the key ends and the value begins and ends, of an entry as everybody writes it: first the key,
+    with one byte of length, then the value. All 0 for any other."""
+    data = reading.data
+    key_end = pos + 2 + data[pos + 1]
+    if data[pos] != 0x0A or data[pos + 1] > 0x7F or key_end + 2 > end or data[key_end] != 0x12:
+        return 0, 0, 0
+    size = data[key_end + 1]
+    begin = key_end + 2
+    if size > 0x7F:
+        size, begin = reading.varint(key_end + 1)
+    return (key_end, begin, end) if begin + size == end else (0, 0, 0)
+
+
+def _odd_entry(reading: Reading, pos: int, end: int) -> tuple[str, int, int]:
+    entry = reading.small(pos, end)
+    key, value = entry.get(1, (pos, pos)), entry.get(2, (pos, pos))
+    if not isinstance(key, tuple) or not isinstance(value, tuple):
+        raise Malformed(pos, "an entry must have texts or messages in it")
+    return scalars.read_text(reading, *key), *value
+
+
+def _wraps_list(type_name: str) -> bool:
+    return any(field.wraps_list for field in fields_of(type_name))
+
+
+_PLAIN: dict[str, Read] = {
+    "string": scalars.read_text,
+    "bytes": scalars.read_bytes,
+    "Time": scalars.read_time,
+    "MicroTime": scalars.read_micro_time,
+    "Quantity": scalars.read_quantity,
+    "IntOrString": scalars.read_int_or_string,
+    "Raw": scalars.read_raw,
+    "Duration": scalars.read_duration,
+}
+
+
+def _reader(type_name: str) -> Read:
+    """What reads a piece of that type."""
+    if plain := _PLAIN.get(type_name):
+        return plain
+    if type_name in UNIONS:
+        return _union_reader(type_name)
+    if _wraps_list(type_name):
+        return lambda *piece: _nested(type_name, *piece).get("", [])
+    return lambda *piece: _nested(type_name, *piece)
+
+
+def _nested(type_name: str, reading: Reading, pos: int, end: int, depth: int) -> Json:
+    into: Json = {}
+    read_message(reading, pos, end, message(type_name), into, depth + 1)
+    return into
+
+
+def _union_reader(type_name: str) -> Read:
+    boolean = type_name == "SchemaOrBool"
+
+    def read(reading: Reading, pos: int, end: int, depth: int) -> Any:
+        found = _nested(type_name, reading, pos, end, depth)
+        schema, other = found.get("schema"), found.get("other")
+        if boolean:
+            return other if schema is None else schema
+        return other or schema
+
+    return read

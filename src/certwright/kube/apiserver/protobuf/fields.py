@@ -1,0 +1,111 @@
+"""Which fields the messages of the built-in kinds have. Read from the data file when first asked for.
+
+Source: `data/README.md`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+
+from certwright.kube.util.decoders import json_decoder
+
+_REPEATED, _MAP, _POINTER, _OMIT_EMPTY, _OMIT_ZERO, _INLINE, _LIST = (1 << bit for bit in range(7))
+_SCALARS = frozenset({"string", "bool", "int32", "int64", "float64", "bytes"})
+_STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw", "Duration"})
+
+
+class Field(NamedTuple):
+    """A field. `type` is a scalar, a type with a JSON form of its own, or the name of a message."""
+
+    number: int
+    name: str
+    type: str
+    bits: int
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it may come several times, which is a list in JSON."""
+        return bool(self.bits & _REPEATED)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it is an object in JSON, with any keys."""
+        return bool(self.bits & _MAP)
+
+    @property
+    def pointer(self) -> bool:
+        """Whether no value is told from the zero value."""
+        return bool(self.bits & _POINTER)
+
+    @property
+    def inline(self) -> bool:
+        """Whether the fields of its message stand in the parent's JSON object."""
+        return bool(self.bits & _INLINE)
+
+    @property
+    def wraps_list(self) -> bool:
+        """Whether its message is, in JSON, this list."""
+        return bool(self.bits & _LIST)
+
+    @property
+    def single(self) -> bool:
+        """Neither list, map nor pointer: client-go always writes it."""
+        return not self.bits & (_REPEATED | _MAP | _POINTER)
+
+    @property
+    def is_message(self) -> bool:
+        """Whether its type is the name of a message."""
+        return "." in self.type
+
+    @property
+    def optional(self) -> bool:
+        """Whether it is tagged as one that may be left out, which is what documents tell."""
+        return bool(self.bits & (_POINTER | _OMIT_EMPTY | _OMIT_ZERO))
+
+    @property
+    def omits_zero(self) -> bool:
+        """Whether a zero value is left out of the JSON object: Go's omitempty never leaves out a struct."""
+        if self.single and (self.is_message or self.type in _STRUCTS):
+            return bool(self.bits & _OMIT_ZERO)
+        return bool(self.bits & (_OMIT_EMPTY | _OMIT_ZERO))
+
+
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+UNIONS: dict[str, tuple[Field, ...]] = {
+    "SchemaOrArray": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", _SCHEMA, 1)),
+    "SchemaOrBool": (Field(1, "other", "bool", 0), Field(2, "schema", _SCHEMA, 4)),
+    "SchemaOrStrings": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", "string", 1)),
+}
+"""Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
+
+
+class _File(msgspec.Struct):
+    kinds: dict[str, str]
+    messages: dict[str, list[tuple[int, str, str, int]]]
+
+
+@cache
+def _file() -> _File:
+    packed = files("certwright.kube.apiserver").joinpath("data", "protobuf.json.zlib").read_bytes()
+    return json_decoder(_File).decode(zlib.decompress(packed))
+
+
+def message_of(api_version: str, kind: str) -> str | None:
+    """The name of a kind's message; None for a kind that has no protobuf form here."""
+    kinds = _file().kinds
+    return kinds.get(f"{api_version} {kind}") or kinds.get(kind)
+
+
+def fields_of(message: str) -> tuple[Field, ...]:
+    """The fields of a message, in order of their numbers."""
+    return tuple(Field(*row) for row in _file().messages[message])
+
+
+def kinds() -> tuple[str, ...]:
+    """All kinds, as `group/version Kind`; only `Kind` for those that every group version has."""
+    return tuple(_file().kinds)

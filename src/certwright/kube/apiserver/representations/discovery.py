@@ -1,0 +1,280 @@
+"""What there is: groups, versions, resources; asked for first by every client.
+
+In two forms: one document per group and version, and the aggregated one, which tells all at once. Answers are
+made once per state of the registry.
+
+Source: Kubernetes API reference, APIVersions, APIGroupList, APIGroup, APIResourceList v1 meta; KEP-3352
+(aggregated discovery); Kubernetes documentation, "API discovery".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import platform
+from typing import Any
+
+import msgspec
+
+from certwright import __version__
+from certwright.kube.api.errors import Details, MethodNotAllowed, NotAcceptable
+from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.negotiation import WIRES, plain_wire
+from certwright.kube.apiserver.model.registry import Group, Registry
+from certwright.kube.util.http_messages import Response
+
+Json = dict[str, Any]
+
+NO_CACHE = "no-cache, private"
+_STATUS = Subresource(name="status")
+
+AGGREGATED: dict[str, str] = {
+    version: f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    for version in ("v2", "v2beta1")
+}
+"""The media types of the aggregated form, by version."""
+
+# The version of the Kubernetes API whose habits are followed. kubectl warns when it is more than one minor
+# version away.
+_MINOR = 33
+
+
+def respond(
+    registry: Registry, path: str, accept: str, if_none_match: str = "", *, method: str = "GET"
+) -> Response | None:
+    """The answer to a request for `path`, or None where the path is not one of discovery.
+
+    `accept` and `if_none_match` are the headers as they came. Raises `MethodNotAllowed`, and `NotAcceptable`
+    for a form that there is not.
+    """
+    path = path.rstrip("/")
+    wanted = _form(accept) if path in ("/api", "/apis") else ""
+    found = (_version(), "") if path == "/version" else _document(registry, path, wanted)
+    if found is None:
+        return None
+    if not _of_custom_resources(registry, path):
+        _check(method, accept)
+    body, etag = found
+    if not wanted:
+        plain_wire(accept)
+        return Response(200, {"content-type": "application/json", "cache-control": NO_CACHE}, body)
+    headers = {
+        "content-type": AGGREGATED[wanted],
+        "vary": "Accept",
+        "etag": etag,
+        "cache-control": "public",
+    }
+    return Response(304, headers) if if_none_match == etag else Response(200, headers, body)
+
+
+def _of_custom_resources(registry: Registry, path: str) -> bool:
+    """Whether Kubernetes' handler of custom resources tells of this group: it takes any method for a GET."""
+    name = path.removeprefix("/apis/").partition("/")[0]
+    found = [definition for definition in registry.all() if definition.group == name]
+    return bool(found) and all(definition.custom for definition in found)
+
+
+def _check(method: str, accept: str) -> None:
+    """Kubernetes' router minds method and form before its handlers do."""
+    if method != "GET":
+        text = "the server does not allow this method on the requested resource"
+        raise MethodNotAllowed(text, details=Details())
+    media = {item.partition(";")[0].strip() for item in accept.split(",")}
+    if not media & {"", "*/*", *WIRES}:
+        text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(WIRES)}"
+        raise NotAcceptable(text, details=Details())
+
+
+def _document(registry: Registry, path: str, wanted: str) -> tuple[bytes, str] | None:
+    made = registry.made.get((path, wanted))
+    if made is None:
+        content = _make(registry, path, wanted)
+        if content is None:
+            return None
+        body = msgspec.json.encode(content)
+        made = (body, f'"{hashlib.sha512(body).hexdigest().upper()}"')
+        registry.made[path, wanted] = made
+    return made
+
+
+def _make(registry: Registry, path: str, wanted: str) -> Json | None:
+    if path in ("/api", "/apis"):
+        if wanted:
+            return _aggregated(registry, wanted, core=path == "/api")
+        return _api_versions() if path == "/api" else _group_list(registry)
+    match path.split("/")[1:]:
+        case ["api", "v1"]:
+            return _resource_list(registry, "", "v1")
+        case ["apis", name]:
+            group = _find(registry, name)
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)} if group else None
+        case ["apis", name, version]:
+            group = _find(registry, name)
+            return _resource_list(registry, name, version) if group and version in group.versions else None
+        case _:
+            return None
+
+
+def _find(registry: Registry, name: str) -> Group | None:
+    return next((group for group in registry.groups() if group.name == name and name), None)
+
+
+def _form(accept: str) -> str:
+    """The version of the aggregated form that is wanted, or "" for the old form: the first that we have."""
+    for item in accept.split(","):
+        kind, *pairs = (part.strip() for part in item.split(";"))
+        parameters = dict(pair.partition("=")[::2] for pair in pairs)
+        if kind not in ("application/json", "application/*", "*/*"):
+            continue
+        if "as" not in parameters:
+            return ""
+        is_list = parameters["as"] == "APIGroupDiscoveryList"
+        if is_list and parameters.get("g") == "apidiscovery.k8s.io" and parameters.get("v") in AGGREGATED:
+            return parameters["v"]
+    return ""
+
+
+# --- one document each ------------------------------------------------------------------------------------
+
+
+def _api_versions() -> Json:
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [],
+    }
+
+
+def _group_list(registry: Registry) -> Json:
+    groups = [_group(group) for group in registry.groups() if group.name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def _group(group: Group) -> Json:
+    versions = [{"groupVersion": f"{group.name}/{version}", "version": version} for version in group.versions]
+    return {"name": group.name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resource_list(registry: Registry, group: str, version: str) -> Json:
+    resources: list[Json] = []
+    for definition in registry.in_version(group, version):
+        resources.append(_resource(definition))
+        resources += [_part_resource(definition, part) for part in parts(definition)]
+    group_version = f"{group}/{version}" if group else version
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": resources,
+    }
+
+
+def _resource(definition: ResourceDefinition) -> Json:
+    return {
+        "name": definition.plural,
+        "singularName": definition.singular,
+        "namespaced": definition.namespaced,
+        "kind": definition.kind,
+        "verbs": definition.verbs,
+        **_words(definition),
+        **_storage_hash(definition),
+    }
+
+
+def _storage_hash(definition: ResourceDefinition) -> Json:
+    """A name for the version that objects are kept in (apiserver `pkg/endpoints/discovery`)."""
+    if definition.virtual:
+        return {}
+    group = "" if definition.stored_as else definition.group
+    kept = f"{group}/{definition.stored_version}/{definition.kind}"
+    return {"storageVersionHash": base64.b64encode(hashlib.sha256(kept.encode()).digest()[:8]).decode()}
+
+
+def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
+    made: Json = {
+        "name": f"{definition.plural}/{part.name}",
+        "singularName": "",
+        "namespaced": definition.namespaced,
+        "kind": definition.kind,
+        "verbs": part.verbs,
+    }
+    if part.kind is not None:
+        made["group"], made["version"], made["kind"] = part.kind
+    return made
+
+
+def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
+    """All subresources of a kind, `status` among them."""
+    found = definition.subresources
+    if not definition.status_subresource:
+        return found
+    # In the order that Kubernetes lists them for custom resources, and for its own.
+    return (_STATUS, *found) if definition.custom else (*found, _STATUS)
+
+
+def _words(definition: ResourceDefinition) -> Json:
+    words = {"shortNames": definition.short_names, "categories": definition.categories}
+    return {key: value for key, value in words.items() if value}
+
+
+# --- all at once ------------------------------------------------------------------------------------------
+
+
+def _aggregated(registry: Registry, version: str, *, core: bool) -> Json:
+    groups = [group for group in registry.groups() if (group.name == "") == core]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [_aggregated_group(registry, group) for group in groups],
+    }
+
+
+def _aggregated_group(registry: Registry, group: Group) -> Json:
+    versions = [
+        {
+            "version": version,
+            "resources": [_aggregated_resource(d) for d in registry.in_version(group.name, version)],
+            "freshness": "Current",
+        }
+        for version in group.versions
+    ]
+    metadata: Json = {"name": group.name} if group.name else {}
+    return {"metadata": metadata, "versions": versions}
+
+
+def _aggregated_resource(definition: ResourceDefinition) -> Json:
+    kind = {"group": definition.group, "version": definition.version, "kind": definition.kind}
+    resource: Json = {
+        "resource": definition.plural,
+        "responseKind": kind,
+        "scope": "Namespaced" if definition.namespaced else "Cluster",
+        "singularResource": definition.singular,
+        "verbs": definition.verbs,
+        **_words(definition),
+    }
+    if found := [_aggregated_part(part, kind) for part in parts(definition)]:
+        resource["subresources"] = found
+    return resource
+
+
+def _aggregated_part(part: Subresource, kind: Json) -> Json:
+    if part.kind is not None:
+        kind = dict(zip(("group", "version", "kind"), part.kind, strict=True))
+    return {"subresource": part.name, "responseKind": kind, "verbs": part.verbs}
+
+
+def _version() -> bytes:
+    return msgspec.json.encode(
+        {
+            "major": "1",
+            "minor": str(_MINOR),
+            "gitVersion": f"v1.{_MINOR}.0+certwright-{__version__}",
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": platform.python_implementation(),
+            "platform": f"{platform.system()}/{platform.machine()}".lower(),
+        }
+    )

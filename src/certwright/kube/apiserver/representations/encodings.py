@@ -1,0 +1,189 @@
+"""Answers that were made as JSON, as protobuf or YAML for clients that prefer it.
+
+Verbs make JSON, which is what is stored; who wants something else pays for it here.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; apiserver
+`pkg/endpoints/handlers` (watch: frames with four bytes of length before them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import InternalError
+from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.negotiation import JSON, YAML, failure_wire, negotiate, plain_wire
+from certwright.kube.apiserver.model.objects import decode_json
+from certwright.kube.apiserver.protobuf import codec, encode
+from certwright.kube.apiserver.protobuf import fields as protobuf_fields
+from certwright.kube.apiserver.protobuf.wire import put_piece
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.http_messages import PushStream, Request, Response, Write
+
+_log = logging.getLogger(__name__)
+_KEPT_BYTES = 32 * 1024  # Upper bound of a chunk whose frames are cached for the next watcher.
+_TOGETHER = 200  # items encoded before others get their turn
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What an answer is, and its items where it is a list; they stay as they are."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] | None = None
+
+
+_head = json_decoder(_Head).decode
+
+
+async def convert(call: Call, response: Response) -> Response:
+    """The answer in the form that the client wants. Raises `NotAcceptable`: it cannot be had in any."""
+    if response.headers.get("content-type") != JSON:
+        return response
+    if response.stream is not None and call.verb == "watch":
+        response.headers["content-type"] = call.form.wire + ";stream=watch"
+        response.stream = Frames(response.stream)
+        return response
+    return await _convert_whole(call.request, response, call.form.wire)
+
+
+async def convert_failure(request: Request, response: Response) -> Response:
+    """The `Status` of a request that failed, in the form that the client wants."""
+    wire = failure_wire(request.headers.get("accept", ""))
+    return response if wire == JSON else await _convert_whole(request, response, wire)
+
+
+async def convert_plain(request: Request, response: Response) -> Response:
+    """A document that has no other shape, in the form that the client wants."""
+    wire = plain_wire(request.headers.get("accept", ""))
+    if response.headers.get("content-type") != JSON or wire == JSON:
+        return response
+    return await _convert_whole(request, response, wire)
+
+
+async def _convert_whole(request: Request, response: Response, wire: str) -> Response:
+    if wire == YAML:
+        return await _as_yaml(response)
+    body = await _whole(response)
+    try:
+        encoded = await _encode(body)
+    except codec.NoSuchForm:
+        # Then whatever the client named next will have to do.
+        negotiate(request.headers.get("accept", ""))
+        return Response(response.status, response.headers, body)
+    response.headers["content-type"] = wire
+    return Response(response.status, response.headers, encoded)
+
+
+async def _as_yaml(response: Response) -> Response:
+    body = await _whole(response)
+    text = await asyncio.to_thread(_yaml, body)
+    response.headers["content-type"] = YAML
+    return Response(response.status, response.headers, text)
+
+
+def _yaml(body: bytes) -> bytes:
+    """A list is written item by item: what reads and writes many at once lets nobody else in meanwhile."""
+    head = _head(body)
+    if not head.items:
+        return write_yaml(decode_json(body)).encode()
+    items = [write_yaml([decode_json(raw)]).encode() for raw in head.items]
+    start, end = {"apiVersion": head.api_version}, {"kind": head.kind, "metadata": head.metadata}
+    return b"".join([write_yaml(start).encode(), b"items:\n", *items, write_yaml(end).encode()])
+
+
+async def _whole(response: Response) -> bytes:
+    """All of an answer: the length of a message must be known before it is sent."""
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await _close(response.stream)
+
+
+async def _close(stream: AsyncIterator[bytes]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def _encode(body: bytes) -> bytes:
+    """An answer as protobuf. Raises `NoSuchForm`."""
+    head = _head(body)
+    if head.items is None:
+        return codec.encode(decode_json(body))
+    item = _item_message(head)
+    parts = [put_piece(b"\x0a", encode.message("meta.v1.ListMeta")(head.metadata))]
+    for start in range(0, len(head.items), _TOGETHER):
+        if start:
+            await asyncio.sleep(0)
+        some = head.items[start : start + _TOGETHER]
+        parts += [put_piece(b"\x12", codec.encode_as(item, decode_json(raw))) for raw in some]
+    return codec.envelope(head.api_version, head.kind, b"".join(parts))
+
+
+def _item_message(head: _Head) -> str:
+    """The message of a list's items. Raises `NoSuchForm`."""
+    name = protobuf_fields.message_of(head.api_version, head.kind)
+    fields = protobuf_fields.fields_of(name) if name else ()
+    if [field.name for field in fields] != ["metadata", "items"]:
+        raise codec.NoSuchForm("the kind is no list with a protobuf form")
+    return fields[1].type
+
+
+class Frames:
+    """The lines of a watch as frames: four bytes of length, then an event with an enveloped object in it."""
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        self._lines = lines
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return _frames(await anext(self._lines))
+
+    def push_into(self, write: Write) -> None:
+        """Write frames immediately where the stream of lines can write (`kit.exchange.PushStream`)."""
+        if isinstance(self._lines, PushStream):
+            self._lines.push_into(lambda lines: write(_frames(lines)))
+
+    async def aclose(self) -> None:
+        """Stop; harmless when repeated."""
+        await _close(self._lines)
+
+
+def _frames(chunk: bytes) -> bytes:
+    """The frames of a chunk of lines."""
+    return _kept_frames(chunk) if len(chunk) < _KEPT_BYTES else _make_frames(chunk)
+
+
+def _make_frames(chunk: bytes) -> bytes:
+    return b"".join([_frame(line) for line in chunk.splitlines()])
+
+
+_kept_frames = lru_cache(maxsize=128)(_make_frames)
+"""Cache of frames: many watchers receive the same chunk, one after the other."""
+
+
+def _frame(line: bytes) -> bytes:
+    """The frame of one event."""
+    event = decode_json(line)
+    kind, obj = event["type"], event["object"]
+    try:
+        encoded = codec.encode(obj)
+    except codec.NoSuchForm as error:
+        _log.error("an event of %s has no protobuf form: %s", obj.get("kind"), error)
+        kind = "ERROR"
+        encoded = codec.encode(InternalError("Internal error occurred: no protobuf form").status())
+    message = put_piece(b"\x0a", kind.encode()) + put_piece(b"\x12", put_piece(b"\x0a", encoded))
+    return len(message).to_bytes(4, "big") + message

@@ -1,0 +1,170 @@
+"""Objects as a Table: what `kubectl get` prints.
+
+Source: Kubernetes API reference, Table v1 meta; Kubernetes documentation, "Receiving resources as Tables" and
+"Additional printer columns".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from certwright.kube.apiserver.base.jsonpath import MISSING, compile_path
+from certwright.kube.apiserver.model.definitions import Column, ResourceDefinition
+from certwright.kube.apiserver.representations import ages
+from certwright.kube.util.decoders import json_decoder
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+_MAX_TEXT = 64 * 1024
+"""Characters in the cells of one row."""
+
+
+class _Metadata(msgspec.Struct):
+    metadata: msgspec.Raw
+
+
+_decode_metadata = json_decoder(_Metadata).decode
+
+
+def name_cell(obj: dict[str, Any], _now: float) -> Any:
+    """The object's name."""
+    return obj["metadata"].get("name", "")
+
+
+def age_cell(obj: dict[str, Any], now: float) -> Any:
+    """How long ago the object was created."""
+    return ages.age(obj["metadata"].get("creationTimestamp"), now)
+
+
+NAME = Column(
+    "Name", "string", name_cell, format="name", description="The object's name, unique in its namespace."
+)
+AGE = Column("Age", "string", age_cell, description="How long ago the object was created.")
+
+
+def printer_columns(given: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns of a custom resource: its name, then those of `additionalPrinterColumns`, or its age.
+
+    Raises `ValueError` for a path that is not understood.
+    """
+    custom = tuple(_printer_column(column) for column in given)
+    return (NAME, *custom) if custom else (NAME, _printer_column(_DEFAULT_AGE))
+
+
+_DEFAULT_AGE = {
+    "name": "Age",
+    "type": "date",
+    "jsonPath": ".metadata.creationTimestamp",
+    "description": "How long ago the object was created.",
+}
+
+
+def _printer_column(given: Mapping[str, Any]) -> Column:
+    path = given["jsonPath"]
+    return Column(
+        given["name"],
+        given["type"],
+        _path_cell(path, given["type"]),
+        format=given.get("format", ""),
+        description=given.get("description")
+        or f"Custom resource definition column (in JSONPath format): {path}",
+        priority=given.get("priority", 0),
+    )
+
+
+def _path_cell(path: str, kind: str) -> Any:
+    find = compile_path(path)
+
+    def cell(obj: dict[str, Any], now: float) -> Any:
+        value = find(obj)
+        return None if value is MISSING else _show(value, kind, now)
+
+    return cell
+
+
+def _show(value: Any, kind: str, now: float) -> Any:
+    if kind == "string":
+        return _text(value)
+    if value is None or (kind == "boolean") != isinstance(value, bool):
+        return None
+    if kind == "date":
+        return ages.age(value, now) if isinstance(value, str) else None
+    if kind == "boolean":
+        return value
+    if isinstance(value, (int, float)):
+        return int(value) if kind == "integer" else value
+    return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    # Go prints a missing value so.
+    return "<nil>" if value is None else _encode(value).decode()
+
+
+def render(
+    definition: ResourceDefinition,
+    objects: Iterable[bytes],
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    metadata: bytes = b"{}",
+    with_columns: bool = True,
+    version: str = "v1",
+) -> bytes:
+    """A Table with one row per object (each given as its whole JSON).
+
+    `include` is the request's `includeObject`: `None`, `Metadata` or `Object`. `metadata` is the JSON of the
+    list's own metadata. Of a watch only the first event carries the columns. `version` is that of the
+    meta.k8s.io group that was asked for.
+    """
+    columns = definition.columns
+    moment = now.timestamp()
+    head = f'{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
+    definitions = _encode([_column(column) for column in columns]) if with_columns else b"null"
+    rows = b",".join(_row(columns, raw, moment, include, version) for raw in objects)
+    return b"".join((head, metadata, b',"columnDefinitions":', definitions, b',"rows":[', rows, b"]}"))
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def _row(columns: tuple[Column, ...], raw: bytes, now: float, include: str, version: str) -> bytes:
+    obj = _decode(raw)
+    if len(raw) * len(columns) > _MAX_TEXT:
+        cells = _encode(_bounded_cells(columns, obj, now))
+    else:
+        cells = _encode([column.cell(obj, now) for column in columns])
+    return b'{"cells":' + cells + b',"object":' + _included(raw, include, version) + b"}"
+
+
+def _bounded_cells(columns: tuple[Column, ...], obj: dict[str, Any], now: float) -> list[Any]:
+    """The cells, their texts `_MAX_TEXT` characters together: a hundred columns may show one large field."""
+    cells, left = list[Any](), _MAX_TEXT
+    for column in columns:
+        cell = column.cell(obj, now) if left > 0 else None
+        if isinstance(cell, str):
+            cell, left = cell[:left], left - len(cell)
+        cells.append(cell)
+    return cells
+
+
+def _included(raw: bytes, include: str, version: str) -> bytes:
+    if include == "Object":
+        return raw
+    if include == "None":
+        return b"null"
+    head = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":'
+    return head.encode() + bytes(_decode_metadata(raw).metadata) + b"}"

@@ -1,0 +1,326 @@
+"""Request bodies: read as JSON or YAML, and as strictly as the client wants.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unrecognized or duplicate fields.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api import manifests
+from certwright.kube.api.errors import BadRequest, holds_private_key, invalid_object, not_supported, quoted
+from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
+from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.model.offload import LARGE
+from certwright.kube.apiserver.requests import json_errors
+
+_OBJECT_TYPES = (JSON, YAML, PROTOBUF)
+_CUSTOM_TYPES = (JSON, YAML)
+
+
+def _number(text: str) -> int | float:
+    """A number with a point or an exponent: a whole one is an integer once Go has written it down."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+def _finite(text: str) -> float:
+    """msgspec's own reading of numbers such as 1e300 takes 7 µs for each."""
+    if math.isinf(value := float(text)):
+        raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
+    return value
+
+
+_decode_custom = msgspec.json.Decoder(float_hook=_number).decode
+_decode = msgspec.json.Decoder(float_hook=_finite).decode
+
+MAX_DEPTH = 200
+"""How deep lists and objects may be in each other; Go has 10,000, which nobody needs. YAML has less."""
+
+
+def read_json(body: bytes, *, custom: bool = False) -> Any:
+    """The value of a JSON text. Raises `BadRequest` in Go's words, whatever is wrong with it.
+
+    `custom`: of a custom resource, whose fields have no types in Go.
+    """
+    try:
+        value = _decode_custom(body) if custom else _decode(body)
+    except RecursionError:
+        raise BadRequest(_TOO_DEEP) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if text := json_errors.syntax_error(body):
+            raise BadRequest(text) from None
+        value = _read_laxly(body, error)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(value):
+        raise BadRequest(_TOO_DEEP)
+    return value
+
+
+_TOO_DEEP = f"the body is nested deeper than {MAX_DEPTH} levels"
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a value is nested deeper than `MAX_DEPTH`. Who takes it apart may count on that."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for item in level
+            if type(item) is dict or type(item) is list
+            for inner in (item.values() if type(item) is dict else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _read_laxly(body: bytes, error: Exception) -> Any:
+    """Text that is no UTF-8 and escapes that are no characters are replaced, as Go does."""
+    try:
+        text = body.decode(errors="replace")
+        return json_errors.without_surrogates(json.loads(text, parse_float=_number))
+    except RecursionError:
+        raise BadRequest(_TOO_DEEP) from None
+    except ValueError:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def check_media(call: Call) -> str:
+    """The media type of the object in the body. Raises `UnsupportedMediaType`."""
+    media = content_type(call.request.headers)
+    if media not in _OBJECT_TYPES:
+        raise unsupported(_OBJECT_TYPES)
+    if media == PROTOBUF and call.definition.custom:
+        raise unsupported(_CUSTOM_TYPES)
+    return media
+
+
+def read_object(call: Call) -> tuple[Json, list[str]]:
+    """The object in the body, and what a strict client is to be told of fields that come twice in it.
+
+    Raises `UnsupportedMediaType` and `BadRequest`.
+    """
+    media, body = check_media(call), call.request.body
+    if media == PROTOBUF:
+        return _read_protobuf(call), []
+    texts: list[str] = []
+    try:
+        if media == JSON:
+            value = read_json(body, custom=call.definition.custom)
+        else:
+            value, texts = read_yaml(body)
+    except BadRequest as error:
+        where = "couldn't get version/kind; json parse error: " if media == JSON else ""
+        raise unrecognized(call, f"{where}{error}") from None
+    _check_head(call, value)
+    return value, repeats(call, value) if media == JSON else texts
+
+
+def read_yaml(body: bytes) -> tuple[Any, list[str]]:
+    """The first value of a YAML text, and Go's words for keys that are there twice. Raises `BadRequest`."""
+    try:
+        value, repeats = manifests.read_first(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid YAML: {error}") from None
+    lines = [f"  line {repeat.line}: key {quoted(repeat.key)} already set in map" for repeat in repeats]
+    return value, ["\n".join([_YAML_ERRORS, *lines])] if lines else []
+
+
+_YAML_ERRORS = "yaml: unmarshal errors:"
+
+
+_GO_HEAD = (
+    r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
+)
+_SHOWN = 30  # bytes of a body that errors repeat
+
+
+_CONFIDENTIAL = frozenset({"secrets", "certificates.cert-manager.io", "tokenreviews.authentication.k8s.io"})
+"""Resources whose objects may hold keys, passwords and tokens."""
+
+
+def quotable(call: Call, text: str) -> str:
+    """An object, or a part of one, as an error may quote it: every error that does so MUST ask here.
+
+    Kubernetes quotes anything. Errors are kept in logs of clients and CI, where no key may be.
+    """
+    is_confidential = call.definition.resource in _CONFIDENTIAL or holds_private_key(text)
+    return "<omitted: it may hold a secret>" if is_confidential else text
+
+
+def _check_head(call: Call, value: Any) -> None:
+    """Whether the value is an object that can say what it is, in the words of Go's decoder."""
+    if value is None:
+        shown = quotable(call, call.request.body.decode(errors="replace"))
+        raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
+    if text := headless(value):
+        raise unrecognized(call, text)
+    if (value.get("apiVersion") or "").count("/") > 1:
+        raise unrecognized(call, f"unexpected GroupVersion string: {value['apiVersion']}")
+
+
+def headless(value: Any) -> str:
+    """Why a value cannot say what it is; empty where it can."""
+    if type(value) is not dict:
+        text = cannot_unmarshal(value, f"Go value of type {_GO_HEAD}")
+        return f"couldn't get version/kind; json parse error: {text}"
+    for name in ("apiVersion", "kind"):
+        if value.get(name) is not None and type(value[name]) is not str:
+            text = cannot_unmarshal(value[name], f"Go struct field .{name} of type string")
+            return f"couldn't get version/kind; json parse error: {text}"
+    return ""
+
+
+def unrecognized(call: Call, detail: str) -> BadRequest:
+    """The body does not say what it is, or is not an object at all."""
+    body, kind = call.request.body, call.definition.kind
+    start = body[:_SHOWN]
+    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    shown = (quotable(call, shown) + " ..." if len(body) > _SHOWN else shown) or "<empty>"
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind}): {detail} ({shown})")
+
+
+def _read_protobuf(call: Call) -> Json:
+    """The object in a protobuf body; of apiVersion and kind, what it leaves out is the path's."""
+    # Only clients in Go send these: the tables are not read for others.
+    from certwright.kube.apiserver.protobuf import codec
+
+    definition = call.definition
+    try:
+        return codec.decode(call.request.body, api_version=definition.api_version, kind=definition.kind)
+    except codec.Unreadable as error:
+        if not error.kind:
+            raise unrecognized(call, error.message) from None
+        version = error.api_version.rpartition("/")[2]
+        raise unreadable(call, error.kind, version, error.message) from None
+
+
+def read_options(call: Call, kind: str) -> Any:
+    """The options in the body of a request that names its object by the path alone, such as DELETE.
+
+    Raises `UnsupportedMediaType` and `BadRequest`.
+    """
+    media, body = content_type(call.request.headers), call.request.body
+    if media not in _OBJECT_TYPES:
+        raise unsupported(_OBJECT_TYPES)
+    if media == JSON:
+        try:
+            return read_json(body)
+        except BadRequest as error:
+            raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
+    if media == YAML:
+        return read_yaml(body)[0]
+    # As above.
+    from certwright.kube.apiserver.protobuf import codec
+
+    return codec.decode(body, api_version="v1", kind=kind)
+
+
+def _may_repeat(body: bytes, value: Json) -> bool:
+    """Whether a field may occur twice: then fewer fields came out than went in.
+
+    This looks at the text only (a colon after a quote), so that the costly pass is left out nearly always; it
+    serves warnings. Refusals (`Strict`) never rest on it.
+    """
+    if len(body) > LARGE:
+        return body.count(b'":') != _count_colons(value)
+    written = encode_json(value)
+    # What a program has sent is often the same byte for byte.
+    return written != body and body.count(b'":') != written.count(b'":')
+
+
+def _count_colons(value: Any) -> int:
+    """The same of the JSON of `value`, without making it: it may be of numbers that take long to write, and
+    nothing else of Python would run meanwhile."""
+    found, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is dict:
+            found += len(item) + sum(key.count('":') for key in item)
+            waiting += item.values()
+        elif type(item) is list:
+            waiting += item
+        elif type(item) is str:
+            found += item.count('":')
+    return found
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object as they were written."""
+
+
+_AS_WRITTEN = json.JSONDecoder(object_pairs_hook=_Pairs)
+
+
+def repeats(call: Call, value: Any) -> list[str]:
+    """Go's words for the fields that occur more than once in one object of the call's JSON, which is `value`.
+
+    Empty where the client does not want to know.
+    """
+    strictness, body = field_validation(call), call.request.body
+    if strictness == "Ignore" or (strictness == "Warn" and not _may_repeat(body, value)):
+        return []
+    found: dict[str, None] = {}
+    waiting: list[tuple[str, Any, bool]] = [("", _AS_WRITTEN.decode(body.decode(errors="replace")), False)]
+    while waiting:
+        path, item, again = waiting.pop()
+        if again:
+            found[f'duplicate field "{path}"'] = None
+        if isinstance(item, _Pairs):
+            seen, dot = set[str](), f"{path}." if path else ""
+            members = []
+            for name, inner in item:
+                members.append((dot + name, inner, name in seen))
+                seen.add(name)
+            waiting += reversed(members)
+        elif isinstance(item, list):
+            waiting += reversed([(f"{path}[{index}]", inner, False) for index, inner in enumerate(item)])
+    return list(found)
+
+
+def field_validation(call: Call) -> str:
+    """`Strict`, `Warn` or `Ignore`. Raises `Invalid` for anything else."""
+    wanted = call.query.get("fieldValidation") or "Warn"
+    if wanted not in ("Strict", "Warn", "Ignore"):
+        wrong = not_supported("fieldValidation", wanted, ("", "Ignore", "Strict", "Warn"))
+        raise invalid_object("meta.k8s.io", f"{call.verb.capitalize()}Options", "", [wrong])
+    return wanted
+
+
+def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str:
+    """What a strict client must be told of fields nobody knows or that came twice; empty: nothing.
+
+    For clients that want warnings these become warnings. `repeats` are texts, `unknown` are paths.
+    """
+    if not unknown and not repeats:
+        return ""
+    texts = [*repeats, *(f'unknown field "{path}"' for path in unknown)]
+    match field_validation(call):
+        case "Strict":
+            return "strict decoding error: " + ", ".join(texts)
+        case "Warn":
+            lines = [line for text in texts for line in _warnings(text)]
+            call.warnings += [line for line in lines if line not in call.warnings]
+    return ""
+
+
+def _warnings(text: str) -> list[str]:
+    if not text.startswith(_YAML_ERRORS):
+        return [text]
+    return [line.strip() for line in text.splitlines()[1:]]
+
+
+def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:
+    """The body cannot be taken for the kind that the path names."""
+    # What a custom object is decoded into has the kind that it says.
+    wanted = kind if call.definition.custom else call.definition.kind
+    return BadRequest(f'{kind} in version "{version}" cannot be handled as a {wanted}: {detail}')

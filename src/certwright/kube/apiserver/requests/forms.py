@@ -1,0 +1,147 @@
+"""Answers: rows in the form that the client asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from certwright.kube.api.errors import ApiError
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import JSON, Form, Shape
+from certwright.kube.apiserver.model.objects import encode_json, splice, whole
+from certwright.kube.apiserver.representations import tables
+from certwright.kube.store.contract import Row
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.http_messages import Response
+
+
+def partial_prefix(form: Form, kind: str = "PartialObjectMetadata") -> bytes:
+    """The opening of a metadata-only object."""
+    return f'{{"kind":"{kind}","apiVersion":"meta.k8s.io/{form.version}","metadata":'.encode()
+
+
+def headers(call: Call) -> dict[str, str]:
+    """The header fields of an answer with JSON in it."""
+    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    if call.warnings:
+        found["warning"] = _warning(call.warnings)
+    return found
+
+
+_ALL_WARNINGS, _ONE_WARNING = 4 * 1024, 256
+"""Characters of all warnings, and of each where all are too long (apiserver `filters/warning.go`)."""
+
+
+def _warning(texts: Iterable[str]) -> str:
+    """The value of the header field: a list with commas, which means the same as one field for each (RFC 9110
+    §5.3)."""
+    told = list(dict.fromkeys(texts))
+    if sum(map(len, told)) > _ALL_WARNINGS:
+        told = _shortened(told)
+    return ", ".join(f'299 - "{_quoted(text)}"' for text in told)
+
+
+def _shortened(texts: Iterable[str]) -> list[str]:
+    """The beginnings of the first of them, until they are as long as they may be."""
+    kept, written = list[str](), 0
+    for text in texts:
+        if written >= _ALL_WARNINGS:
+            break
+        kept.append(text[:_ONE_WARNING])
+        written += len(kept[-1])
+    return kept
+
+
+def _quoted(text: str) -> str:
+    cleaned = "".join(mark if mark.isprintable() else " " for mark in text)
+    return cleaned.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()
+
+
+def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
+    """One object of a list, whole or its metadata."""
+    if form.shape is Shape.PARTIAL:
+        return splice(partial_prefix(form), row.meta, b"")
+    return whole(definition, row)
+
+
+def table(
+    call: Call, rows: Iterable[Row], *, now: datetime, metadata: bytes, with_columns: bool = True
+) -> bytes:
+    """A Table of `rows`; the query's `includeObject` says how much of each object goes with it."""
+    definition = call.definition
+    return tables.render(
+        definition,
+        (whole(definition, row) for row in rows),
+        now=now,
+        include=call.query.get("includeObject") or "Metadata",
+        metadata=metadata,
+        with_columns=with_columns,
+        version=call.form.version,
+    )
+
+
+def one(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
+    """The answer that is one object."""
+    if call.form.shape is Shape.TABLE:
+        # What a dry run shows has no revision.
+        metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
+        return Response(code, headers(call), table(call, (row,), now=clock.now(), metadata=metadata))
+    return Response(code, headers(call), item(call.definition, call.form, row))
+
+
+def list_opening(definition: ResourceDefinition, form: Form, metadata: bytes) -> bytes:
+    """A list up to its first item."""
+    if form.shape is Shape.PARTIAL:
+        return partial_prefix(form, "PartialObjectMetadataList") + metadata + b',"items":['
+    return definition.list_prefix + metadata + b',"items":['
+
+
+def success(call: Call, *, name: str, uid: str) -> Response:
+    """The `Status` of a deletion that has been done."""
+    definition = call.definition
+    about = {"name": name, "kind": definition.plural, "uid": uid}
+    if definition.group:
+        about["group"] = definition.group
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about}
+    return Response(200, headers(call), encode_json(status))
+
+
+def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
+    """The `Status` of a request that failed."""
+    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    if error.retry_after_s:
+        found["retry-after"] = str(error.retry_after_s)
+    if error.http_status == 401:
+        found["www-authenticate"] = 'Bearer realm="certwright"'
+    if texts := list(warnings):
+        found["warning"] = _warning(texts)
+    return Response(error.http_status, found, encode_json(error.status()))
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Shown(msgspec.Struct):
+    metadata: _Metadata = _Metadata()
+
+
+class _ShownRow(msgspec.Struct):
+    object: _Shown
+
+
+class _Answer(_Shown):
+    rows: tuple[_ShownRow, ...] = ()
+
+
+_decode_answer = json_decoder(_Answer).decode
+
+
+def name_in(response: Response) -> str:
+    """The name of the one object in an answer, whatever form it is shown in."""
+    shown = _decode_answer(response.body)
+    return (shown.rows[0].object if shown.rows else shown).metadata.name

@@ -1,0 +1,310 @@
+"""What every object's `metadata` may hold, and who may change which part of it.
+
+Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/validation/objectmeta.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api import naming
+from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid, quoted
+from certwright.kube.apiserver.base import metadata_types
+from certwright.kube.apiserver.base.metadata_types import MEMBERS, OWNER_MEMBERS
+from certwright.kube.apiserver.base.object_names import completed, problems
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import MANAGED, Json
+from certwright.kube.util.memo import remembering
+
+
+# Keys and values come again and again; what was good once need not be looked at twice.
+@remembering(most=4096, longest=naming.MAX_SUBDOMAIN + 1 + naming.MAX_LABEL)
+def _key_is_good(key: str) -> bool:
+    return naming.check_label_key(key) is None
+
+
+@remembering(most=4096, longest=naming.MAX_LABEL)
+def _value_is_good(value: str) -> bool:
+    return naming.check_label_value(value) is None
+
+
+def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
+    """Bring `obj["metadata"]` into shape: a dict with known members of the right types and without nulls.
+
+    Returns the paths of members nobody knows, which are dropped. Raises `BadRequest` for wrong types.
+    """
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if type(metadata) is not dict:
+        raise _unreadable(definition, metadata)
+    unknown = _drop_unknown(metadata)
+    if not metadata_types.fits(metadata):
+        raise _unreadable(definition, metadata)
+    # What a patch leaves alone is bytes, and read by managed.py.
+    if (entries := metadata.get(MANAGED)) is not None and type(entries) is not msgspec.Raw:
+        found = metadata_types.clean_entries(entries) if type(entries) is list else None
+        if found is None:
+            raise _unreadable(definition, metadata)
+        unknown += found
+    if not all(metadata.values()):
+        _drop_empty(metadata)
+    if metadata.get("ownerReferences"):
+        unknown += _clean_owners(metadata["ownerReferences"])
+    return unknown
+
+
+def _drop_unknown(metadata: Json) -> list[str]:
+    unknown: list[str] = []
+    if metadata.keys() <= MEMBERS and None not in metadata.values():
+        return unknown
+    for name in [name for name, value in metadata.items() if value is None or name not in MEMBERS]:
+        if name not in MEMBERS:
+            unknown.append(f"metadata.{name}")
+        del metadata[name]
+    return unknown
+
+
+def _drop_empty(metadata: Json) -> None:
+    # Empty texts, lists and maps are the same as none: ObjectMeta's members are "omitempty".
+    for name in [name for name, value in metadata.items() if not value]:
+        if name != "deletionGracePeriodSeconds":
+            del metadata[name]
+
+
+def _clean_owners(owners: list[Json]) -> list[str]:
+    unknown: list[str] = []
+    for index, owner in enumerate(owners):
+        for name in [name for name, value in owner.items() if value is None or name not in OWNER_MEMBERS]:
+            if name not in OWNER_MEMBERS:
+                unknown.append(f"metadata.ownerReferences[{index}].{name}")
+            del owner[name]
+    return unknown
+
+
+_DEDUPS = (
+    "; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+    "please fix your requests; duplicate UID(s) observed: "
+)
+DUPLICATE_OWNERS = f".metadata.ownerReferences contains duplicate entries{_DEDUPS}"
+DUPLICATE_OWNERS_AFTER_ADMISSION = (
+    f".metadata.ownerReferences contains duplicate entries after mutating admission happens{_DEDUPS}"
+)
+
+
+def drop_duplicate_owners(metadata: Json) -> list[str]:
+    """Keep one of owner references that are the same; the uids of those dropped."""
+    owners = metadata.get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return []
+    seen = {tuple(sorted(owner.items())): owner for owner in reversed(owners)}
+    if len(seen) == len(owners):
+        return []
+    kept = {id(owner) for owner in seen.values()}
+    dropped = [owner.get("uid", "") for owner in owners if id(owner) not in kept]
+    metadata["ownerReferences"] = [owner for owner in owners if id(owner) in kept]
+    return dropped
+
+
+def _unreadable(definition: ResourceDefinition, metadata: Any) -> BadRequest:
+    kind = definition.kind
+    detail = metadata_types.problem(metadata, kind="" if definition.custom else kind)
+    return BadRequest(f'{kind} in version "{definition.version}" cannot be handled as a {kind}: {detail}')
+
+
+def check_name(definition: ResourceDefinition, metadata: Json) -> list[FieldError]:
+    """Name and generateName against the kind's rule."""
+    errors: list[FieldError] = []
+    prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
+    if prefix:
+        errors += [
+            invalid("metadata.generateName", prefix, detail)
+            for detail in problems(definition.name_rule, completed(prefix))
+        ]
+    if not name:
+        errors.append(
+            FieldError(
+                "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"
+            )
+        )
+    elif definition.name_rule(name):
+        errors += [invalid("metadata.name", name, detail) for detail in problems(definition.name_rule, name)]
+    return errors
+
+
+def type_problem(metadata: Json) -> str:
+    """What is wrong with the types of metadata that nobody has cleaned; empty where nothing is."""
+    return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata, kind="")
+
+
+def check(metadata: Json, definition: ResourceDefinition | None = None) -> list[FieldError]:
+    """Labels, annotations, owner references, finalizers and the generation; None: of an embedded object."""
+    errors: list[FieldError] = []
+    if metadata.get("generation", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        errors.append(invalid("metadata.generation", metadata["generation"], detail))
+    labels = metadata.get("labels")
+    if labels and not (all(map(_key_is_good, labels)) and all(map(_value_is_good, labels.values()))):
+        errors += naming.check_labels(labels, "metadata.labels")
+    annotations = metadata.get("annotations")
+    if annotations and not (all(map(_key_is_good, annotations)) and _is_small(annotations)):
+        errors += naming.check_annotations(annotations, "metadata.annotations")
+    if owners := metadata.get("ownerReferences"):
+        errors += _check_owners(owners)
+    if finalizers := metadata.get("finalizers"):
+        errors += _check_finalizers(finalizers)
+        if definition is not None and not definition.custom:
+            errors += _check_core_finalizers(definition, finalizers)
+    return errors
+
+
+def _is_small(annotations: dict[str, str]) -> bool:
+    """Whether they are under the limit for sure: a character has four bytes at most."""
+    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
+    return 4 * characters < naming.MAX_ANNOTATIONS_BYTES
+
+
+def _check_owners(owners: list[Json]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    first = ""
+    for owner in owners:
+        errors += _check_owner(owner)
+        if owner.get("controller"):
+            name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if first:
+                text = 'Only one reference can have Controller set to true. Found "true" in references for '
+                shown = [_shown_owner(each) for each in owners]
+                errors.append(invalid(_OWNERS, shown, f"{text}{first} and {name}"))
+            first = first or name
+    return errors
+
+
+def _shown_owner(owner: Json) -> Json:
+    """As Go's struct is written."""
+    shown = {name: owner.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
+    return shown | {name: owner[name] for name in ("controller", "blockOwnerDeletion") if name in owner}
+
+
+_OWNERS = "metadata.ownerReferences"
+
+
+def _check_owner(owner: Json) -> list[FieldError]:
+    # Kubernetes does not say which of the references is wrong.
+    version = owner.get("apiVersion", "")
+    errors = []
+    if not version or version.count("/") > 1 or version.endswith("/"):
+        errors.append(invalid(f"{_OWNERS}.apiVersion", version, "version must not be empty"))
+    errors += [
+        invalid(f"{_OWNERS}.{name}", "", "must not be empty")
+        for name in ("kind", "name", "uid")
+        if not owner.get(name)
+    ]
+    if version == "v1" and owner.get("kind") == "Event":
+        errors.append(
+            invalid(_OWNERS, _shown_owner(owner), "/v1, Kind=Event is disallowed from being an owner")
+        )
+    return errors
+
+
+_DELETES, _ORPHANS = "foregroundDeletion", "orphan"
+_STANDARD_FINALIZERS = frozenset({_DELETES, _ORPHANS, "kubernetes"})
+_CORE_RULES = frozenset({"", "rbac.authorization.k8s.io", "networking.k8s.io"})
+"""Groups whose finalizers must be qualified; elsewhere that is advice."""
+
+
+def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
+    errors = [
+        invalid("metadata.finalizers", finalizer, detail)
+        for finalizer in finalizers
+        for detail in naming.label_key_problems(finalizer)
+    ]
+    if _ORPHANS in finalizers and _DELETES in finalizers:
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid("metadata.finalizers", finalizers, text))
+    return errors
+
+
+def _check_core_finalizers(definition: ResourceDefinition, finalizers: list[str]) -> list[FieldError]:
+    if definition.group not in _CORE_RULES:
+        return []
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"metadata.finalizers[{index}]", name, text)
+        for index, name in enumerate(finalizers)
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]
+
+
+def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
+    """What to warn of in the metadata of a custom resource: new finalizers without a domain."""
+    finalizers = new.get("finalizers")
+    if not finalizers or not definition.custom:
+        return []
+    found: list[str] = []
+    for name in sorted(set(finalizers) - set((old or {}).get("finalizers", ()))):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            more = " including a path (/)" if "." in name else ""
+            found.append(
+                f"metadata.finalizers: {quoted(name)}: prefer a domain-qualified finalizer name{more} "
+                "to avoid accidental conflicts with other finalizer writers"
+            )
+    return found
+
+
+def wipe(metadata: Json) -> None:
+    """Take out what no client may set on what it creates; Kubernetes leaves it where somebody applies."""
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        metadata.pop(name, None)
+
+
+def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
+    """Set what the server decides when an object is created."""
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = now
+    if has_generation:
+        metadata["generation"] = 1
+
+
+_KEPT_ON_UPDATE = ("name", "namespace", "uid", "creationTimestamp", "generation")
+_GRACE = "deletionGracePeriodSeconds"
+
+
+def carry_over(new: Json, old: Json) -> None:
+    """On update: what the server decided stays, whatever the client sent."""
+    for name in _KEPT_ON_UPDATE:
+        if name in old:
+            new[name] = old[name]
+        else:
+            new.pop(name, None)
+    if "deletionTimestamp" in old:
+        new["deletionTimestamp"] = old["deletionTimestamp"]
+    if _GRACE in old:
+        new.setdefault(_GRACE, old[_GRACE])
+
+
+def check_update(new: Json, old: Json) -> list[FieldError]:
+    """What an update may not do: begin or change a deletion, add finalizers once it has begun."""
+    errors: list[FieldError] = []
+    if (time := new.get("deletionTimestamp")) and time != old.get("deletionTimestamp"):
+        shown = metadata_types.in_utc(time)
+        errors.append(invalid("metadata.deletionTimestamp", shown, "field is immutable"))
+    if _GRACE in new and new[_GRACE] != old.get(_GRACE):
+        errors.append(invalid(f"metadata.{_GRACE}", new[_GRACE], "field is immutable"))
+    return errors + _check_new_finalizers(new, old)
+
+
+def _check_new_finalizers(new: Json, old: Json) -> list[FieldError]:
+    if "deletionTimestamp" not in old:
+        return []
+    added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
+    if not added:
+        return []
+    listed = ", ".join(map(quoted, added))
+    text = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
+        + listed
+        + "}"
+    )
+    return [forbidden("metadata.finalizers", text)]

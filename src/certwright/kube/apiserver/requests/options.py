@@ -1,0 +1,113 @@
+"""The parameters of a write, checked all at once before anything else is looked at.
+
+Source: Kubernetes API reference, CreateOptions, UpdateOptions and PatchOptions v1 meta; apimachinery
+`pkg/apis/meta/v1/validation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from certwright.kube.api.errors import (
+    BadRequest,
+    FieldError,
+    forbidden,
+    invalid,
+    invalid_object,
+    not_supported,
+    quoted,
+    required,
+    too_long,
+)
+from certwright.kube.apiserver.model.backend import Call
+
+MAX_MANAGER_BYTES = 128
+_STRICTNESS = ("", "Ignore", "Strict", "Warn")
+_MAX_PARAMETERS = 100
+
+
+def check(call: Call, *, applies: bool = False) -> None:
+    """Raise `Invalid` for what the parameters of a create, update or patch may not be.
+
+    `applies`: the patch is a server-side apply, which must say who applies and may be forced.
+    """
+    query = call.query
+    if not query and not applies:
+        return
+    errors: list[FieldError] = []
+    manager = query.get("fieldManager", "")
+    if applies and not manager:
+        errors.append(required("fieldManager", "is required for apply patch"))
+    elif call.verb == "patch" and not applies and "force" in query:
+        errors.append(forbidden("force", "may not be specified for non-apply patch"))
+    errors += check_manager(manager)
+    if "dryRun" in query:
+        errors += check_dry_run(values_of(call, "dryRun"))
+    strictness = query.get("fieldValidation", "")
+    if strictness not in _STRICTNESS:
+        errors.append(not_supported("fieldValidation", strictness, _STRICTNESS))
+    if errors:
+        raise invalid_object("meta.k8s.io", f"{call.verb.capitalize()}Options", "", errors)
+
+
+def values_of(call: Call, name: str) -> list[str]:
+    """All values of a parameter that may be repeated."""
+    query = call.request.target.partition("?")[2]
+    pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    return [value for key, value in pairs if key == name]
+
+
+def check_dry_run(values: list[str]) -> list[FieldError]:
+    """What is wrong with the stages that a dry run leaves out: `All` is the only one there is."""
+    return [] if set(values) <= {"All"} else [not_supported("dryRun", values, ("All",))]
+
+
+def check_manager(name: str, path: str = "fieldManager") -> list[FieldError]:
+    """What is wrong with the name of a field manager."""
+    errors: list[FieldError] = []
+    if len(name) <= MAX_MANAGER_BYTES and name.isprintable() and name.isascii():
+        return errors
+    if len(name.encode(errors="surrogatepass")) > MAX_MANAGER_BYTES:
+        errors.append(too_long(path, MAX_MANAGER_BYTES))
+    position = 0
+    for mark in name:
+        if not mark.isprintable():
+            text = f"invalid character U+{ord(mark):04X} (at position {position})"
+            errors.append(invalid(path, name, text))
+        position += len(mark.encode(errors="surrogatepass"))
+    return errors
+
+
+_PART = re.compile(r"(?P<number>[0-9]*(?:\.[0-9]*)?)(?P<unit>[^0-9.]*)")
+_UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
+
+
+def check_timeout(query: Mapping[str, str]) -> None:
+    """Whether `timeout`, which every request may name, is a duration (Go `time.ParseDuration`).
+
+    It asks for less time than a request has anyway. Raises `BadRequest`.
+    """
+    wanted = query.get("timeout")
+    if wanted and (text := _duration_problem(wanted)):
+        raise BadRequest(f"invalid timeout specified in the request URL - time: {text}")
+
+
+def _duration_problem(text: str) -> str:
+    rest, shown = text[1:] if text[0] in "+-" else text, quoted(text)
+    if rest == "0":
+        return ""
+    if not rest:
+        return f"invalid duration {shown}"
+    while rest:
+        match = _PART.match(rest)
+        number, unit = (match["number"], match["unit"]) if match else ("", "")
+        if number in ("", "."):
+            return f"invalid duration {shown}"
+        if not unit:
+            return f"missing unit in duration {shown}"
+        if unit not in _UNITS:
+            return f"unknown unit {quoted(unit)} in duration {shown}"
+        rest = rest[len(number) + len(unit) :]
+    return ""

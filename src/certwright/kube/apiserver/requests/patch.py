@@ -1,0 +1,216 @@
+"""JSON merge patch and JSON patch, on JSON values.
+
+Source: RFC 7386 §2; RFC 6902 §4, with RFC 6901 for its pointers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
+from certwright.kube.apiserver.requests.bodies import MAX_DEPTH, is_too_deep
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that all `copy` operations of one patch may add, as Kubernetes has it."""
+_CONTAINERS = (dict, list)
+_END = "-"  # the place after the last item (RFC 6901 §4)
+
+
+class PatchFailed(ValueError):
+    """The patch is well formed but cannot be applied to this document; the text says why."""
+
+
+class PatchMalformed(ValueError):
+    """What was sent is not a patch; the text says why."""
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """`target` with `patch` merged in; `target` is not changed, but parts of it are in the result.
+
+    "If the provided merge patch contains members that do not appear within the target, those members are
+    added […] Null values in the merge patch are given special meaning to indicate the removal of existing
+    values in the target." (RFC 7386 §1)
+    """
+    if type(patch) is not dict:
+        # As Kubernetes has it, where no map is replaced, nulls go out of the maps of a list too.
+        return patch if type(target) is dict else _without_nulls(patch)
+    merged = dict(target) if type(target) is dict else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif type(value) in _CONTAINERS:
+            merged[name] = merge_patch(merged.get(name), value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    if type(value) is dict:
+        return {
+            name: _without_nulls(item) if type(item) in _CONTAINERS else item
+            for name, item in value.items()
+            if item is not None
+        }
+    return [_without_nulls(item) for item in value] if type(value) is list else value
+
+
+def json_patch(document: Any, operations: Any) -> Any:
+    """`document` after all `operations`; it may be changed on the way, so hand over one of your own.
+
+    As Kubernetes applies patches, which is laxer than the RFC: null is no operation, `replace` may add, a
+    missing value is null, and a missing field passes a `test` against null.
+
+    Raises `PatchMalformed` and `PatchFailed`.
+    """
+    if operations is not None and type(operations) is not list:
+        raise PatchMalformed(f"{_cannot_unmarshal(operations)} []handlers.jsonPatchOp")
+    for operation in operations or ():
+        if type(operation) is not dict:
+            raise PatchMalformed(f"{_cannot_unmarshal(operation)} handlers.jsonPatchOp")
+    copies = _Copies()
+    for index, operation in enumerate(operations or ()):
+        document = _apply(document, operation, index, copies)
+    if is_too_deep(document):
+        raise PatchFailed(f"the result is nested deeper than {MAX_DEPTH} levels")
+    return document
+
+
+class _Copies:
+    """Makes copies for one patch, of limited size all together: a few that copy their own results would fill
+    any memory."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def make(self, value: Any) -> Any:
+        """A copy. Raises `PatchFailed`."""
+        text = encode_json(value)
+        self._bytes += len(text)
+        if self._bytes > MAX_COPIED:
+            raise PatchFailed(f"the copies of the patch exceed {MAX_COPIED} bytes")
+        return decode_json(text)
+
+
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+
+
+def _cannot_unmarshal(value: Any) -> str:
+    """Go's words for a value of another type."""
+    return f"json: cannot unmarshal {_JSON_TYPES.get(type(value), 'null')} into Go value of type"
+
+
+def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies) -> Any:
+    name = operation.get("op")
+    path, value = _pointer(operation, "path", index), operation.get("value")
+    match name:
+        case "add":
+            return _add(document, path, value)
+        case "remove":
+            return _remove(document, path)[0]
+        case "replace":
+            return _replace(document, path, value)
+        case "move":
+            return _move(document, _pointer(operation, "from", index), path)
+        case "copy":
+            return _add(document, path, copies.make(_find(document, _pointer(operation, "from", index))))
+        case "test":
+            return _test(document, path, value)
+        case _:
+            raise PatchFailed(f"operation {index}: unknown op {name!r}")
+
+
+def _pointer(operation: dict[str, Any], member: str, index: int) -> list[str]:
+    """The tokens of a JSON pointer, unescaped (RFC 6901 §4)."""
+    text = operation.get(member)
+    # What stands before the first slash is not looked at.
+    if type(text) is not str or (text and "/" not in text):
+        raise PatchFailed(f'operation {index}: "{member}" must be a JSON pointer')
+    return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
+
+
+def _show(path: list[str]) -> str:
+    return "".join(f"/{token}" for token in path) or '""'
+
+
+def _index(items: list[Any], token: str, path: list[str], *, limit: int) -> int:
+    """ "characters comprised of digits […] MUST NOT contain leading zeros" (RFC 6901 §4)."""
+    if not token.isascii() or not token.isdecimal() or (len(token) > 1 and token[0] == "0"):
+        raise PatchFailed(f"{_show(path)}: {token!r} is not an index of a list")
+    if len(token) > 9 or int(token) > limit:
+        raise PatchFailed(f"{_show(path)}: index {token} is beyond the end of a list of {len(items)}")
+    return int(token)
+
+
+def _find(document: Any, path: list[str]) -> Any:
+    for token in path:
+        if type(document) is dict and token in document:
+            document = document[token]
+        elif type(document) is list:
+            document = document[_index(document, token, path, limit=len(document) - 1)]
+        else:
+            raise PatchFailed(f"{_show(path)}: there is no such field")
+    return document
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is dict:
+        parent[token] = value
+    elif type(parent) is list:
+        at = len(parent) if token == _END else _index(parent, token, path, limit=len(parent))
+        parent.insert(at, value)
+    else:
+        raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
+    """The document without what `path` points at, and that."""
+    if not path:
+        raise PatchFailed("the whole document cannot be removed")
+    removed = _find(document, path)
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is list:
+        del parent[_index(parent, token, path, limit=len(parent) - 1)]
+    else:
+        del parent[token]
+    return document, removed
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, token = _find(document, path[:-1]), path[-1]
+    if type(parent) is list:
+        parent[_index(parent, token, path, limit=len(parent) - 1)] = value
+    elif type(parent) is dict:
+        parent[token] = value
+    else:
+        raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
+    return document
+
+
+def _move(document: Any, source: list[str], path: list[str]) -> Any:
+    """ "The 'from' location MUST NOT be a proper prefix of the 'path' location" (RFC 6902 §4.4)."""
+    if source != path and path[: len(source)] == source:
+        raise PatchFailed(f"{_show(source)} cannot be moved into itself")
+    document, removed = _remove(document, source)
+    return _add(document, path, removed)
+
+
+def _test(document: Any, path: list[str], value: Any) -> Any:
+    parent = _find(document, path[:-1]) if path else None
+    found = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
+    if not same(found, value):
+        raise PatchFailed(f"testing value {_show(path)} failed")
+    return document

@@ -1,0 +1,234 @@
+"""Label and field selectors: which objects a list or a watch is about.
+
+Source: Kubernetes documentation, "Labels and Selectors" and "Field Selectors"; grammar and words of
+apimachinery `pkg/labels/selector.go` and `pkg/fields/selector.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.api.naming import check_label_key, check_label_value
+from certwright.kube.util.memo import remembering
+
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=,()!<>]|[^ \t\r\n=,()!<>]+)")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_SYMBOLS = frozenset(("==", "!=", "=", ",", "(", ")", "!", "<", ">"))
+_OPERATORS = {"in": "in", "=": "in", "==": "in", "notin": "notin", "!=": "notin", ">": "gt", "<": "lt"}
+
+
+MAX_TERMS = 1_000
+"""Of a selector. Each object of a list is held against all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term of a label selector. `operator` is `in`, `notin`, `exists`, `!`, `gt` or `lt`."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets the requirement."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+            case _:
+                return self._compares(value)
+
+    def _compares(self, value: str | None) -> bool:
+        if value is None or not _INTEGER.fullmatch(value):
+            return False
+        (bound,) = (int(text) for text in self.values)
+        return int(value) > bound if self.operator == "gt" else int(value) < bound
+
+
+class _NoSelector(Exception):
+    """Why a text is not a selector."""
+
+
+class _Parser:
+    """The recursive-descent parser of label selectors. `in` and `notin` are words, or operators after a key;
+    the empty word is the end."""
+
+    def __init__(self, text: str) -> None:
+        self._words = _TOKEN.findall(text)
+        self._at = 0
+
+    def _peek(self) -> str:
+        return self._words[self._at] if self._at < len(self._words) else ""
+
+    def _take(self) -> str:
+        word = self._peek()
+        self._at += 1
+        return word
+
+    def parse(self) -> tuple[Requirement, ...]:
+        """All requirements. Raises `_NoSelector`."""
+        found: list[Requirement] = []
+        while word := self._peek():
+            if word in _SYMBOLS and word != "!":
+                raise _NoSelector(f"found '{word}', expected: !, identifier, or 'end of string'")
+            try:
+                found.append(self._requirement())
+            except _NoSelector as error:
+                raise _NoSelector(f"unable to parse requirement: {error}") from None
+            if (word := self._take()) not in (",", ""):
+                raise _NoSelector(f"found '{word}', expected: ',' or 'end of string'")
+            if word and not _begins(self._peek()):
+                raise _NoSelector(f"found '{self._peek()}', expected: identifier after ','")
+        return tuple(found)
+
+    def _requirement(self) -> Requirement:
+        negated = self._peek() == "!"
+        if negated:
+            self._take()
+        key = self._take()
+        if not key or key in _SYMBOLS:
+            raise _NoSelector(f"found '{key}', expected: identifier")
+        if detail := check_label_key(key):
+            raise _NoSelector(str(invalid("<nil>", key, detail)))
+        if negated:
+            return Requirement(key, "!")
+        if self._peek() in ("", ","):
+            return Requirement(key, "exists")
+        word = self._take()
+        operator = _OPERATORS.get(word)
+        if operator is None:
+            raise _NoSelector(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._set() if word in ("in", "notin") else {self._value()}
+        _check_values(key, operator, sorted(values))
+        return Requirement(key, operator, frozenset(values))
+
+    def _value(self) -> str:
+        if self._peek() in ("", ","):
+            return ""
+        value = self._take()
+        if value in _SYMBOLS:
+            raise _NoSelector(f"found '{value}', expected: identifier")
+        return value
+
+    def _set(self) -> set[str]:
+        if (word := self._take()) != "(":
+            raise _NoSelector(f"found '{word}' expected: '('")
+        if self._peek() in _SYMBOLS - {",", ")"} or not self._peek():
+            raise _NoSelector(f"found '{self._peek()}', expected: ',', ')' or identifier")
+        values: set[str] = set()
+        while True:
+            # A value may be empty, also the last one.
+            values.add("" if self._peek() in (",", ")") else self._word())
+            word = self._take()
+            if word == ")":
+                return values
+            if word != ",":
+                raise _NoSelector(f"found '{word}', expected: ',' or ')'")
+
+    def _word(self) -> str:
+        word = self._take()
+        if not word or word in _SYMBOLS:
+            raise _NoSelector(f"found '{word}', expected: ',', or identifier")
+        return word
+
+
+def _begins(word: str) -> bool:
+    """Whether a requirement begins with this."""
+    return word == "!" or bool(word and word not in _SYMBOLS)
+
+
+def _check_values(key: str, operator: str, values: list[str]) -> None:
+    wrong: list[FieldError] = []
+    for at, value in enumerate(values):
+        if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
+            detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+            wrong.append(invalid(f"values[{at}]", value, detail))
+    for at, value in enumerate(values):
+        if problem := check_label_value(value):
+            wrong.append(invalid(f"values[{at}][{key}]", value, problem))
+    if wrong:
+        listed = ", ".join(str(error) for error in wrong)
+        raise _NoSelector(listed if len(wrong) == 1 else f"[{listed}]")
+
+
+@remembering(most=512, longest=1024)
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """The requirements of a label selector; empty for an empty one. Raises `BadRequest`."""
+    try:
+        return _bounded("label", _Parser(text).parse())
+    except _NoSelector as error:
+        raise BadRequest(str(error)) from None
+
+
+_T = TypeVar("_T")
+
+
+def _bounded(what: str, terms: Iterable[_T]) -> tuple[_T, ...]:
+    """The terms, each once. Raises `BadRequest`."""
+    found = tuple(dict.fromkeys(terms))
+    if len(found) > MAX_TERMS:
+        raise BadRequest(f"a {what} selector may have at most {MAX_TERMS} terms, this one has {len(found)}")
+    return found
+
+
+def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+    """Whether all requirements hold."""
+    return all(requirement.matches(labels) for requirement in requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """One term of a field selector: `path` equals (or, with `negated`, does not equal) `value`."""
+
+    path: str
+    value: str
+    negated: bool = False
+
+    def matches(self, value: str) -> bool:
+        """Whether a field of that value meets the term."""
+        return (value == self.value) is not self.negated
+
+
+@remembering(most=512, longest=1024)
+def parse_fields(text: str) -> tuple[FieldTerm, ...]:
+    """The terms of a field selector, in order; empty for an empty one. Raises `BadRequest`."""
+    return _bounded("field", (_field_term(part, text) for part in sorted(_split_escaped(text)) if part))
+
+
+_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+
+
+def _field_term(part: str, text: str) -> FieldTerm:
+    match = _TERM.fullmatch(part)
+    if match is None:
+        raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+    return FieldTerm(match[1], _unescape(match[3]), negated=match[2] == "!=")
+
+
+def _split_escaped(text: str) -> list[str]:
+    """Split at commas that no backslash stands before."""
+    return re.findall(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)
+
+
+def _unescape(text: str) -> str:
+    """The value that is meant. Raises `BadRequest`."""
+
+    def meant(found: re.Match[str]) -> str:
+        sequence = found[0]
+        if sequence in (",", "="):
+            raise BadRequest(f"invalid field selector: unescaped character in value: {ord(sequence)}")
+        if sequence[1:] not in ("\\", ",", "="):
+            raise BadRequest(f"invalid field selector: invalid escape sequence: {sequence}")
+        return sequence[1:]
+
+    return re.sub(r"\\.|\\$|[,=]", meant, text, flags=re.DOTALL)

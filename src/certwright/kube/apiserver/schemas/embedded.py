@@ -1,0 +1,120 @@
+"""Objects within objects (`x-kubernetes-embedded-resource`): they must say what they are.
+
+Source: Kubernetes documentation, "RawExtension"; apiextensions-apiserver `pkg/apiserver/schema/objectmeta`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.apiserver.base import field_errors as words
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.field_errors import Path, show_path
+
+if TYPE_CHECKING:
+    from certwright.kube.apiserver.model.definitions import ResourceDefinition
+
+
+class Malformed(ValueError):
+    """The object cannot be read, as an object within it has a head that cannot be read."""
+
+
+def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
+    """Bring the metadata of an embedded object into shape; appends the paths of the members dropped.
+
+    Raises `Malformed` where a type is wrong.
+    """
+    # Imported here because metadata is checked with what definitions say, and they hold schemas.
+    from certwright.kube.apiserver.requests import metadata
+
+    for key in ("apiVersion", "kind"):
+        if key in value and type(value[key]) is not str:
+            raise Malformed(str(invalid(show_path((path, key)), value[key], "must be a string")))
+    if "metadata" not in value:
+        return
+    prefix = show_path(path)
+    try:
+        found = metadata.clean(_definition(), value)
+    except BadRequest as error:
+        detail = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], detail))) from None
+    unknown += [f"{prefix}.{name}" for name in found]
+    for owner in value["metadata"].get("ownerReferences") or ():
+        for key in ("apiVersion", "kind", "name", "uid"):
+            owner.setdefault(key, "")
+
+
+@cache
+def _definition() -> ResourceDefinition:
+    """Stands for the kind of any embedded object."""
+    # Imported here because definitions hold schemas.
+    from certwright.kube.apiserver.model.definitions import ResourceDefinition
+    from certwright.kube.apiserver.schemas.structural import Schema
+
+    return ResourceDefinition(
+        group="",
+        version="v1",
+        kind="Object",
+        plural="objects",
+        singular="object",
+        namespaced=True,
+        custom=True,
+        schema=Schema(),
+    )
+
+
+def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
+    """Append what is wrong with the type and the metadata of an embedded object."""
+    for key in ("apiVersion", "kind"):
+        where = (path, key)
+        if key not in value:
+            errors.append(words.missing(where))
+        elif type(found := value[key]) is not str:
+            errors.append(invalid(show_path(where), found, "must be a string"))
+        elif problem := _problem(key, found):
+            errors.append(invalid(show_path(where), found, problem))
+    if (meta := value.get("metadata")) is not None:
+        errors.extend(_metadata_errors(meta, (path, "metadata")))
+
+
+def _problem(key: str, text: str) -> str:
+    if not text:
+        return "must not be empty"
+    if key == "apiVersion":
+        return f"unexpected GroupVersion string: {text}" if text.count("/") > 1 else ""
+    problem = object_names.dns_1035_label(text.lower())
+    return f"may have mixed case, but should otherwise match: {problem}" if problem else ""
+
+
+def _metadata_errors(meta: Any, path: Path) -> list[FieldError]:
+    # Imported here because metadata is checked with what definitions say, and they hold schemas.
+    from certwright.kube.apiserver.requests import metadata
+
+    prefix = show_path(path)
+    if type(meta) is not dict:
+        return [invalid(prefix, meta, "must be an object")]
+    if problem := metadata.type_problem(meta):
+        return [invalid(prefix, meta, problem)]
+    found = [
+        invalid(f"{prefix}.{key}", meta[key], problem)
+        for key in ("name", "generateName")
+        for problem in _segment_problems(meta.get(key) or "", whole=key == "name")
+    ]
+    if namespace := meta.get("namespace"):
+        found += [
+            invalid(f"{prefix}.namespace", namespace, text)
+            for text in object_names.problems(object_names.dns_label, namespace)
+        ]
+    return found + [
+        FieldError(prefix + error.field.removeprefix("metadata"), error.reason, error.detail)
+        for error in metadata.check(dict(meta))
+    ]
+
+
+def _segment_problems(text: str, *, whole: bool) -> list[str]:
+    """Why a text can be no segment of a path."""
+    if whole and text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in text]

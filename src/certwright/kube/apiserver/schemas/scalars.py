@@ -1,0 +1,324 @@
+"""Checks of single values against a schema: type, enum, strings, numbers.
+
+Source: kube-openapi `pkg/validation/validate` (type, values, formats).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import FieldError
+from certwright.kube.apiserver.base import field_errors as words
+from certwright.kube.apiserver.base.field_errors import Path
+from certwright.kube.apiserver.base.string_formats import check_for
+
+Check = Callable[[Any, Path, list[FieldError]], None]
+"""Appends what is wrong with the value."""
+
+Schema = Mapping[str, Any]
+
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+_JSON: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_SAYS_NOTHING = frozenset(
+    {"type", "description", "title", "default", "example", "externalDocs", "x-kubernetes-map-type"}
+)
+
+_ALIKE = 256
+"""How many checks are kept for all places of all schemas that ask the same: each is a dozen objects, and
+Python's garbage collector looks at every one of them."""
+
+
+def simple_type(schema: Schema) -> type | None:
+    """The Python type of values when that is all the schema asks (strings, booleans), for a quick look."""
+    if schema.keys() <= _SAYS_NOTHING and schema.get("type") in ("string", "boolean"):
+        return _PYTHON[schema["type"]][0]
+    return None
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+def _types(schema: Schema) -> tuple[str, ...]:
+    if schema.get("x-kubernetes-int-or-string"):
+        return ("integer", "string")
+    kind = schema.get("type")
+    return (kind,) if kind else ()
+
+
+def allowed_types(schema: Schema) -> frozenset[type]:
+    """The Python types of the values that `schema` means; none where it says nothing."""
+    return _in_python(_types(schema))
+
+
+@lru_cache(_ALIKE)
+def _in_python(types: tuple[str, ...]) -> frozenset[type]:
+    return frozenset(python for name in types for python in _PYTHON.get(name, ()))
+
+
+def type_check(schema: Schema) -> Check | None:
+    """The check of the type, or None where any will do."""
+    types = _types(schema)
+    if not types:
+        return None
+    form = str(schema.get("format", ""))
+    return _type_check(types, form if check_for(form) else "", nullable=bool(schema.get("nullable")))
+
+
+@lru_cache(_ALIKE)
+def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
+    allowed, takes_whole_floats = _in_python(types), "integer" in types
+
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        kind = type(value)
+        if kind in allowed or (value is None and nullable):
+            return
+        if kind is float and takes_whole_floats and value.is_integer():
+            return
+        errors.append(_type_error(path, value, types, form))
+
+    return check
+
+
+def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) -> FieldError:
+    # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
+    if form and value is not None and not isinstance(value, (str, list)):
+        found = {int: "int64", float: "float64"}.get(type(value), "")
+        return words.wrong_type(path, form, found)
+    return words.wrong_type(path, ",".join(types), _JSON[type(value)])
+
+
+# --- values -----------------------------------------------------------------------------------------------
+
+
+def enum_check(schema: Schema) -> list[Check]:
+    """The check that the value is one of those listed."""
+    allowed: list[Any] | None = schema.get("enum")
+    if not allowed:
+        return []
+    texts = frozenset(item for item in allowed if isinstance(item, str))
+    # True == 1 in Python, but not in JSON.
+    others = frozenset(msgspec.json.encode(item) for item in allowed if not isinstance(item, str))
+    shown = tuple(item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in allowed)
+
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if value not in texts if type(value) is str else msgspec.json.encode(value) not in others:
+            errors.append(words.not_in_enum(path, value, shown))
+
+    return [check]
+
+
+def string_checks(schema: Schema) -> list[Check]:
+    """Length, pattern and format."""
+    checks = _first_only([*_length_checks(schema), *_pattern_check(schema)])
+    name = str(schema.get("format", ""))
+    accepts = check_for(name)
+    if accepts is not None:
+        is_ok = accepts
+
+        def check_format(value: str, path: Path, errors: list[FieldError]) -> None:
+            if not is_ok(value):
+                errors.append(words.wrong_format(path, value, name))
+
+        checks.append(check_format)
+    return checks
+
+
+def _first_only(checks: list[Check]) -> list[Check]:
+    """Of what is wrong with a text only the first is told, as in Kubernetes."""
+    if len(checks) < 2:
+        return checks
+
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        before = len(errors)
+        for one in checks:
+            one(value, path, errors)
+            if len(errors) > before:
+                return
+
+    return [check]
+
+
+def _length_checks(schema: Schema) -> list[Check]:
+    low, high = schema.get("minLength"), schema.get("maxLength")
+    return [] if low is None and high is None else [_length_check(low, high)]
+
+
+@lru_cache(_ALIKE)
+def _length_check(low: int | None, high: int | None) -> Check:
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        if high is not None and len(value) > high:
+            errors.append(words.string_too_long(path, high))
+        elif low is not None and len(value) < low:
+            errors.append(words.wrong(path, value, f"should be at least {low} chars long"))
+
+    return check
+
+
+def _pattern_check(schema: Schema) -> list[Check]:
+    pattern: str = schema.get("pattern", "")
+    if not pattern:
+        return []
+    matches: list[Callable[[str], bool]] = []
+
+    def check(value: str, path: Path, errors: list[FieldError]) -> None:
+        if not matches:
+            matches.append(_matcher(pattern))
+        if not matches[0](value):
+            errors.append(words.wrong(path, value, f"should match '{pattern}'"))
+
+    return [check]
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    try:
+        return compile_pattern(pattern)
+    except ValueError:
+        # It was not found out when the schema was accepted; nothing can match it.
+        return lambda _: False
+
+
+_NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
+
+
+_MAX_PATTERN = 32 * 1024
+"""Characters. Longer ones take tens of milliseconds to compile, in which nothing else of Python runs; Go's
+limits are of the same kind, and a hundred times as large."""
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why `pattern` is refused in a schema, or None."""
+    if len(pattern) > _MAX_PATTERN:
+        return "error parsing regexp: expression too large"
+    try:
+        re.compile(pattern)
+        doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
+    except re.error:
+        doubtful = True
+    # The judge is `compile_pattern`, but what it loads is dear; an ordinary pattern can do without.
+    if doubtful:
+        try:
+            compile_pattern(pattern)
+        except ValueError:
+            return f"error parsing regexp: {_in_go_words(pattern)}"
+    return None
+
+
+def _in_go_words(pattern: str) -> str:
+    """What Go's parser says of a pattern that it does not take: the first thing that it stumbles over."""
+    if found := re.search(r"\(\?(?:P?[=!>(]|<[=!])", pattern):
+        return f"invalid or unsupported Perl syntax: `{found[0]}`"
+    if found := re.search(r"\\[1-9]", pattern):
+        return f"invalid escape sequence: `{found[0]}`"
+    if found := re.match(r"[*+?]|.*?[(|]([*+?])", pattern):
+        return f"missing argument to repetition operator: `{found[1] or found[0]}`"
+    bare = re.sub(r"\\.", "", pattern)
+    if re.search(r"\[[^\]]*$", bare):
+        return f"missing closing ]: `{pattern[pattern.rindex('[') :]}`"
+    missing = bare.count("(") > bare.count(")")
+    return f"{'missing closing' if missing else 'unexpected'} ): `{pattern}`"
+
+
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Whether a text has a match of `pattern`, found in linear time whatever the pattern.
+
+    Raises `ValueError` for a pattern that is not one, or that needs backtracking.
+    """
+    import jsonschema_rs  # 8 MB and 24 ms, needed only where a schema has a pattern
+
+    try:
+        validator = jsonschema_rs.validator_for(
+            {"type": "string", "pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise ValueError(f"{pattern!r} is not a regular expression") from error
+    return validator.is_valid
+
+
+def number_checks(schema: Schema) -> list[Check]:
+    """Bounds and multiples. As in Kubernetes, a whole number is compared with the whole part of a bound."""
+    checks: list[Check] = []
+    above, below = bool(schema.get("exclusiveMinimum")), bool(schema.get("exclusiveMaximum"))
+    if schema.get("multipleOf") is not None:
+        checks.append(_factor_check(schema["multipleOf"]))
+    if schema.get("minimum") is not None:
+        checks.append(_bound_check(schema["minimum"], _lower(exclusive=above)))
+    if schema.get("maximum") is not None:
+        checks.append(_bound_check(schema["maximum"], _upper(exclusive=below)))
+    return checks
+
+
+Compare = Callable[[float, float], bool]
+_Rule = tuple[Compare, str]
+"""Whether a number keeps within a bound, and the text about it, to be followed by the bound."""
+
+
+def _bound_check(bound: float, rule: _Rule) -> Check:
+    (holds, text), whole = rule, int(bound)
+
+    def check(value: float, path: Path, errors: list[FieldError]) -> None:
+        limit = whole if type(value) is int else bound
+        if not holds(value, limit):
+            errors.append(words.wrong(path, value, f"{text} {_shown(limit)}"))
+
+    return check
+
+
+def _factor_check(factor: float) -> Check:
+    whole = int(factor)
+
+    def check(value: float, path: Path, errors: list[FieldError]) -> None:
+        by = whole if type(value) is int else factor
+        if by <= 0:
+            errors.append(words.bad_factor(path, by))
+        elif not _divides(value, by):
+            errors.append(words.wrong(path, value, f"should be a multiple of {_shown(by)}"))
+
+    return check
+
+
+def _shown(number: float) -> str:
+    """As Go prints it: whole numbers without a point."""
+    return str(int(number)) if isfinite(number) and number == int(number) else str(number)
+
+
+def _divides(value: float, factor: float) -> bool:
+    if type(value) is int and type(factor) is int:
+        return value % factor == 0
+    # The way round in which Kubernetes rounds.
+    found = 1 / factor * value if factor < 1 else value / factor
+    return isfinite(found) and found.is_integer()
+
+
+def _upper(*, exclusive: bool) -> _Rule:
+    if exclusive:
+        return (lambda value, bound: value < bound), "should be less than"
+    return (lambda value, bound: value <= bound), "should be less than or equal to"
+
+
+def _lower(*, exclusive: bool) -> _Rule:
+    if exclusive:
+        return (lambda value, bound: value > bound), "should be greater than"
+    return (lambda value, bound: value >= bound), "should be greater than or equal to"

@@ -1,0 +1,277 @@
+"""A structural schema, ready to prune, default and check objects.
+
+Metadata is the same for all kinds and is left alone here. A schema is compiled on first use: a server that
+starts with six CustomResourceDefinitions does not pay for those that nobody writes to.
+
+Source: Kubernetes documentation, "Specifying a structural schema".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.apiserver.base.ratchet import Ratchet
+from certwright.kube.apiserver.schemas.check import compile_check
+from certwright.kube.apiserver.schemas.embedded import Malformed
+from certwright.kube.apiserver.schemas.quick import Look, compile_look
+from certwright.kube.apiserver.schemas.scalars import Check
+from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
+from certwright.kube.util.lazy_attribute import made_once
+
+if TYPE_CHECKING:
+    from certwright.kube.apiserver.cel.rules import Node
+
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""After one of these no rule is looked at: rules rely on the types."""
+_LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
+"""Bytes of a schema by which a processor is kept busy for tens of milliseconds: when it checks an object, and
+when it is compiled."""
+_BEFORE_LOOKING = 16
+"""How often a schema is used before quick looks are worth their compiling."""
+Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
+_NO_TYPE: dict[str, Any] = {"type": "object"}
+_UNCHECKED_RULES = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation"
+)
+
+
+class Schema:
+    """One version's schema.
+
+    It is kept as JSON until it is needed: that of an Issuer is 60 KB so, and ten times as much as dicts.
+    """
+
+    def __init__(
+        self,
+        openapi: Mapping[str, Any] | msgspec.Raw | None = None,
+        *,
+        known_rules: frozenset[str] = frozenset(),
+        also: Also | None = None,
+        named: tuple[str, str] = ("Object", "v1"),
+    ) -> None:
+        """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here. `also` finds
+        what no schema can say; it gets objects of any shape. `named`: kind and version, for error messages.
+        A schema may be given as its JSON.
+        """
+        self._known_rules = known_rules
+        self._also = also
+        self._named = named
+        self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
+        self._uses = 0
+        self._is_cheap = False
+
+    @property
+    def openapi(self) -> dict[str, Any]:
+        """The schema as it was given, for documentation; a new copy each time."""
+        decoded: dict[str, Any] = msgspec.json.decode(self._encoded)
+        return decoded
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from others, in documents."""
+        return sha256(self._encoded).hexdigest()
+
+    def says_the_same(self, other: Schema) -> bool:
+        """Whether it was given as the same JSON, but for the order of names."""
+        one, two = self._encoded, other._encoded
+        return one == two or (len(one) == len(two) and msgspec.json.decode(one) == msgspec.json.decode(two))
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether an object may keep a processor busy for long however small it is.
+
+        The schema is large, or has yet to be compiled, or has rules.
+        """
+        if self._is_cheap:
+            return False
+        size = len(self._encoded)
+        compiled = Schema._check.is_made(self)
+        is_dear = size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
+        # What is not dear, having been compiled, will never be so.
+        self._is_cheap = not is_dear
+        return is_dear
+
+    def process(self, obj: dict[str, Any]) -> list[str]:
+        """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
+
+        Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
+        `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
+        """
+        if self.is_fine(obj):
+            return []
+        unknown: list[str] = []
+        try:
+            self._walk(obj, None, unknown)
+        except Malformed as error:
+            kind, version = self._named
+            raise BadRequest(
+                f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+            ) from None
+        return sorted(unknown)
+
+    def is_fine(self, value: Any, part: str = "") -> bool:
+        """Whether a quick look at an object, or at its status, finds nothing to do and nothing wrong.
+
+        False says nothing: then `process` and `judge` tell.
+        """
+        if self._uses < _BEFORE_LOOKING:
+            self._uses += 1
+            return False
+        look = self._look_at_status if part else self._look
+        return look is not None and look(value)
+
+    def prune(self, obj: dict[str, Any]) -> None:
+        """Prune `obj` in place, without a default."""
+        self._prune(obj, None, [])
+
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
+        """What is wrong with a pruned and defaulted object, sorted by field; then what its rules say.
+
+        `old` is what the object was before an update: its parts that have not changed are not judged.
+        """
+        return self.judge(obj, old, [])
+
+    def judge(
+        self,
+        obj: dict[str, Any],
+        old: dict[str, Any] | None,
+        kept: list[FieldError],
+        part: str = "",
+        *,
+        is_fine: bool = False,
+    ) -> list[FieldError]:
+        """The same; what rules find wrong with parts that have not changed goes into `kept`.
+
+        `part`: the one property that is new, `status` or any (empty). `is_fine`: the method of that name has
+        found so what is new, and only what it does not look at is left to judge.
+        """
+        errors = [] if is_fine else self._find_errors(obj, part)
+        if errors and old is not None:
+            errors = self._still_wrong(obj, old)
+        if self._also is not None:
+            errors += self._also(obj, old)
+        errors.sort(key=str)
+        if not self.has_rules:
+            return errors
+        if any(error.reason in _BLOCKING for error in errors):
+            return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
+        return errors + self._break_rules(obj, old, kept)
+
+    def _find_errors(self, obj: dict[str, Any], part: str) -> list[FieldError]:
+        errors: list[FieldError] = []
+        if part == "status":
+            if "status" in obj and not self.is_fine(obj["status"], part):
+                self._check_status({"status": obj["status"]}, None, errors)
+        elif not self.is_fine(obj):
+            self._check(obj, None, errors)
+        return errors
+
+    @made_once
+    def has_rules(self) -> bool:
+        """Whether there are CEL rules in it, beside those that are known."""
+        return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
+
+    def _still_wrong(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
+        """The errors that are not as old as the part of the object that they are in."""
+        ratchet, check = self._ratchet
+        before: list[FieldError] = []
+        self._check(old, None, before)
+        # Kubernetes looks for repeated items only in objects that had none.
+        had_repeated = any(error.reason == "FieldValueDuplicate" for error in before)
+        return [
+            error
+            for error in ratchet.run(check, obj, old)
+            if not (had_repeated and error.reason == "FieldValueDuplicate")
+        ]
+
+    def _break_rules(
+        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
+    ) -> list[FieldError]:
+        # Imported here because CEL takes 12 MB, and most servers never see a rule.
+        from certwright.kube.apiserver.cel import rules as cel_rules
+
+        if self._rules is None:
+            return []
+        return cel_rules.run_rules(self._rules, obj, old, kept)
+
+    @made_once
+    def _rules(self) -> Node | None:
+        from certwright.kube.apiserver.cel import rules as cel_rules
+
+        return cel_rules.compile_rules(self.openapi, root=True, known=self._known_rules)
+
+    @made_once
+    def _ratchet(self) -> tuple[Ratchet, Check]:
+        root = self._root
+        ratchet = Ratchet(root)
+        check = compile_check(root, ratchet.guard)
+        assert check is not None, "an object is always checked for being one"
+        return ratchet, check
+
+    @made_once
+    def _walk(self) -> Walk:
+        # The metadata of every kind is the same, and looked after by metadata.py.
+        return compile_walk(self.openapi, root=True)
+
+    @made_once
+    def _prune(self) -> Walk:
+        return compile_walk(self.openapi, root=True, defaults=False)
+
+    @made_once
+    def _look(self) -> Look | None:
+        if len(self._encoded) > _LARGE:
+            return None
+        # Objects that a look finds fine never need the checks: without them every write would stay dear.
+        _ = self._check
+        return compile_look(self.openapi, root=True)
+
+    @made_once
+    def _look_at_status(self) -> Look | None:
+        status = (self.openapi.get("properties") or {}).get("status")
+        return compile_look(status) if status is not None and len(self._encoded) <= _LARGE else None
+
+    @made_once
+    def _check(self) -> Check:
+        check = compile_check(self._root)
+        assert check is not None, "an object is always checked for being one"
+        return check
+
+    @made_once
+    def _check_status(self) -> Check:
+        """The check of an object of which only the status is new."""
+        properties = self.openapi.get("properties") or {}
+        own = {name: properties[name] for name in ("status",) if name in properties}
+        check = compile_check({"type": "object", "properties": own})
+        assert check is not None, "as above"
+        return check
+
+    @property
+    def _root(self) -> dict[str, Any]:
+        given = self.openapi
+        types = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        return {"type": "object", **given, "properties": {**given.get("properties", {}), **types}}
+
+
+def _has_rules(node: Any, known: frozenset[str]) -> bool:
+    if isinstance(node, Mapping):
+        rules = node.get("x-kubernetes-validations")
+        if isinstance(rules, list) and any(rule["rule"] not in known for rule in rules):
+            return True
+        return any(_has_rules(item, known) for item in node.values())
+    if isinstance(node, list):
+        return any(_has_rules(item, known) for item in node)
+    return False

@@ -1,0 +1,172 @@
+"""Prune and default an object in one walk.
+
+A schema is compiled to nested closures once; a walk then touches only what the schema says something about.
+Order as in Kubernetes: unknown fields go, then nulls that the schema does not allow, then defaults come.
+
+Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions": field pruning,
+defaulting, defaulting and nullable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.schemas import embedded as schema_embedded
+
+Walk = Callable[[Any, Path, list[str]], None]
+"""Changes the value in place; appends the paths of the unknown fields that it dropped."""
+
+Make = Callable[[], Any]
+Schema = Mapping[str, Any]
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+META_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
+_NOTHING: frozenset[str] = frozenset()
+_LOOKED_INTO = frozenset({"properties", "additionalProperties", "items", EMBEDDED})
+"""Words of a schema that say something of what is in its values."""
+
+
+def compile_walk(schema: Schema, *, root: bool = False, defaults: bool = True) -> Walk:
+    """The walk for values of `schema`. `root`: of a whole object, whose metadata is looked after elsewhere.
+    `defaults`: whether to fill in what is absent."""
+    if schema.get(PRESERVE) and not _LOOKED_INTO & schema.keys():
+        return _leave
+    own = _compile_object(schema, root=root, defaults=defaults)
+    items = _compile_list(schema, defaults=defaults)
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> None:
+        kind = type(value)
+        if kind is dict:
+            own(value, path, unknown)
+        elif kind is list:
+            items(value, path, unknown)
+
+    return walk
+
+
+def _leave(_: Any, __: Path, ___: list[str]) -> None:
+    """For a value with any content."""
+
+
+def _empty(value: Any, path: Path, unknown: list[str]) -> None:
+    """For a value whose schema says nothing of what is in it: all of it goes."""
+    if type(value) is dict:
+        _drop_unknown(value, _NOTHING, path, unknown)
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            _empty(item, (path, index), unknown)
+
+
+def _compile_list(schema: Schema, *, defaults: bool) -> Walk:
+    item = schema.get("items")
+    if not isinstance(item, Mapping):
+        return _leave if schema.get(PRESERVE) else _empty
+    child = _compile_child(item, defaults=defaults)
+    make = _default(item) if defaults and not item.get("nullable") else None
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> None:
+        if make is not None and None in value:
+            value[:] = [make() if item is None else item for item in value]
+        for index, item in enumerate(value):
+            kind = type(item)
+            if kind is dict or kind is list:
+                child(item, (path, index), unknown)
+
+    return walk
+
+
+def _compile_child(schema: Schema, *, defaults: bool) -> Walk:
+    # Most are scalars: no schema of their own, no walk of their own.
+    if _LOOKED_INTO & schema.keys():
+        return compile_walk(schema, defaults=defaults)
+    return _leave if schema.get(PRESERVE) else _empty
+
+
+def _compile_object(schema: Schema, *, root: bool, defaults: bool) -> Walk:
+    properties: Mapping[str, Schema] = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    embedded = root or bool(schema.get(EMBEDDED))
+    special = META_FIELDS if embedded else _NOTHING
+    known = frozenset(properties) | special
+    drop_unknown = extra is None and not schema.get(PRESERVE)
+    children = {
+        key: _compile_child(prop, defaults=defaults) for key, prop in properties.items() if key not in special
+    }
+    children.update(dict.fromkeys(special, _leave))
+    others = _compile_others(extra, defaults=defaults)
+    get_child = children.get
+    fills = tuple(
+        (key, make) for key, prop in properties.items() if defaults and (make := _default(prop)) is not None
+    )
+    droppable = frozenset(key for key, prop in properties.items() if not prop.get("nullable")) - special
+    replace_nulls = _nulls_of_others(extra, known, defaults=defaults)
+    coerced = embedded and not root
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> None:
+        if drop_unknown and not value.keys() <= known:
+            _drop_unknown(value, known, path, unknown)
+        if None in value.values():
+            _drop_nulls(value, droppable)
+            replace_nulls(value)
+        if coerced:
+            schema_embedded.coerce(value, path, unknown)
+        for key, make in fills:
+            if key not in value:
+                value[key] = make()
+        for key, item in value.items():
+            kind = type(item)
+            if kind is dict or kind is list:
+                get_child(key, others)(item, (path, key), unknown)
+
+    return walk
+
+
+def _compile_others(extra: Any, *, defaults: bool) -> Walk:
+    """The walk of values that have no property of their own."""
+    if isinstance(extra, Mapping):
+        return _compile_child(extra, defaults=defaults)
+    # `true` and `false` let the keys pass, and nothing that is in them, as in Kubernetes.
+    return _leave if extra is None else _empty
+
+
+def _nulls_of_others(
+    extra: Any, named: frozenset[str], *, defaults: bool
+) -> Callable[[dict[str, Any]], None]:
+    if not isinstance(extra, Mapping) or extra.get("nullable"):
+        return lambda _: None
+    make = _default(extra) if defaults else None
+    return lambda value: _replace_nulls(value, named, make)
+
+
+def _drop_unknown(value: dict[str, Any], known: frozenset[str], path: Path, unknown: list[str]) -> None:
+    for key in value.keys() - known:
+        del value[key]
+        unknown.append(show_path((path, key)))
+
+
+def _drop_nulls(value: dict[str, Any], droppable: frozenset[str]) -> None:
+    for key in [key for key, item in value.items() if item is None and key in droppable]:
+        del value[key]
+
+
+def _replace_nulls(value: dict[str, Any], named: frozenset[str], make: Make | None) -> None:
+    for key in [key for key, item in value.items() if item is None and key not in named]:
+        if make is None:
+            del value[key]
+        else:
+            value[key] = make()
+
+
+def _default(schema: Schema) -> Make | None:
+    if schema.get("default") is None:
+        return None
+    default = schema["default"]
+    if isinstance(default, (dict, list)):
+        encoded = msgspec.json.encode(default)
+        return lambda: msgspec.json.decode(encoded)
+    return lambda: default

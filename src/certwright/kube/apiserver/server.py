@@ -1,0 +1,375 @@
+"""The API server: any request in, one response out.
+
+`ApiServer.handle` is a plain function on bytes, so that the controllers of the same process ask through the
+same authentication, authorisation and admission as everyone else, without a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from certwright.kube.api.errors import (
+    ApiError,
+    BadRequest,
+    InternalError,
+    NotAcceptable,
+    StorageReadError,
+    TooLarge,
+    Unavailable,
+)
+from certwright.kube.apiserver import error_responses, kubernetes_service
+from certwright.kube.apiserver.admission.chain import AdmissionChain
+from certwright.kube.apiserver.admission.webhooks import Webhooks
+from certwright.kube.apiserver.aggregation_proxy import Elsewhere
+from certwright.kube.apiserver.auth import rbac, rbac_defaults
+from certwright.kube.apiserver.auth.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
+from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.impersonation import act_as
+from certwright.kube.apiserver.auth.rbac import Rbac
+from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
+from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.background.aggregation import Aggregation
+from certwright.kube.apiserver.background.api_services import LocalServices
+from certwright.kube.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
+from certwright.kube.apiserver.background.gc import GarbageCollector
+from certwright.kube.apiserver.background.namespace_contents import NamespaceContents
+from certwright.kube.apiserver.background.termination import ServedKinds, Termination
+from certwright.kube.apiserver.background.token_secrets import TokenSecrets
+from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.builtin import make_registry
+from certwright.kube.apiserver.crds.controllers import DefinitionControllers
+from certwright.kube.apiserver.crds.conversion import Conversions, Verb
+from certwright.kube.apiserver.dispatch import Dispatch
+from certwright.kube.apiserver.encryption import Encryption
+from certwright.kube.apiserver.ensuring import ensure_object
+from certwright.kube.apiserver.health import Health
+from certwright.kube.apiserver.http import fairness
+from certwright.kube.apiserver.http.fairness import Fairness, InFlight
+from certwright.kube.apiserver.metrics import Metrics, Source, Track
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import BOOTSTRAP, Namespaces
+from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
+from certwright.kube.apiserver.model.routes import Line, Route, read_line
+from certwright.kube.apiserver.paths import Paths
+from certwright.kube.apiserver.representations.other_forms import convert, convert_failure
+from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.requests.options import check_timeout
+from certwright.kube.apiserver.verbs import deletes
+from certwright.kube.apiserver.verbs.access_reviews import Reviews
+from certwright.kube.apiserver.verbs.watch import Watches
+from certwright.kube.store import contract
+from certwright.kube.store.contract import Store
+from certwright.kube.util import ids
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources.operator_policy import OperatorPolicy
+
+_log = logging.getLogger(__name__)
+_WRITES = frozenset({"create", "update", "patch"})
+_CHANGES = _WRITES | {"delete"}
+_CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_MYSELF = Identity("system:apiserver", groups=(MASTERS,))
+
+_ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
+
+
+class ApiServer:
+    """Kubernetes' API over a store.
+
+    `authenticator` says who sent a request that no caller in this process has put a name on; tokens of
+    ServiceAccounts, which `tokens` signs, are known beside it. `anonymous`: let in who has no credentials.
+    `root_ca`: PEM of the CA to check this server by, for the ConfigMap in every namespace; empty: none.
+    `event_ttl`: how long an Event lives after it was last written; zero: for ever.
+    `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
+    generated names. `gates`: behaviour that is switched off, or on. `in_flight`: how many requests are
+    answered at a time, of those that do not come from this process. `policy`: what issuers and Challenges may
+    ask for; None: whoever runs the controllers decides.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        authenticator: Authenticator,
+        tokens: TokenIssuer | None = None,
+        anonymous: bool = False,
+        root_ca: str = "",
+        event_ttl: timedelta = DEFAULT_TTL,
+        bookmark_every_s: float | None = 60.0,
+        name_suffix: Callable[[], str] = ids.random_suffix,
+        gates: FeatureGates | None = None,
+        in_flight: InFlight | None = None,
+        policy: OperatorPolicy | None = None,
+    ) -> None:
+        registry = make_registry(clock)
+        self._anonymous = anonymous
+        self._tasks = TaskSet()
+        self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
+        self._backend.gates = gates or FeatureGates()
+        self._rbac = Rbac()
+        self._backend.authorizer = Authorizer(self._rbac)
+        tokens = tokens or TokenIssuer()
+        self._accounts = ServiceAccounts(self._backend, tokens)
+        self._authenticator = FirstOf(authenticator, self._accounts)
+        self._tokens = TokenSecrets(self._backend, self.handle, _MYSELF, tokens, root_ca)
+        self._garbage = GarbageCollector(self._backend, read=self._tokens.found)
+        self._served = ServedKinds(self._backend)
+        self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
+        reviews = Reviews(self._backend.authorizer, authenticator, self._accounts)
+        self._dispatch = Dispatch(self._watches, self._accounts, reviews)
+        self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
+        self._webhooks = Webhooks(self._backend)
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks, policy)
+        self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
+        self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
+        self._aggregation = Aggregation(self._backend)
+        self._expiry = EventExpiry(self._backend, event_ttl)
+        self._local = LocalServices(self._backend, self.handle, _MYSELF)
+        self._controllers = DefinitionControllers(self._backend)
+        self._conversions = Conversions(self._webhooks.client)
+        self._health = Health(store)
+        self._fairness = Fairness(store, registry, in_flight or InFlight())
+        self._observe()
+        self._metrics = Metrics(store, self._watched, self._fairness.levels)
+        self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
+
+    def _observe(self) -> None:
+        """Have everyone who keeps something in memory told of writes."""
+        self._backend.observe(
+            self._controllers,
+            self._served,  # whoever hears of a definition after it may ask for its kinds
+            self._backend.namespaces,
+            self._termination,
+            self._garbage,
+            self._webhooks,
+            self._elsewhere,
+            self._rbac,
+            self._accounts,
+            self._tokens,
+            self._contents,
+            self._aggregation,
+            self._expiry,
+            self._local,
+            self._fairness.sizes,
+        )
+        self._backend.follow_store()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the work behind the answers (garbage, terminating namespaces, …) is done."""
+        makers = (self._contents, self._aggregation, self._local, self._tokens)
+        behind = (self._garbage, self._termination, self._expiry, *makers)
+        return all(part.idle for part in behind)
+
+    @property
+    def open_watches(self) -> int:
+        """How many streams of events are open."""
+        return len(self._watches)
+
+    async def start(self, crds: list[dict[str, Any]], *, collects_garbage: bool = True) -> None:
+        """Serve what the store holds; create or update `crds`; make the namespaces every cluster has.
+
+        Without `collects_garbage` that begins when `collect_garbage` is called.
+        Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
+        """
+        await self._served.load()
+        await self._load_rbac()
+        await self._webhooks.load()
+        await self._elsewhere.load()
+        for crd in crds:
+            change = partial(_brought_into_line, wanted=crd)
+            await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
+        for name in BOOTSTRAP:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await ensure_object(self.handle, _MYSELF, "/api/v1/namespaces", namespace, lambda _: None)
+        await self._aggregation.load()
+        self._backend.loaded()
+        await rbac_defaults.ensure(self.handle, _MYSELF)
+        await self._aggregation.work_off()
+        await self._contents.fill_all()
+        if collects_garbage:
+            self.collect_garbage()
+        self._tasks.start(self._aggregation.run(), name="aggregated roles")
+        self._tasks.start(self._contents.run(), name="contents of namespaces")
+        self._tasks.start(self._tokens.run(), name="tokens in Secrets")
+        self._tasks.start(self._expiry.run(), name="expiry of events")
+        self._tasks.start(self._local.run(), name="APIServices")
+        await self._termination.resume()
+        self._health.started = True
+
+    def collect_garbage(self) -> None:
+        """From now on delete what nobody owns any more. It begins with reading all objects' metadata."""
+        self._tasks.start(self._garbage.run(), name="garbage collector")
+
+    async def publish(self, *, host: str, port: int) -> None:
+        """Say in the Service `kubernetes` where the server listens. Raises `ApiError`."""
+        await kubernetes_service.publish(self.handle, _MYSELF, host=host, port=port)
+
+    async def _load_rbac(self) -> None:
+        for plural in rbac.PLURALS:
+            definition = self._backend.registry.by_resource(rbac.GROUP, plural)
+            if definition is not None:
+                for row in await deletes.every_row(self._backend, definition, ""):
+                    self._rbac.wrote(definition, row, None)
+
+    async def close(self) -> None:
+        """End all watches and the work in the background. The store stays open: it is its owner's."""
+        self._health.stopping = True
+        self._watches.close()
+        await self._tasks.close()
+        await self._webhooks.close()
+
+    def _watched(self) -> dict[ResourceDefinition, int]:
+        """How many watches there are of each resource."""
+        found: dict[ResourceDefinition, int] = {}
+        for bucket in self._watches.buckets():
+            group, _, plural = bucket.rpartition("/")
+            definition = self._backend.registry.by_resource(group, plural)
+            if definition is not None:
+                found[definition] = found.get(definition, 0) + 1
+        return found
+
+    async def handle(self, request: Request) -> Response:
+        """Answer any request; never raises but `asyncio.CancelledError`."""
+        metrics = self._metrics
+        track = metrics.begin(request.method)
+        try:
+            response = await self._try(request, track)
+        except asyncio.CancelledError:
+            metrics.give_up(track)
+            raise
+        metrics.end(track, request.method, response.status)
+        return response
+
+    async def _try(self, request: Request, track: Track) -> Response:
+        try:
+            return await self._answer(request, track)
+        except ApiError as error:
+            return await convert_failure(request, forms.failure(error))
+        except contract.TooLarge as error:
+            return forms.failure(TooLarge(str(error)))
+        except contract.DamagedRow as error:
+            return forms.failure(StorageReadError(str(error)))  # the store has logged it
+        except contract.StoreError as error:
+            _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
+            return forms.failure(Unavailable(f"the store does not work: {error}"))
+        except RecursionError:
+            return forms.failure(BadRequest("the request is nested too deeply"))
+        except Exception:
+            # Only the log says what it was: the cause may hold what the caller must not see.
+            _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
+            return forms.failure(InternalError("Internal error occurred: the server's log says more"))
+
+    async def _answer(self, request: Request, track: Track) -> Response:
+        user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
+        caller = user
+        user = act_as(user, request.headers, self._backend.authorizer)
+        line = read_line(f"{request.method} {request.target}")
+        if request.caller is not None:
+            fairness.identify(request.caller, caller, line)
+        check_timeout(line.query)
+        if request.user is not None:
+            # Who calls from within this process has put its name on the request, and does not wait.
+            return await self._serve(request, track, user, line)
+        seat = await self._fairness.seat(user, line.verb, line.path, line.route, line.query)
+        try:
+            response = await self._serve(request, track, user, line)
+        except BaseException:
+            seat.leave()
+            raise
+        seat.leave_with(response, watch=line.verb == "watch")
+        return response
+
+    async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:
+        """What the user asks for, if that is allowed."""
+        path, query, route, verb = line
+        if route is None:
+            self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
+            return await self._paths.respond(request, path)
+        if MASTERS not in user.groups:
+            self._backend.authorizer.require(user, _action(verb, route, query))
+        definition = self._backend.registry.find(route.group, route.version, route.plural)
+        if definition is None:
+            elsewhere = await self._elsewhere.ask(request, user, route.group, route.version)
+            return elsewhere or self._no_resource(route)
+        if definition.custom and "/" in route.subresource:
+            # As Kubernetes' handler of custom resources: what lies deeper does not count.
+            route = route._replace(subresource=route.subresource.partition("/")[0])
+        try:
+            run = self._dispatch.find(definition, route, verb)
+        except ApiError as error:
+            if not definition.warning:
+                raise
+            return await convert_failure(request, forms.failure(error, [definition.warning]))
+        if request.method == "HEAD" and not definition.custom:
+            raise error_responses.no_method()
+        if run is None:
+            return error_responses.no_verb(definition, route)
+        if definition.conversion is not None:
+            run = self._conversions.around(run)
+        if route.watched and request.method != "GET" and not definition.custom:
+            raise error_responses.no_method()
+        call = track.call = Call(request, user, verb, definition, route, query, WHOLE)
+        if definition.warning:
+            call.warnings.append(definition.warning)
+        return await self._run(run, call)
+
+    async def _run(self, run: Verb, call: Call) -> Response:
+        """What the verb answers, in the form that the client wants."""
+        request, definition, verb, name = call.request, call.definition, call.verb, call.route.name
+        accept = request.headers.get("accept", "")
+        try:
+            form = call.form = negotiate(accept, custom=definition.custom, stream=verb == "watch")
+        except NotAcceptable:
+            error_responses.check_first(call)
+            raise
+        try:
+            response = await run(self._backend, call)
+        except ApiError as error:
+            if name and verb in _CHANGES:
+                # Who is refused for what another has written reads that next, and must find it.
+                await self._backend.store.settled(call.key)
+            return await convert_failure(request, forms.failure(error, call.warnings))
+        if form.shape is not Shape.WHOLE and (refusal := await error_responses.unfit(call, response)):
+            return await convert_failure(request, refusal)
+        if definition.is_crd and verb in _WRITES and not call.dry_run:
+            await self._controllers.settle(name or forms.name_in(response))
+        return response if form.wire == JSON else await convert(call, response)
+
+    def _no_resource(self, route: Route) -> Response:
+        """The answer where a group has no resource of that name. Raises `NotFound`."""
+        if any(found.group == route.group and not found.custom for found in self._backend.registry.all()):
+            raise error_responses.no_resource()
+        return error_responses.nowhere()
+
+    def add_metrics(self, source: Source) -> None:
+        """Let `/metrics` tell what `source` knows as well."""
+        self._metrics.add(source)
+
+
+def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """`stored` with the spec of `wanted`, and with its labels and annotations beside what others have set."""
+    meta = dict(stored["metadata"])
+    for name in ("labels", "annotations"):
+        if ours := wanted["metadata"].get(name):
+            meta[name] = {**meta.get(name, {}), **ours}
+    return {**stored, "metadata": meta, "spec": wanted["spec"]}
+
+
+def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
+    """What is asked for; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
+    namespace, name = route.namespace, route.name
+    if route.plural == "namespaces" and not route.group:
+        namespace = name
+    if query and not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
+        name = selected[1]
+    return Action(verb, route.group, route.plural, route.subresource, namespace, name)

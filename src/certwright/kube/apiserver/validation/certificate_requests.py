@@ -1,0 +1,31 @@
+"""What the signing request inside a new CertificateRequest must fulfil.
+
+It is read here and not in `resources`, which knows no cryptography. Where these kinds are served by somebody
+else, nobody may have looked: the controllers look again.
+
+Source: cert-manager `internal/apis/certmanager/validation/certificaterequest.go`.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from certwright.kube.api.errors import FieldError
+from certwright.kube.apiserver.model.objects import Json
+from certwright.pki.errors import PkiError
+from certwright.pki.signing import checked
+
+_PATH = "spec.request"
+
+
+def check(new: Json) -> list[FieldError]:
+    """Say where the signing request cannot be read, was not made with its key, or contradicts `isCA` or
+    `usages`. The schema and the kind's own rules have found nothing wrong before."""
+    spec = new["spec"]
+    try:
+        pem = base64.b64decode(spec["request"])
+        checked(pem, tuple(spec.get("usages") or ()), is_ca=bool(spec.get("isCA")))
+    except PkiError as error:
+        # The value itself would bury the sentence.
+        return [FieldError(_PATH, "FieldValueInvalid", f'Invalid value: "<signing request>": {error}')]
+    return []

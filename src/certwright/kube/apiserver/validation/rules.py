@@ -1,0 +1,108 @@
+"""What must hold before anyone's write is accepted, and what the server itself writes into it.
+
+Order on every write: `check_shape`, the kind's own preparation, `mutate`, `validate`. A generated name that
+was taken is validated again with the next one, never mutated again (KEP-4420).
+"""
+
+from __future__ import annotations
+
+from certwright.kube.api.errors import FieldError, denied_object, invalid_object
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests.metadata import check, check_name, check_update
+from certwright.kube.apiserver.validation import certificate_requests
+from certwright.kube.util.http_messages import Identity
+from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.validation import validate as validate_kind
+from certwright.resources.validation import warnings as kind_warnings
+
+
+def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
+    """Write the requester's identity into a new CertificateRequest (cert-manager's identity webhook)."""
+    if old is None and _is_certificate_request(definition):
+        _sign_requester(user, new)
+
+
+def _is_certificate_request(definition: ResourceDefinition) -> bool:
+    return definition.kind == "CertificateRequest" and definition.group == "cert-manager.io"
+
+
+def _sign_requester(user: Identity, new: Json) -> None:
+    spec = new.get("spec")
+    if type(spec) is not dict:
+        return
+    for name in ("username", "uid", "groups", "extra"):
+        spec.pop(name, None)
+    spec["username"] = user.name
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.groups:
+        spec["groups"] = list(user.groups)
+    if user.extra:
+        spec["extra"] = {name: list(values) for name, values in user.extra.items()}
+
+
+def check_shape(
+    definition: ResourceDefinition,
+    new: Json,
+    old: Json | None,
+    *,
+    part: str = "",
+    warnings: list[str] | None = None,
+    is_fine: bool = False,
+) -> None:
+    """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
+
+    All that comes later may rely on the types that the schema promises. `part`: only `status` was written.
+    Into `warnings` goes what was wrong before and has not changed. `is_fine`: the schema has said so of what
+    is new (`Schema.is_fine`).
+    """
+    metadata = new["metadata"]
+    errors: list[FieldError] = []
+    if part != "status" or definition.is_crd:  # else the metadata is the stored one
+        errors = check(metadata, definition)
+        errors += check_name(definition, metadata) if old is None else check_update(metadata, old["metadata"])
+    kept: list[FieldError] = []
+    schema = definition.schema
+    if definition.custom:
+        found = schema.judge(new, old, kept, part, is_fine=is_fine)
+    else:
+        found = schema.validate(new, old)
+    if warnings is not None:
+        warnings += [text for text in map(str, kept) if text not in warnings]
+    errors += map(_as_of_status, found) if part == "status" else found
+    _raise(definition, new, errors)
+
+
+def _as_of_status(error: FieldError) -> FieldError:
+    """Kubernetes holds a status against its own schema, and names paths in it from there."""
+    if not error.field.startswith("status"):
+        return error
+    below = error.field.removeprefix("status").removeprefix(".")
+    return FieldError(
+        error.field, error.reason, error.detail.replace(f"{error.field} in body", f"{below} in body")
+    )
+
+
+def validate(
+    definition: ResourceDefinition, new: Json, old: Json | None, policy: OperatorPolicy | None = None
+) -> None:
+    """Raise `Invalid` with every field that the kind's deeper rules forbid, or the operator's `policy`. For
+    cert-manager's kinds these are the rules of its webhook, and the error is `Denied`."""
+    _raise(definition, new, definition.strategy.validate(new, old))
+    errors = validate_kind(definition.kind, definition.group, new, old, policy)
+    if not errors and old is None and _is_certificate_request(definition):
+        errors = certificate_requests.check(new)
+    if errors:
+        raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
+
+
+def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
+    """What the client is warned of in an object that `validate` accepts."""
+    return kind_warnings(definition.kind, definition.group, new, old)
+
+
+def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:
+    if errors:
+        name = new["metadata"].get("name", "")
+        raise invalid_object(definition.group, definition.kind, name, errors)

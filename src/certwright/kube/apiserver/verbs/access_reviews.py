@@ -1,0 +1,229 @@
+"""Questions about users, asked by a create that stores nothing: who is it, may they, what may I?
+
+Source: Kubernetes API reference, SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview,
+SelfSubjectRulesReview v1 authorization.k8s.io; TokenReview, SelfSubjectReview v1 authentication.k8s.io.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from certwright.kube.api.errors import (
+    BadRequest,
+    FieldError,
+    Unauthorized,
+    forbidden,
+    invalid,
+    invalid_object,
+)
+from certwright.kube.apiserver.auth.auth import MASTERS, Action, Authenticator, ask
+from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.rbac import ALL, Rule
+from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.objects import encode_json
+from certwright.kube.apiserver.requests import bodies, forms, metadata
+from certwright.kube.apiserver.verbs.shaping import check_type
+from certwright.kube.util.decoders import convert
+from certwright.kube.util.http_messages import Identity, Request, Response
+
+T = TypeVar("T")
+Json = dict[str, Any]
+Answer = Callable[[Call, Json], Awaitable[Json]]
+"""Makes the status of a review of its spec. Raises `ApiError`."""
+
+_AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+
+
+class _Resource(msgspec.Struct):
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+    def action(self) -> Action:
+        return Action(self.verb, self.group, self.resource, self.subresource, self.namespace, self.name)
+
+
+class _Path(msgspec.Struct):
+    path: str = ""
+    verb: str = ""
+
+
+class _AccessSpec(msgspec.Struct, rename="camel"):
+    resource_attributes: _Resource | None = None
+    non_resource_attributes: _Path | None = None
+    user: str | None = None
+    groups: tuple[str, ...] | None = None
+    extra: Mapping[str, tuple[str, ...]] | None = None
+    uid: str | None = None
+
+    def action(self) -> Action:
+        if self.resource_attributes is not None:
+            return self.resource_attributes.action()
+        path = self.non_resource_attributes or _Path()
+        return Action(path.verb, path=path.path)
+
+    def identity(self) -> Identity:
+        return Identity(self.user or "", uid=self.uid or "", groups=self.groups or (), extra=self.extra or {})
+
+
+class _TokenSpec(msgspec.Struct):
+    token: str = ""
+    audiences: tuple[str, ...] | None = None
+
+
+class _RulesSpec(msgspec.Struct):
+    namespace: str | None = None
+
+
+def user_info(user: Identity) -> Json:
+    """`UserInfo` v1 authentication.k8s.io."""
+    found: Json = {"username": user.name}
+    if user.uid:
+        found["uid"] = user.uid
+    if user.groups:
+        found["groups"] = user.groups
+    if user.extra:
+        found["extra"] = user.extra
+    return found
+
+
+class Reviews:
+    """Answers the reviews. `authenticator` knows all tokens but those of ServiceAccounts."""
+
+    def __init__(
+        self, authorizer: Authorizer, authenticator: Authenticator, accounts: ServiceAccounts
+    ) -> None:
+        self._authorizer = authorizer
+        self._authenticator = authenticator
+        self._accounts = accounts
+        self._answers: dict[str, Answer] = {
+            f"subjectaccessreviews.{_AUTHORIZATION}": self._subject_access,
+            f"localsubjectaccessreviews.{_AUTHORIZATION}": self._local_access,
+            f"selfsubjectaccessreviews.{_AUTHORIZATION}": self._own_access,
+            f"selfsubjectrulesreviews.{_AUTHORIZATION}": self._own_rules,
+            f"tokenreviews.{_AUTHENTICATION}": self._token,
+            f"selfsubjectreviews.{_AUTHENTICATION}": self._myself,
+        }
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """What can be asked, as `plural.group`."""
+        return tuple(self._answers)
+
+    async def create(self, _: Backend, call: Call) -> Response:
+        """POST of a review: 201 with its status."""
+        definition = call.definition
+        obj, duplicates = bodies.read_object(call)
+        check_type(call, obj)
+        unknown = metadata.clean(definition, obj) + definition.schema.process(obj)
+        if text := bodies.strict_errors(call, unknown, duplicates):
+            raise bodies.unreadable(call, definition.kind, definition.version, text)
+        if errors := definition.schema.validate(obj):
+            raise invalid_object(definition.group, definition.kind, "", errors)
+        obj["status"] = await self._answers[definition.resource](call, obj.get("spec") or {})
+        return Response(201, forms.headers(call), encode_json(obj))
+
+    async def _subject_access(self, call: Call, spec: Json) -> Json:
+        wanted = _read(call, spec, _AccessSpec)
+        _check_access(call, spec, wanted, needs_user=True)
+        return self._access(wanted.identity(), wanted.action())
+
+    async def _local_access(self, call: Call, spec: Json) -> Json:
+        wanted, namespace = _read(call, spec, _AccessSpec), call.route.namespace
+        _check_access(call, spec, wanted, needs_user=True)
+        if wanted.non_resource_attributes is not None:
+            wrong = forbidden("spec.nonResourceAttributes", "disallowed on this kind of request")
+            raise invalid_object(_AUTHORIZATION, call.definition.kind, "", [wrong])
+        if wanted.action().namespace != namespace:
+            raise BadRequest(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
+        return self._access(wanted.identity(), wanted.action())
+
+    async def _own_access(self, call: Call, spec: Json) -> Json:
+        wanted = _read(call, spec, _AccessSpec)
+        _check_access(call, spec, wanted, needs_user=False)
+        return self._access(call.user, wanted.action())
+
+    def _access(self, user: Identity, action: Action) -> Json:
+        decision = self._authorizer.explain(user, action)
+        status: Json = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+    async def _own_rules(self, call: Call, spec: Json) -> Json:
+        namespace = _read(call, spec, _RulesSpec).namespace
+        if not namespace:
+            raise BadRequest("no namespace on request")
+        rules = self._authorizer.rbac.rules(call.user, namespace)
+        if MASTERS in call.user.groups:
+            rules.append(Rule((ALL,), (ALL,), (ALL,)))
+            rules.append(Rule((ALL,), non_resource_urls=(ALL,)))
+        found = [msgspec.to_builtins(rule) for rule in dict.fromkeys(rules)]
+        return {
+            "resourceRules": [rule for rule in found if "resources" in rule],
+            "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+
+    async def _token(self, call: Call, spec: Json) -> Json:
+        wanted = _read(call, spec, _TokenSpec)
+        if not wanted.token:
+            raise BadRequest("token is required for TokenReview in authentication")
+        ours = (self._accounts.issuer.issuer,)
+        audiences = wanted.audiences or ours
+        identity, meant_for = await self._identify(wanted.token, ours)
+        shared = [audience for audience in meant_for if audience in audiences]
+        if identity is None or not shared:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": user_info(identity), "audiences": shared}
+
+    async def _identify(self, token: str, ours: tuple[str, ...]) -> tuple[Identity | None, tuple[str, ...]]:
+        found = await self._accounts.check(token)
+        if found is not None:
+            return found
+        request = Request("POST", "/", headers={"authorization": f"Bearer {token}"})
+        try:
+            return await ask(self._authenticator, request), ours
+        except Unauthorized:
+            return None, ()
+
+    async def _myself(self, call: Call, _: Json) -> Json:
+        return {"userInfo": user_info(call.user)}
+
+
+def _read(call: Call, spec: Json, kind: type[T]) -> T:
+    """The spec in our form. Raises `BadRequest`."""
+    try:
+        return convert(spec, kind)
+    except msgspec.ValidationError as error:
+        definition = call.definition
+        raise bodies.unreadable(call, definition.kind, definition.version, str(error)) from None
+
+
+def _check_access(call: Call, spec: Json, wanted: _AccessSpec, *, needs_user: bool) -> None:
+    """Raise `Invalid` unless the spec asks one thing, of somebody where that is needed."""
+    errors: list[FieldError] = []
+    one, other = wanted.resource_attributes, wanted.non_resource_attributes
+    only = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    if one is not None and other is not None:
+        errors.append(
+            invalid(
+                "spec.nonResourceAttributes",
+                spec["nonResourceAttributes"],
+                "cannot be specified in combination with resourceAttributes",
+            )
+        )
+    if one is None and other is None:
+        errors.append(invalid("spec.resourceAttributes", None, only))
+    if needs_user and not wanted.user and not wanted.groups:
+        errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
+    if errors:
+        raise invalid_object(_AUTHORIZATION, call.definition.kind, "", errors)

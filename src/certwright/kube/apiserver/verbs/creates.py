@@ -1,0 +1,235 @@
+"""Create: from a body to a new object, under a name that is free.
+
+Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+the store, which decides conflicts. Source: Kubernetes API conventions; KEP-4420 (retry of generateName).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details
+from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
+from certwright.kube.apiserver.fieldmanager import managed
+from certwright.kube.apiserver.model import objects, offload
+from certwright.kube.apiserver.model.backend import Backend, Call, already_exists
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import is_terminating
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests import bodies, forms, metadata, options
+from certwright.kube.apiserver.validation import rules as admission
+from certwright.kube.apiserver.verbs.shaping import (
+    check_type,
+    drop_duplicate_owners,
+    drop_nulls,
+    read_fields,
+    refuse_body,
+    warn,
+)
+from certwright.kube.store.contract import Exists, Key, Row
+from certwright.kube.util import ids
+from certwright.kube.util.http_messages import Response
+
+_log = logging.getLogger(__name__)
+
+NAME_ATTEMPTS = 8
+"""How many generated names are tried (KEP-4420: the first and seven more)."""
+_MAX_PREFIX = 58  # 63 less the five characters of the suffix
+
+
+async def create(backend: Backend, call: Call) -> Response:
+    """POST to a collection: 201 with the object."""
+    bodies.check_media(call)
+    options.check(call)
+    is_long = offload.is_long(call)
+    obj = await offload.run(_read, call) if is_long else _read(call)
+    row = await _create(backend, call, obj, is_long=is_long)
+    return forms.one(call, row, backend.clock, code=201)
+
+
+def _read(call: Call) -> Json:
+    obj, repeats = bodies.read_object(call)
+    check_type(call, obj, repeats)
+    _take_in(call, obj, repeats)
+    return obj
+
+
+async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+    """Bring a new object into shape, through admission, and into the store. `is_long`: as in `aside`."""
+    if is_long:
+        await offload.run(_take_in, call, obj, [])
+    else:
+        _take_in(call, obj, [])
+    return await _create(backend, call, obj, is_long=is_long)
+
+
+def _take_in(call: Call, obj: Json, repeats: list[str]) -> None:
+    """Bring the fields of what was sent into their form, less what no client may set.
+
+    `repeats`: what a strict client is told of fields that came twice.
+    """
+    read_fields(call, obj, refuse_body, repeats)
+    if call.verb != "patch":
+        metadata.wipe(obj["metadata"])
+    _place(call, obj["metadata"])
+    if call.verb != "patch":
+        drop_duplicate_owners(call, obj["metadata"], admitted=False)
+
+
+def _place(call: Call, meta: Json) -> None:
+    """Put the object into the namespace of the path."""
+    if not call.definition.namespaced:
+        meta.pop("namespace", None)
+        return
+    if not call.route.namespace:
+        raise BadRequest("an empty namespace may not be set during creation")
+    if meta.setdefault("namespace", call.route.namespace) != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+    definition, meta = call.definition, obj["metadata"]
+    if definition.namespaced:
+        await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
+    if definition.custom:
+        # What admission adds is nobody's, as in Kubernetes.
+        if is_long:
+            await offload.run(managed.on_create, backend, call, obj)
+        else:
+            managed.on_create(backend, call, obj)
+    if await backend.admission.mutate(call, obj, None, operation="CREATE"):
+        meta = obj["metadata"]
+        _place(call, meta)
+    generated = await offload.run(_shape, backend, call, obj) if is_long else _shape(backend, call, obj)
+    try:
+        return await _store_new(backend, call, obj, is_long=is_long)
+    except ApiError as error:
+        is_retried = generated and backend.gates.enabled(NAME_GENERATION_RETRIES)
+        if not is_retried or not _is_taken(error):
+            raise
+        return await _store_renamed(backend, call, obj, error, is_long=is_long)
+
+
+def _shape(backend: Backend, call: Call, obj: Json) -> bool:
+    """What follows admission, up to the store; whether the name was generated. Raises `Invalid`."""
+    definition, meta = call.definition, obj["metadata"]
+    drop_duplicate_owners(call, meta, admitted=True)
+    if definition.status_subresource:
+        obj.pop("status", None)
+    metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
+    generated = not meta.get("name") and bool(meta.get("generateName"))
+    if generated:
+        _generate_name(backend, meta)
+    admission.check_shape(definition, obj, None)
+    drop_nulls(call, obj)
+    warn(call, metadata.warnings(definition, meta, None))
+    definition.strategy.prepare_create(obj)
+    if definition.strategy.identify is not None:
+        definition.strategy.identify(obj, call.user)
+    if not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+        managed.on_create(backend, call, obj)
+    return generated
+
+
+def _generate_name(backend: Backend, meta: Json) -> None:
+    # Go cuts bytes; half a character is left out here.
+    prefix = meta["generateName"].encode(errors="replace")[:_MAX_PREFIX].decode(errors="ignore")
+    meta["name"] = prefix + backend.name_suffix()
+
+
+def _is_taken(error: ApiError) -> bool:
+    """Whether another generated name may succeed: the store has the name, or a validating webhook denies it
+    with this reason, as in Kubernetes (apiserver `Store.createWithGenerateNameRetry`)."""
+    return error.reason == AlreadyExists.default_reason
+
+
+async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiError, *, is_long: bool) -> Row:
+    """Store under another generated name, because of `taken` for the first one (KEP-4420).
+
+    Schema, CEL rules, name rules and validating admission run for each name that may be free; mutating
+    admission does not. A name that the store is seen to have costs a look instead of a validation, and an
+    attempt like any other. Raises the error of the last attempt.
+    """
+    meta = obj["metadata"]
+    look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
+    for attempt in range(2, NAME_ATTEMPTS + 1):
+        _log.debug(
+            "%s %s: the generated name is taken; attempt %d of %d",
+            call.definition.resource, meta["name"], attempt, NAME_ATTEMPTS,
+        )  # fmt: skip
+        call.retries += 1
+        _generate_name(backend, meta)
+        if look and (there := await backend.store.latest(_key(call, meta))) is not None:
+            taken = _taken(call.definition, meta, there)
+            continue
+        if is_long:
+            await offload.run(_rejudge, call, obj)
+        else:
+            _rejudge(call, obj)
+        try:
+            return await _store_new(backend, call, obj, is_long=is_long)
+        except ApiError as error:
+            if not _is_taken(error):
+                raise
+            taken = error
+    raise taken
+
+
+def _rejudge(call: Call, obj: Json) -> None:
+    """Judge the object under its next name, and prepare what follows from the name. Raises `Invalid`."""
+    admission.check_shape(call.definition, obj, None)
+    call.definition.strategy.prepare_create(obj)
+
+
+def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
+    """The 409 of a create, in Kubernetes' words (apiserver `rest.CheckGeneratedNameError`).
+
+    Those blame the server as soon as there is a `generateName`, also where the client chose the name.
+    """
+    error = already_exists(definition, meta["name"])
+    if meta.get("generateName"):
+        error = AlreadyExists(
+            f"{error.message}, the server was not able to generate a unique name for the object",
+            details=Details(
+                name=meta["name"], group=definition.group, kind=definition.plural, retry_after_seconds=1
+            ),
+        )
+    if is_terminating(current):
+        return AlreadyExists(f"object is being deleted: {error.message}", details=error.details)
+    return error
+
+
+def _key(call: Call, meta: Json) -> Key:
+    definition = call.definition
+    return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
+
+
+async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+    """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission refuses with."""
+    await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
+    key = _key(call, obj["metadata"])
+    if call.dry_run:
+        if (there := await backend.store.latest(key)) is not None:
+            raise _taken(call.definition, obj["metadata"], there)
+        return unstored(key, obj)
+    if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
+        # What an apply creates may name the revision of an object that is gone.
+        raise ApiError("resourceVersion should not be set on objects to be created")
+    columns = await offload.run(objects.columns, obj) if is_long else objects.columns(obj)
+    try:
+        return await backend.put(call.definition, key, columns, previous=None)
+    except Exists as error:
+        raise _taken(call.definition, obj["metadata"], error.current) from None
+
+
+def is_revision(text: str) -> bool:
+    """Whether a resourceVersion names a revision, which no new object has."""
+    return text.isascii() and text.isdecimal() and 0 < int(text) < 2**64
+
+
+def unstored(key: Key, obj: Json) -> Row:
+    """What a dry run answers: the row that would have been written."""
+    return Row(key, 0, objects.encode_json(obj["metadata"]), objects.body_of(obj))

@@ -1,0 +1,396 @@
+"""Delete: at once, or marked and held until the last finalizer is taken away.
+
+Source: Kubernetes documentation, "Finalizers"; API reference, DeleteOptions v1 meta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from certwright.kube.api.errors import (
+    BadRequest,
+    Conflict,
+    Details,
+    FieldError,
+    Forbidden,
+    StorageReadError,
+    invalid,
+    invalid_object,
+    not_supported,
+    quoted,
+)
+from certwright.kube.apiserver.auth.auth import MASTERS
+from certwright.kube.apiserver.base.metadata_types import struct_problem
+from certwright.kube.apiserver.crds import status
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend, Call, conflict, details, not_found
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
+from certwright.kube.apiserver.model.namespaces import IMMORTAL
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.model.outline import lightly
+from certwright.kube.apiserver.model.routes import is_true
+from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.requests.options import check_dry_run, values_of
+from certwright.kube.apiserver.verbs import reads
+from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.apiserver.verbs.updates import WRITE_ATTEMPTS
+from certwright.kube.store.contract import Changed, DamagedRow, Missing, Row
+from certwright.kube.util.decoders import convert
+from certwright.kube.util.http_messages import Response
+
+CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
+"""What may become of dependents."""
+FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
+"""The finalizers that keep an owner until its dependents are gone, or its orphans are nobody's."""
+_FINALIZER_OF = {FOREGROUND: (FOREGROUND_FINALIZER,), ORPHAN: (ORPHAN_FINALIZER,), BACKGROUND: ()}
+_ANSWERED_WITH_OBJECT = frozenset({"pods", "resourcequotas", "serviceaccounts", "services"})
+_TOGETHER = 64  # deletions under way at the same time: they share commits
+
+
+class Preconditions(msgspec.Struct, rename="camel"):
+    """What must be true of the object that is deleted."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class DeleteOptions(msgspec.Struct, rename="camel"):
+    """The body of a DELETE."""
+
+    preconditions: Preconditions = msgspec.field(default_factory=Preconditions)
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    grace_period_seconds: int | None = None
+    dry_run: list[str] | None = None
+
+    @property
+    def policy(self) -> str:
+        """What is to become of dependents; empty where the client has no wish."""
+        if self.orphan_dependents is not None:
+            return ORPHAN if self.orphan_dependents else BACKGROUND
+        return self.propagation_policy or ""
+
+
+_ORPHANS = "orphanDependents"
+_POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
+
+
+def read_options(call: Call) -> DeleteOptions:
+    """The options: those of the body, or, without one, those of the query.
+
+    Raises `BadRequest`, `Invalid` and `UnsupportedMediaType`.
+    """
+    options = _options_of_body(call) if call.request.body else _options_of_query(call)
+    if wrong := _check_options(options):
+        raise invalid_object("meta.k8s.io", "DeleteOptions", "", wrong)
+    return options
+
+
+def _options_of_query(call: Call) -> DeleteOptions:
+    grace, uid, version = map(call.query.get, ("gracePeriodSeconds", "uid", "resourceVersion"))
+    if grace is not None:
+        _check_whole(grace)
+    return DeleteOptions(
+        propagation_policy=call.query.get("propagationPolicy"),
+        orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
+        grace_period_seconds=int(grace) if grace else None,
+        # What lies within another member is read from the same level.
+        preconditions=Preconditions(uid, version),
+        dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
+    )
+
+
+def _check_whole(text: str) -> None:
+    """Whether Go's `strconv.ParseInt` takes it. Raises `BadRequest`."""
+    problem = "" if _WHOLE.fullmatch(text) else "invalid syntax"
+    if not problem and not -(2**63) <= int(text) < 2**63:
+        problem = "value out of range"
+    if problem:
+        raise BadRequest(f"strconv.ParseInt: parsing {quoted(text)}: {problem}")
+
+
+def _check_options(options: DeleteOptions) -> list[FieldError]:
+    found, policy = [], options.propagation_policy
+    if policy is not None and options.orphan_dependents is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        found.append(invalid("propagationPolicy", policy, text))
+    if policy is not None and policy not in _POLICIES:
+        found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    return found + check_dry_run(options.dry_run or [])
+
+
+def _options_of_body(call: Call) -> DeleteOptions:
+    value: Any = bodies.read_options(call, "DeleteOptions")
+    if value is not None and (text := bodies.headless(value)):
+        raise BadRequest(text)
+    # Go reads null as an object without members.
+    members = {name: item for name, item in (value or {}).items() if item is not None}
+    _check_kind(members.get("apiVersion") or "meta.k8s.io/v1", members.get("kind") or _KIND)
+    try:
+        return convert(members, DeleteOptions)
+    except msgspec.ValidationError as error:
+        raise BadRequest(struct_problem(members, _GO_TYPES, _KIND) or f"{_KIND}: {error}") from None
+
+
+_KIND = "DeleteOptions"
+_GO_TYPES = {
+    "gracePeriodSeconds": "int64",
+    "preconditions": "v1.Preconditions",
+    "orphanDependents": "bool",
+    "propagationPolicy": "v1.DeletionPropagation",
+    "dryRun": "[]string",
+}
+
+
+def _check_kind(version: str, kind: str) -> None:
+    """Whether what was sent are the options. Raises `BadRequest`."""
+    if kind == _KIND:
+        return
+    if kind in _OTHER_OPTIONS.get(version, ()):
+        raise BadRequest(f"converting (v1.{kind}) to (v1.{_KIND}): unknown conversion")
+    raise BadRequest(
+        f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+    )
+
+
+_OTHER_OPTIONS = {
+    "v1": ("APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"),
+    "meta.k8s.io/v1": (
+        "CreateOptions",
+        "GetOptions",
+        "ListOptions",
+        "PatchOptions",
+        "Table",
+        "UpdateOptions",
+    ),
+}
+"""Kinds that Kubernetes knows beside the options, and cannot take for them."""
+
+
+async def delete(backend: Backend, call: Call) -> Response:
+    """DELETE of an object: a `Status` when it is gone, the object while finalizers hold it."""
+    options, definition, name = read_options(call), call.definition, call.route.name
+    for _ in range(WRITE_ATTEMPTS):
+        try:
+            row = await backend.store.latest(call.key)
+        except DamagedRow as error:
+            if await _discard(backend, call, options, error):
+                return forms.success(call, name=name, uid="")
+            continue
+        _check_mortal(definition, name)
+        if row is None:
+            raise not_found(definition, name)
+        _check_preconditions(definition, options, row)
+        try:
+            last, gone = await _delete_row(backend, call, row, options)
+        except Changed:
+            continue
+        except Missing:
+            raise not_found(definition, name) from None
+        if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
+            return forms.success(call, name=name, uid=objects.uid_of(last.meta))
+        # Kubernetes says so only to those who ask in the way of old.
+        code = 202 if not gone and options.orphan_dependents is False else 200
+        return forms.one(call, last, backend.clock, code=code)
+    raise conflict(definition, name)
+
+
+async def _discard(backend: Backend, call: Call, options: DeleteOptions, damaged: DamagedRow) -> bool:
+    """Remove a row that cannot be read; whether that was done. Its finalizers, owners and preconditions are
+    not known, so only administrators may. Raises `StorageReadError`."""
+    if MASTERS not in call.user.groups or options.preconditions != Preconditions():
+        raise StorageReadError(str(damaged), details=details(call.definition, call.route.name))
+    if options.dry_run:
+        return True
+    with suppress(Changed, Missing):
+        await backend.discard(call.definition, call.key)
+        return True
+    return False
+
+
+def _check_mortal(definition: ResourceDefinition, name: str) -> None:
+    if definition.bucket == NAMESPACES and name in IMMORTAL:
+        raise Forbidden(
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+            details=Details(name=name, kind="namespaces"),
+        )
+
+
+def _check_preconditions(definition: ResourceDefinition, options: DeleteOptions, row: Row) -> None:
+    wanted = options.preconditions
+    if wanted.uid is None and wanted.resource_version is None:
+        return
+    uid, version, whose = objects.uid_of(row.meta), str(row.revision), (definition, row.key.name)
+    if definition.is_crd:
+        _check_of_definition(definition, wanted, row)
+    if wanted.uid is not None and wanted.uid != uid:
+        sent = f"UID in the precondition ({wanted.uid})"
+        raise _mismatch(*whose, sent, f"UID in record ({uid})", _RECREATED)
+    if wanted.resource_version is not None and wanted.resource_version != version:
+        sent = f"ResourceVersion in the precondition ({wanted.resource_version})"
+        raise _mismatch(*whose, sent, f"ResourceVersion in record ({version})", _MODIFIED)
+
+
+def _check_of_definition(definition: ResourceDefinition, wanted: Preconditions, row: Row) -> None:
+    """Definitions are deleted by a way of their own, which has words of its own."""
+    uid, version = objects.uid_of(row.meta), str(row.revision)
+    for what, sent, stored in (
+        ("UID", wanted.uid, uid),
+        ("ResourceVersion", wanted.resource_version, version),
+    ):
+        if sent is not None and sent != stored:
+            text = f"Precondition failed: {what} in precondition: {sent}, {what} in object meta: {stored}"
+            raise conflict(definition, row.key.name, text)
+
+
+_RECREATED = "The object might have been deleted and then recreated"
+_MODIFIED = "The object might have been modified"
+
+
+def _mismatch(definition: ResourceDefinition, name: str, sent: str, stored: str, guess: str) -> Conflict:
+    """A precondition of a deletion that does not hold. Unlike elsewhere, the kind is named by its kind."""
+    resource = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource} "{name}": '
+        f"the {sent} does not match the {stored}. {guess}",
+        details=Details(name=name, group=definition.group, kind=definition.kind),
+    )
+
+
+async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> tuple[Row, bool]:
+    definition = call.definition
+    await backend.admission.deleting(call, row)
+    if options.dry_run:
+        return _as_if_deleted(backend, definition, row, options.policy)
+    return await remove(backend, definition, row, options.policy)
+
+
+def _as_if_deleted(
+    backend: Backend, definition: ResourceDefinition, row: Row, policy: str
+) -> tuple[Row, bool]:
+    """What a dry run answers."""
+    meta = objects.to_metadata(row)
+    before = meta.get("finalizers", [])
+    finalizers = meta["finalizers"] = _finalizers(before, policy)
+    if not _holders(definition, meta):
+        return row, True
+    if "deletionTimestamp" in meta and finalizers == before:
+        return row, False
+    obj = objects.to_object(definition, row)
+    _put_finalizers(obj, finalizers)
+    if "deletionTimestamp" not in meta:
+        _mark(backend, definition, obj)
+    encoded = objects.columns(obj)(row.revision)
+    return Row(row.key, row.revision, *encoded), False
+
+
+def _put_finalizers(obj: Json, finalizers: list[str]) -> None:
+    obj["metadata"].pop("finalizers", None)
+    if finalizers:
+        obj["metadata"]["finalizers"] = finalizers
+
+
+def _holders(definition: ResourceDefinition, meta: Json) -> bool:
+    """Whether somebody must first clean up."""
+    return bool(meta.get("finalizers")) or definition.bucket == NAMESPACES or definition.is_crd
+
+
+async def remove(
+    backend: Backend, definition: ResourceDefinition, row: Row, policy: str = ""
+) -> tuple[Row, bool]:
+    """Delete the object of `row`, or mark it for deletion while something holds it.
+
+    `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers that are there say
+    what becomes of dependents. Returns the object's last state and whether it is gone. Raises `Changed` and
+    `Missing`.
+    """
+    meta = objects.to_metadata(row)
+    before = meta.get("finalizers", [])
+    finalizers = _finalizers(before, policy)
+    meta["finalizers"] = finalizers
+    if not _holders(definition, meta):
+        return await backend.delete(definition, row, objects.last_words(row)), True
+    # A definition is marked by a way of its own, and by this one only when it is deleted again.
+    again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
+    obj = lightly(definition, row)
+    unchanged = "deletionTimestamp" in meta and finalizers == before and not again
+    if unchanged and objects.is_as_kept(definition, row, obj):
+        return row, False
+    _put_finalizers(obj, finalizers)
+    if again:
+        obj["metadata"]["deletionGracePeriodSeconds"] = 0
+    if "deletionTimestamp" not in meta:
+        _mark(backend, definition, obj)
+    return await backend.put(definition, row.key, objects.columns(obj), previous=row), False
+
+
+def _finalizers(given: list[str], policy: str) -> list[str]:
+    """The finalizers of an object that is deleted so."""
+    if not policy:
+        return given
+    kept = [name for name in given if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    return [*kept, *_FINALIZER_OF[policy]]
+
+
+def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
+    meta = obj["metadata"]
+    meta["deletionTimestamp"] = backend.timestamp()
+    if definition.bucket == NAMESPACES:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return
+    if definition.is_crd:
+        status.mark_pending(obj, meta["deletionTimestamp"])
+        if CRD_CLEANUP not in meta.get("finalizers", ()):
+            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
+        return
+    meta["deletionGracePeriodSeconds"] = 0
+    if meta.get("generation"):
+        meta["generation"] += 1
+
+
+async def delete_collection(backend: Backend, call: Call) -> Response:
+    """DELETE of a collection: what the selectors select, and the list of it."""
+    # The list is of what was there before: whoever wants to see the end of it watches.
+    selected, answer = await reads.selected(backend, call)
+    options = read_options(call)
+    for start in range(0, len(selected), _TOGETHER):
+        some = selected[start : start + _TOGETHER]
+        await asyncio.gather(*(_one_of_many(backend, call, row, options) for row in some))
+    return answer
+
+
+async def every_row(backend: Backend, definition: ResourceDefinition, namespace: str) -> list[Row]:
+    """All rows of a resource; empty `namespace` means all of them."""
+    rows: list[Row] = []
+    after: tuple[str, str] | None = None
+    while True:
+        page = await backend.store.list(definition.bucket, namespace or None, limit=CHUNK, after=after)
+        rows += page.rows
+        if not page.more:
+            return rows
+        after = page.last
+
+
+async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:
+    """Delete whatever is under the row's key by now; who was faster has done the work."""
+    _check_mortal(call.definition, row.key.name)
+    for _ in range(WRITE_ATTEMPTS):
+        current = await backend.store.latest(row.key)
+        if current is None:
+            return
+        _check_preconditions(call.definition, options, current)
+        try:
+            await _delete_row(backend, call, current, options)
+        except (Changed, Missing):
+            continue
+        return
+    raise conflict(call.definition, row.key.name)

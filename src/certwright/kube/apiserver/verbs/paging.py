@@ -1,0 +1,269 @@
+"""Lists in pieces: `limit`, `continue`, and the revision that a list is of.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", retrieving large results sets in chunks, and
+resource versions; for what goes together, and for the words when it does not, apimachinery
+`apis/meta/internalversion/validation` and apiserver `storage`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from certwright.kube.api import errors
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.encoding import base64url
+
+_EXPIRED_CONTINUE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new "
+    "list without the continue parameter, or use the continue token in this response to retrieve the "
+    "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
+    "that were created, modified, or deleted between the time the first chunk was returned and now may show "
+    "up in the list."
+)
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - a version, not a password
+UNCOUNTED = -1
+"""So many objects are left after a page where they are too many to be counted."""
+_LATEST = -1
+"""The revision of a token that goes on with whatever is there now."""
+_NOT_VALID = "continue key is not valid"
+_MAX_INT64 = 2**63
+_MAX_UINT64 = 2**64
+
+
+class _Token(msgspec.Struct):
+    """What a continue token holds. `start` is the key where the list goes on, without the bucket."""
+
+    v: str = ""
+    rv: int = 0
+    start: str = ""
+    left: int | None = None
+
+
+class Position(NamedTuple):
+    """Where a list goes on: its revision (0: the newest), the last place that was looked at, and how many
+    objects were left after it (or `UNCOUNTED`), where somebody has counted."""
+
+    revision: int
+    after: tuple[str, str]
+    left: int | None
+
+
+def encode_token(revision: int, after: tuple[str, str], left: int | None = None) -> str:
+    """The opaque text that clients send back to go on after that namespace and name, where so many objects
+    (or `UNCOUNTED`) are left; None: nobody has counted."""
+    start = "/".join(part for part in after if part) + "\0"
+    token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start, left))
+    return base64url(token)
+
+
+def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
+    """What a token says. Raises `BadRequest` for a text that is no token."""
+    token = _read_token(text)
+    if token.v != _TOKEN_VERSION:
+        raise _bad_token(f"{_NOT_VALID}: server does not recognize this encoded version {token.v}")
+    if token.rv == 0:
+        raise _bad_token(f"{_NOT_VALID}: incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
+    if not token.start:
+        raise _bad_token(f"{_NOT_VALID}: encoded start key empty (version {_TOKEN_VERSION})")
+    parts = token.start.removeprefix("/").split("/")
+    # A path that leads elsewhere would be a way around the namespace that the request is about.
+    if any(part in ("", ".", "..") for part in parts) or len(parts) > 1 + namespaced:
+        raise _bad_token(f"{_NOT_VALID}: {token.start}")
+    name = parts[-1].removesuffix("\0")
+    within = namespace or (parts[0] if namespaced and len(parts) > 1 else "")
+    return Position(max(0, token.rv), (within, name), token.left)
+
+
+def _read_token(text: str) -> _Token:
+    wrong = re.search(r"[^A-Za-z0-9_-]", text)
+    if wrong is not None or len(text) % 4 == 1:
+        at = wrong.start() if wrong is not None else len(text) - 1
+        raise _bad_token(f"{_NOT_VALID}: illegal base64 data at input byte {at}")
+    try:
+        return json_decoder(_Token).decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _bad_token(f"{_NOT_VALID}: {error}") from None
+
+
+def _bad_token(detail: str) -> BadRequest:
+    return BadRequest(f"invalid continue token: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The parameters of a list. `exact` is the revision the list must be of, `not_older` the least it may be
+    of; 0: any will do. `after` is where the page before has ended, `left` how many objects there were after
+    it (or `UNCOUNTED`), where somebody has counted."""
+
+    limit: int = 0
+    exact: int = 0
+    not_older: int = 0
+    after: tuple[str, str] | None = None
+    left: int | None = None
+
+
+def refuse(wrong: list[FieldError]) -> None:
+    """Raise the `Invalid` of parameters that do not go together, if there are any."""
+    if wrong:
+        raise errors.invalid_object("meta.k8s.io", "ListOptions", "", wrong)
+
+
+def revision_of(text: str) -> int:
+    """A resourceVersion as a number; empty is 0.
+
+    Raises `ApiError` with the text that Kubernetes has for it, and with its code: 500.
+    """
+    try:
+        return _unsigned(text)
+    except ValueError as error:
+        raise ApiError(_not_a_revision(text, error)) from None
+
+
+def _not_a_revision(text: str, error: ValueError) -> str:
+    shown = msgspec.json.encode(text).decode()
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {error}"
+
+
+def _unsigned(text: str) -> int:
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdecimal():
+        raise ValueError("invalid syntax")
+    if len(text) > 20 or int(text) >= _MAX_UINT64:
+        raise ValueError("value out of range")
+    return int(text)
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """A parameter that is a count; 0 where it is missing. Raises `BadRequest`."""
+    text = query.get(name)
+    if text is None:
+        return 0
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
+        detail = "invalid syntax"
+    elif len(text) > 20 or not -_MAX_INT64 <= int(text) < _MAX_INT64:
+        detail = "value out of range"
+    else:
+        return int(text)
+    raise BadRequest(f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {detail}")
+
+
+def check_query(query: Mapping[str, str], *, watch: bool) -> None:
+    """Whether the parameters of a list or watch have their types and go together. Raises `Invalid` and
+    `BadRequest`."""
+    number(query, "limit")
+    number(query, "timeoutSeconds")
+    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
+    refuse(wrong_with_watch(query) if watch else _wrong_with_list(query, match, version))
+
+
+def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) -> ListOptions:
+    """Read the parameters of a list. Raises `Invalid` and `BadRequest`."""
+    if not query:
+        return ListOptions()
+    check_query(query, watch=False)
+    limit, version = max(0, number(query, "limit")), query.get("resourceVersion", "")
+    match = query.get("resourceVersionMatch", "")
+    if token := query.get("continue", ""):
+        at = decode_token(token, namespaced=namespaced, namespace=namespace)
+        if version not in ("", "0"):
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        return ListOptions(limit=limit, exact=at.revision, after=at.after, left=at.left)
+    try:
+        revision = _unsigned(version)
+    except ValueError as error:
+        raise BadRequest(f"invalid resource version: {_not_a_revision(version, error)}") from None
+    # With a limit and no word on how to match, a revision has always meant exactly that one.
+    if revision and (match == "Exact" or (not match and limit)):
+        return ListOptions(limit=limit, exact=revision)
+    if version == "0":
+        # Whatever is at hand, and all of it: Kubernetes' cache does not count here, and clients know.
+        return ListOptions()
+    return ListOptions(limit=limit, not_older=revision)
+
+
+_MATCH = "resourceVersionMatch"
+
+
+def _wrong_with_list(query: Mapping[str, str], match: str, version: str) -> list[FieldError]:
+    wrong: list[FieldError] = []
+    if match and not version:
+        wrong.append(
+            errors.forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided")
+        )
+    if match and query.get("continue"):
+        wrong.append(_no_match_with_continue())
+    if match not in ("", "Exact", "NotOlderThan"):
+        wrong.append(errors.not_supported(_MATCH, match, ("Exact", "NotOlderThan", "")))
+    if match == "Exact" and version == "0":
+        wrong.append(
+            errors.forbidden(_MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        )
+    if "sendInitialEvents" in query:
+        wrong.append(errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return wrong
+
+
+def wrong_with_watch(query: Mapping[str, str]) -> list[FieldError]:
+    """What does not go together in the parameters of a watch."""
+    wrong: list[FieldError] = []
+    match, streamed = query.get(_MATCH, ""), "sendInitialEvents" in query
+    if not match and not streamed and query.get("resourceVersion", "") in ("", "0"):
+        # Such a watch begins with the objects there are, as if that had been asked for.
+        match, streamed = "NotOlderThan", True
+    if streamed and match != "NotOlderThan":
+        wrong.append(
+            errors.forbidden(
+                _MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
+    if match and not streamed:
+        wrong.append(
+            errors.forbidden(
+                _MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+        )
+    if match and match != "NotOlderThan":
+        wrong.append(errors.not_supported(_MATCH, match, ("NotOlderThan",)))
+    if match and query.get("continue"):
+        wrong.append(_no_match_with_continue())
+    return wrong
+
+
+def _no_match_with_continue() -> FieldError:
+    return errors.forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided")
+
+
+def expired(options: ListOptions) -> Expired:
+    """The 410 of a list whose revision is no longer kept; it offers to go on, inconsistently."""
+    if options.after is None:
+        return Expired("The resourceVersion for the provided list is too old.")
+    return ExpiredContinue(encode_token(_LATEST, options.after))
+
+
+class ExpiredContinue(Expired):
+    """A continued list whose revision is gone; the answer carries a token to go on with regardless."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(_EXPIRED_CONTINUE)
+        self._token = token
+
+    def status(self) -> dict[str, object]:
+        """The `Status`, with the token in its list metadata."""
+        return {**super().status(), "metadata": {"continue": self._token}}
+
+
+def too_large(wanted: int, current: int) -> Timeout:
+    """The 504 of a revision that has not been reached."""
+    cause = Cause(reason="ResourceVersionTooLarge", message="Too large resource version")
+    return Timeout(
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        details=Details(causes=(cause,), retry_after_seconds=1),
+    )

@@ -1,0 +1,308 @@
+"""Get and list: bytes out of the store, looked into only where a selector asks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from certwright.kube.api import errors
+from certwright.kube.api.errors import BadRequest
+from certwright.kube.apiserver.model.backend import Backend, Call, not_found
+from certwright.kube.apiserver.model.negotiation import Shape
+from certwright.kube.apiserver.model.objects import encode_json
+from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.verbs import paging
+from certwright.kube.apiserver.verbs.matching import Matcher
+from certwright.kube.apiserver.verbs.paging import ListOptions
+from certwright.kube.store.contract import Compacted, DamagedRow, FutureRevision, Key, Page, Row
+from certwright.kube.store.log import size_of_row
+from certwright.kube.util.http_messages import Response
+
+CHUNK = 500
+"""Rows that are read, joined and sent at a time."""
+PAGE_BYTES = 256 * 1024
+"""The bytes after which a page of large rows ends earlier: each stream holds as many, and other requests wait
+while they are read."""
+_LIMITED_BYTES = 1 << 20
+"""Bytes after which a list with `limit` ends, and continues in the next request: it lies in memory."""
+
+
+def check_table(call: Call) -> None:
+    """Raise `BadRequest` for a Table that is to include what nobody knows."""
+    wanted = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
+    if wanted not in ("", "None", "Metadata", "Object"):
+        wrong = errors.invalid("includeObject", wanted, "must be 'Metadata', 'Object', 'None', or empty")
+        raise BadRequest(f"Unable to convert to Table as requested: {wrong}")
+
+
+async def get(backend: Backend, call: Call) -> Response:
+    """GET of one object."""
+    if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
+        await _check_reached(backend, wanted)
+    row = await backend.store.get(call.key)
+    if row is None:
+        raise not_found(call.definition, call.route.name)
+    return forms.one(call, row, backend.clock)
+
+
+async def _check_reached(backend: Backend, wanted: int) -> None:
+    if wanted > backend.store.revision and wanted > (reached := await backend.store.up_to(wanted)):
+        raise paging.too_large(wanted, reached)
+
+
+def warn_of_damage(backend: Backend, call: Call) -> None:
+    """Name the rows that a list leaves out because they cannot be read."""
+    if len(backend.store.damage):
+        for row in backend.store.damage.of(call.definition.bucket, call.route.namespace):
+            if (text := f"left out of this list: {row}") not in call.warnings:
+                call.warnings.append(text)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The beginning of a list, or all of it."""
+
+    rows: list[Row]
+    revision: int
+    after: tuple[str, str] | None = None
+    remaining: int | None = None
+
+    def metadata(self, call: Call) -> bytes:
+        """The list's own metadata, as JSON."""
+        if self.after is not None:
+            token = paging.encode_token(self.revision, self.after, self.remaining)
+            described: dict[str, object] = {"continue": token}
+            if self.remaining not in (None, paging.UNCOUNTED):
+                described["remainingItemCount"] = self.remaining
+        else:
+            # Kubernetes keeps custom objects as they are, and with them what it would leave out elsewhere.
+            bare = call.definition.custom and call.form.shape is Shape.WHOLE
+            described = {"continue": ""} if bare else {}
+        return encode_json({**described, "resourceVersion": str(self.revision)})
+
+
+async def list_objects(backend: Backend, call: Call) -> Response:
+    """GET of a collection."""
+    options = paging.list_options(
+        call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
+    )
+    matcher = Matcher.of(call)
+    await _check_reached(backend, options.not_older)
+    warn_of_damage(backend, call)
+    try:
+        if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
+            return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
+        if options.limit:
+            found = await _collect(backend, call, options, matcher, enough_bytes=_LIMITED_BYTES)
+            return _answer(backend, call, found)
+        return await _everything(backend, call, options, matcher)
+    except Compacted:
+        raise paging.expired(options) from None
+    except FutureRevision:
+        raise paging.too_large(options.exact, backend.store.revision) from None
+
+
+async def _page(
+    backend: Backend,
+    call: Call,
+    matcher: Matcher,
+    *,
+    limit: int,
+    after: tuple[str, str] | None,
+    revision: int,
+    counted: bool = False,
+) -> Page:
+    """Rows that match, of which there may be fewer than `limit` even where there are more to look at."""
+    page = await backend.store.list(
+        call.definition.bucket,
+        call.route.namespace or None,
+        limit=max(limit, CHUNK) if matcher.of_body else limit,
+        after=after,
+        revision=revision or None,
+        meta_only=call.form.shape is Shape.PARTIAL and not matcher.of_body,
+        max_bytes=PAGE_BYTES,
+        keep=matcher.of_meta,
+        counted=counted,
+    )
+    if page.damaged:
+        warn_of_damage(backend, call)
+    if not matcher.of_body:
+        return page
+    return page.only(list(filter(matcher.matches_body, page.rows)), limit)
+
+
+async def _at_most_one(
+    backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
+) -> _Found:
+    """A field selector on the name is a point read, not a walk through the bucket."""
+    if options.exact and call.query.get("resourceVersionMatch") == "Exact":
+        # Whole: where one is all there can be, nothing goes on elsewhere.
+        return await _collect(backend, call, replace(options, limit=0, after=None), matcher)
+    # Of a limit with a revision Kubernetes makes an exact one elsewhere, but not here.
+    await _check_reached(backend, options.exact)
+    revision = backend.store.revision
+    try:
+        row = await backend.store.get(Key(call.definition.bucket, call.route.namespace, name))
+    except DamagedRow:
+        row = None
+        warn_of_damage(backend, call)
+    rows = [row] if row is not None and matcher.matches(row) else []
+    # The row may have been written after `revision` was read: a list must not be older than what it shows.
+    return _Found(rows, max([revision, *(row.revision for row in rows)]))
+
+
+async def _collect(
+    backend: Backend, call: Call, options: ListOptions, matcher: Matcher, *, enough_bytes: float = math.inf
+) -> _Found:
+    """Up to `limit` rows that match (0: all), page after page of one revision; fewer than `limit` once they
+    hold `enough_bytes`, as the API allows."""
+    found, size = _Found([], options.exact, options.after), 0
+    # What is left is counted once; the token tells the pages that follow.
+    counted = bool(options.limit) and options.left is None and matcher.trivial
+    while True:
+        page = await _page(
+            backend,
+            call,
+            matcher,
+            limit=options.limit - len(found.rows) if options.limit else CHUNK,
+            after=found.after,
+            revision=found.revision,
+            counted=counted,
+        )
+        # A token without revision goes on at the newest: each page of it then is of one revision again.
+        found.revision = page.revision
+        found.rows += page.rows
+        size += sum(map(size_of_row, page.rows))
+        found.after = page.last if page.more else None
+        if found.after is None:
+            return found
+        if options.limit and (len(found.rows) >= options.limit or size >= enough_bytes):
+            found.remaining = _left(page, options, len(found.rows)) if matcher.trivial else None
+            return found
+        await asyncio.sleep(0)  # few match: others go on meanwhile
+
+
+def _left(page: Page, options: ListOptions, returned: int) -> int:
+    if page.remaining is not None:
+        return page.remaining
+    if options.left is None or options.left == paging.UNCOUNTED:
+        return paging.UNCOUNTED
+    return max(options.left - returned, 0)
+
+
+async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
+    """The rows that a call's parameters select, one page where there is a limit, and the list of them."""
+    definition, route = call.definition, call.route
+    options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
+    matcher = Matcher.of(call)
+    await _check_reached(backend, options.not_older)
+    try:
+        found = await _collect(backend, call, options, matcher)
+    except Compacted:
+        raise paging.expired(options) from None
+    except FutureRevision:
+        raise paging.too_large(options.exact, backend.store.revision) from None
+    return found.rows, _answer(backend, call, found)
+
+
+def _answer(backend: Backend, call: Call, found: _Found) -> Response:
+    """The list whose rows are in memory: at once, or batch by batch where it is long."""
+    if len(found.rows) > CHUNK or sum(map(size_of_row, found.rows)) > PAGE_BYTES:
+        parts = _Parts(call, found.metadata(call), backend.clock.now())
+        return Response(200, forms.headers(call), stream=_in_batches(parts, found.rows))
+    if call.form.shape is Shape.TABLE:
+        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
+        if not found.rows and call.definition.is_crd:
+            # Nor was anything put in here (see below); other kinds have their rows made beforehand.
+            body = body.removesuffix(b"[]}") + b"null}"
+    elif found.rows or call.form.shape is not Shape.PARTIAL:
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"
+    else:
+        # What Go makes of a list that nothing was put in, and what Kubernetes answers.
+        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body = body.removesuffix(b"[") + b"null}"
+    return Response(200, forms.headers(call), body)
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch, size = list[Row](), 0
+    for row in rows:
+        batch.append(row)
+        size += size_of_row(row)
+        if size > PAGE_BYTES or len(batch) == CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Parts:
+    """A list that is sent part by part, in the form that the client wants."""
+
+    def __init__(self, call: Call, metadata: bytes, now: datetime) -> None:
+        self._call = call
+        self._now = now
+        if call.form.shape is Shape.TABLE:
+            opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
+            self._around = len(self._rows(())) - len(b"]}")
+        else:
+            opening = forms.list_opening(call.definition, call.form, metadata)
+        self._before = opening
+
+    def _rows(self, rows: Iterable[Row]) -> bytes:
+        return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
+
+    def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """What to send for the next rows."""
+        for batch in _batches(rows):
+            yield self._before + self._items(batch)
+            self._before = b","
+
+    @property
+    def rest(self) -> bytes:
+        """What follows the last row."""
+        return self._before.removeprefix(b",") + b"]}"
+
+    def _items(self, rows: Iterable[Row]) -> bytes:
+        call = self._call
+        if call.form.shape is Shape.TABLE:
+            return self._rows(rows)[self._around : -len(b"]}")]
+        return b",".join(forms.item(call.definition, call.form, row) for row in rows)
+
+
+async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
+    """All rows: at once when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
+    page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
+    if page.more:
+        return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
+    return _answer(backend, call, _Found(page.rows, page.revision))
+
+
+async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:
+    for chunk in parts.of(rows):
+        yield chunk
+        await asyncio.sleep(0)
+    yield parts.rest
+
+
+async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matcher) -> AsyncIterator[bytes]:
+    """The chunks of a list, all of the first page's revision; each page is read when the client has taken the
+    one before."""
+    assert page is not None
+    found = _Found([], page.revision)
+    parts = _Parts(call, found.metadata(call), backend.clock.now())
+    while page is not None:
+        chunk, after = b"".join(parts.of(page.rows)), page.last if page.more else None
+        page = None  # the rows are not kept while the client reads
+        yield chunk
+        if after is not None:
+            await backend.turns.take()
+            try:
+                page = await _page(backend, call, matcher, limit=CHUNK, after=after, revision=found.revision)
+            except Compacted:
+                raise paging.expired(ListOptions()) from None
+    yield parts.rest

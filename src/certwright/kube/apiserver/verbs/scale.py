@@ -1,0 +1,283 @@
+"""The scale subresource of custom resources: how many, read and written by whoever scales anything.
+
+A write changes one number of the object. What a Scale owns is one field of the object under another path, so
+the owners of fields are brought from the object to the Scale and back. Admission webhooks are shown the
+object, not the Scale.
+
+Source: Kubernetes documentation, "Scale subresource"; API reference, Scale v1 autoscaling; apimachinery
+`pkg/util/managedfields/scalehandler.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from certwright.kube.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    FieldError,
+    InternalError,
+    invalid,
+)
+from certwright.kube.apiserver.base import go_values
+from certwright.kube.apiserver.fieldmanager import entries, managed
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Backend, Call, not_found
+from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.negotiation import WHOLE, content_type, unsupported
+from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE
+from certwright.kube.apiserver.verbs import scale_owners
+from certwright.kube.apiserver.verbs import updates as verbs
+from certwright.kube.apiserver.verbs.shaping import check_type, refuse_body, refuse_patch
+from certwright.kube.util.http_messages import Response
+
+KIND: Final = ("autoscaling", "v1", "Scale")
+_MOST = 2**31 - 1
+_UNSET = -(2**31)
+"""Stands for a number that is not there, as in Kubernetes: a write must not leave it so."""
+
+
+def subresource(paths: Mapping[str, str]) -> Subresource:
+    """The subresource of a version whose definition says where the numbers are (JSONPaths, such as
+    `.spec.replicas`)."""
+
+    def shape(new: Json, old: Json) -> Json:
+        """The object as `_with_scale` made it, with what the server counts."""
+        changed = {**new, "metadata": {**old["metadata"]}}
+        if changed != {**old, "metadata": changed["metadata"]}:
+            changed["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return changed
+
+    return Subresource(name="scale", kind=KIND, shape=shape, scale=dict(paths))
+
+
+def errors(paths: Mapping[str, str], obj: Json, old: Json | None) -> list[FieldError]:
+    """What of an object's numbers no Scale can show."""
+    found = []
+    # A write to the status shares its spec with the stored object, and answers for the status only.
+    only_status = old is not None and "spec" in obj and obj["spec"] is old.get("spec")
+    for name in ("statusReplicasPath",) if only_status else ("specReplicasPath", "statusReplicasPath"):
+        try:
+            value = _number(obj, paths[name])
+        except _Unexpected as error:
+            found.append(invalid(paths[name], 0, str(error)))
+            continue
+        if value < 0:
+            found.append(invalid(paths[name], value, "should be a non-negative integer"))
+        elif value > _MOST:
+            found.append(invalid(paths[name], value, f"should be less than or equal to {_MOST}"))
+    try:
+        _selector(obj, paths)
+    except _Unexpected as error:
+        found.append(invalid(paths["labelSelectorPath"], "", str(error)))
+    return found
+
+
+class _Unexpected(Exception):
+    """What stands at a path is of another type; the text is Kubernetes'."""
+
+    def __init__(self, keys: list[str], value: Any, expected: str) -> None:
+        shown, path = go_values.shown(value), ".".join(keys)
+        super().__init__(
+            f".{path} accessor error: {shown} is of the type {go_values.type_of(value)}, expected {expected}"
+        )
+
+
+_ABSENT = object()
+
+
+def _find(obj: Any, path: str) -> Any:
+    """What stands at a path, or `_ABSENT`. Raises `_Unexpected` where something else is on the way."""
+    keys = _keys(path)
+    for index, key in enumerate(keys):
+        if obj is None:
+            return _ABSENT
+        if type(obj) is not dict:
+            raise _Unexpected(keys[: index + 1], obj, "map[string]interface{}")
+        if key not in obj:
+            return _ABSENT
+        obj = obj[key]
+    return obj
+
+
+def _number(obj: Json, path: str) -> int:
+    value = _find(obj, path)
+    if value is _ABSENT:
+        return 0
+    if type(value) is not int:
+        raise _Unexpected(_keys(path), value, "int64")
+    return value
+
+
+def _selector(obj: Json, paths: Mapping[str, str]) -> str:
+    path = paths.get("labelSelectorPath") or ""
+    value = _find(obj, path) if path else _ABSENT
+    if value is _ABSENT:
+        return ""
+    if type(value) is not str:
+        raise _Unexpected(_keys(path), value, "string")
+    return value
+
+
+def _keys(path: str) -> list[str]:
+    return path.removeprefix(".").split(".")
+
+
+def _put(obj: Json, keys: list[str], value: Any) -> None:
+    # What is on the way is shared with the old object, so it is copied.
+    for key in keys[:-1]:
+        part = obj.get(key)
+        obj[key] = dict(part) if type(part) is dict else {}
+        obj = obj[key]
+    obj[keys[-1]] = value
+
+
+# --- verbs ------------------------------------------------------------------------------------------------
+
+
+@cache
+def definition() -> ResourceDefinition:
+    """What the server knows of the kind Scale."""
+    group, version, kind = KIND
+    return ResourceDefinition(
+        group=group,
+        version=version,
+        kind=kind,
+        plural="scales",
+        singular="scale",
+        namespaced=True,
+        schema=NativeSchema(f"{group}/{version}", kind),
+        unconditional_update=True,
+    )
+
+
+async def get(backend: Backend, call: Call) -> Response:
+    """GET: 200 with the Scale."""
+    row = await backend.store.get(call.key)
+    if row is None:
+        raise not_found(call.definition, call.route.name)
+    obj, path = objects.to_object(call.definition, row), _paths(call)["specReplicasPath"]
+    scale = _scale(call, obj)
+    if _find(obj, path) is _ABSENT:
+        text = f'the spec replicas field "{path}" does not exist'
+        details = Details(causes=(Cause(message=text),))
+        raise InternalError(f"Internal error occurred: {text}", details=details)
+    return _answer(call, scale)
+
+
+async def update(backend: Backend, call: Call) -> Response:
+    """PUT: 200 with the Scale as it is then."""
+    inner = replace(call, definition=definition())
+    body = call.request.body
+
+    def change(old: Json) -> Json:
+        sent, duplicates = bodies.read_object(inner)
+        check_type(inner, sent)
+        if text := bodies.strict_errors(call, definition().schema.process(sent), duplicates):
+            raise refuse_body(inner, text)
+        if not (sent.get("metadata") or {}).get("name"):
+            raise BadRequest(
+                f"the name of the object ({call.route.name} based on URL) was undeterminable: "
+                "name must be provided"
+            )
+        return _with_scale(backend, call, inner, sent, old, applied=False)
+
+    return await _write(backend, call, change, pinned=b'"resourceVersion"' in body)
+
+
+async def patch(backend: Backend, call: Call) -> Response:
+    """PATCH by JSON patch, merge patch or apply: 200 with the Scale as it is then."""
+    inner = replace(call, definition=definition())
+    media = content_type(call.request.headers)
+    if media not in (JSON_PATCH, MERGE, APPLY):
+        raise unsupported((JSON_PATCH, MERGE, APPLY))
+    wish = verbs.patch_wish(backend, inner)
+
+    def change(old: Json) -> Json:
+        sent = wish.change(_sendable(backend, call, old))
+        shown = objects.encode_json(sent)
+        try:
+            unknown = definition().schema.process(sent)
+        except BadRequest as error:
+            detail = error.message.partition(" cannot be handled as a Scale: ")[2]
+            raise refuse_patch(_shown_as(call, shown), detail) from None
+        if text := bodies.strict_errors(call, unknown, []):
+            raise refuse_patch(_shown_as(call, shown), text)
+        return _with_scale(backend, call, inner, sent, old, applied=media == APPLY)
+
+    return await _write(backend, call, change, pinned=wish.pinned)
+
+
+VERBS = {"get": get, "update": update, "patch": patch}
+
+
+async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
+    whole = replace(call, form=WHOLE)
+    answer = await verbs.modify(backend, whole, verbs.Wish(change, pinned, refuse_patch, owned=True))
+    return _answer(call, _scale(call, objects.decode_json(bytes(answer.body))))
+
+
+def _shown_as(call: Call, body: bytes) -> Call:
+    return replace(call, request=replace(call.request, body=body))
+
+
+def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
+    """The Scale that a client changes: with its owners, and a mark where there is no number yet."""
+    scale = _scale(call, obj)
+    if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
+        scale["spec"]["replicas"] = _UNSET
+    stored = obj["metadata"].get(objects.MANAGED)
+    entries.put(scale["metadata"], scale_owners.of_scale(backend, call, stored))
+    return scale
+
+
+def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json, *, applied: bool) -> Json:
+    """The stored object with the number and the owners of a Scale that was written."""
+    path, meta = _paths(call)["specReplicasPath"], new.get("metadata") or {}
+    if not applied:
+        managed.on_update(backend, inner, new, _sendable(backend, call, old))
+    replicas = (new.get("spec") or {}).get("replicas", 0)
+    if replicas == _UNSET:
+        raise BadRequest(f'the spec replicas field "{path}" cannot be empty')
+    changed = {**old, "metadata": dict(old["metadata"])}
+    _put(changed, _keys(path), replicas)
+    for name in ("name", "namespace", "uid", "resourceVersion"):
+        if meta.get(name):
+            changed["metadata"][name] = meta[name]
+    stored = old["metadata"].get(objects.MANAGED)
+    entries.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(objects.MANAGED)))
+    return changed
+
+
+def _paths(call: Call) -> Mapping[str, str]:
+    part = call.definition.subresource("scale")
+    assert part is not None, "found by its name"
+    return part.scale
+
+
+def _scale(call: Call, obj: Json) -> Json:
+    paths, meta = _paths(call), obj["metadata"]
+    try:
+        spec, status = _number(obj, paths["specReplicasPath"]), _number(obj, paths["statusReplicasPath"])
+        selector = _selector(obj, paths)
+    except _Unexpected as error:
+        raise ApiError(str(error)) from None
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "apiVersion": f"{KIND[0]}/{KIND[1]}",
+        "kind": KIND[2],
+        "metadata": {name: meta[name] for name in shown if name in meta},
+        "spec": {"replicas": spec} if spec else {},
+        "status": {"replicas": status, **({"selector": selector} if selector else {})},
+    }
+
+
+def _answer(call: Call, scale: Json) -> Response:
+    return Response(200, forms.headers(call), objects.encode_json(scale))

@@ -1,0 +1,83 @@
+"""Who owns the number of a Scale: one field of the object, under another path and in another version.
+
+Source: apimachinery `pkg/util/managedfields/scalehandler.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.fieldmanager import entries
+from certwright.kube.apiserver.fieldmanager.entries import Entry
+from certwright.kube.apiserver.fieldmanager.fields_set import Node, difference
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.objects import decode_json
+
+_IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}
+_SCALE_VERSION = "autoscaling/v1"
+
+
+def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
+    """The owners of the number, as entries of the Scale."""
+    found = []
+    for entry in entries.read_entries(stored) if stored else ():
+        where = _path(backend, call, entry.api_version)
+        if where and _has(decode_json(entry.fields_v1), where):
+            moved = msgspec.structs.replace(entry, api_version=_SCALE_VERSION)
+            found.append(entries.with_fields(moved, encode_sorted(_IN_SCALE)))
+    return entries.write_entries(found)
+
+
+def of_parent(
+    backend: Backend, call: Call, stored: msgspec.Raw | None, of_written: Any
+) -> msgspec.Raw | None:
+    """The owners in the object after its Scale was written; `of_written` are those of the Scale then."""
+    # An updater's key has the version in it, so that only appliers are found again, as in Kubernetes.
+    left = {entry.key: entry for entry in (entries.read_entries(of_written) if of_written else ())}
+    found: list[Entry] = []
+    for entry in entries.read_entries(stored) if stored else ():
+        where = _path(backend, call, entry.api_version)
+        if where is None:
+            continue
+        fields = decode_json(entry.fields_v1)
+        if not where or not _has(fields, where) or left.pop(entry.key, None) is not None:
+            found.append(entry)
+        elif rest := difference(fields, _node(where)):
+            # Somebody else has set the number since.
+            found.append(entries.with_fields(entry, encode_sorted(rest)))
+    own = _path(backend, call, call.definition.api_version) or []
+    for entry in left.values():
+        if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
+            # As in Kubernetes, which looks for the time where there is none.
+            moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
+            found.append(entries.with_fields(moved, encode_sorted(_node(own))))
+    return entries.write_entries(found)
+
+
+def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:
+    """Where the number is in that version: empty where it has no Scale, None where it is not served."""
+    group, _, version = api_version.rpartition("/")
+    found = backend.registry.find(group, version, call.definition.plural)
+    if found is None or found.bucket != call.definition.bucket:
+        return None
+    part = found.subresource("scale")
+    path = part.scale["specReplicasPath"] if part is not None else ""
+    return [f"f:{key}" for key in path.removeprefix(".").split(".")] if path else []
+
+
+def _has(fields: Any, steps: list[str]) -> bool:
+    for step in steps:
+        if type(fields) is not dict or step not in fields:
+            return False
+        fields = fields[step]
+    return True
+
+
+def _node(steps: list[str]) -> Node:
+    node: Node = {}
+    for step in reversed(steps):
+        node = {step: node}
+    return node

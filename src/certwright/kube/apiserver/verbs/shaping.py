@@ -1,0 +1,378 @@
+"""How an update is brought into shape: whom it may concern, what it may change, what stays as it was.
+
+Source: apiserver `pkg/registry/rest/update.go`; API conventions, "Spec and Status".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.model import objects
+from certwright.kube.apiserver.model.backend import Call, conflict
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import content_type
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests import bodies, metadata
+from certwright.kube.apiserver.requests.patch import APPLY
+from certwright.kube.apiserver.validation import rules as admission
+from certwright.kube.store.contract import Row
+
+Refuse = Callable[[Call, str], ApiError]
+"""Words the error of a client that wanted strictness."""
+Track = Callable[[Json, Json], None]
+"""Called with the new and the stored object (managed.py)."""
+
+
+def check_type(call: Call, obj: Json, repeats: Sequence[str] = ()) -> None:
+    """The apiVersion and kind of an object must be those of the path; of built-in kinds they may be left
+    out.
+
+    `repeats`: what a strict client is told of fields that came twice, before anything else.
+    """
+    definition = call.definition
+    if definition.custom:
+        _check_custom_type(call, obj, repeats)
+        return
+    version, kind = obj.get("apiVersion") or definition.api_version, obj.get("kind") or definition.kind
+    if version != definition.api_version:
+        raise _other_version(definition, version)
+    if kind != definition.kind:
+        raise bodies.unreadable(call, kind, definition.version, "the kind is another one")
+    obj["apiVersion"], obj["kind"] = version, kind
+
+
+def _check_custom_type(call: Call, obj: Json, repeats: Sequence[str]) -> None:
+    definition, version, kind = call.definition, obj.get("apiVersion"), obj.get("kind")
+    if not kind:
+        detail = "Object 'Kind' is missing in '{}'"
+        if call.verb != "patch":
+            text = detail.format(bodies.quotable(call, call.request.body.decode(errors="replace")))
+            if bodies.field_validation(call) == "Ignore":
+                raise bodies.unreadable(call, definition.kind, definition.version, text)
+            raise bodies.unrecognized(call, text)
+        shown = bodies.quotable(call, objects.go_json(obj))
+        raise _refused(shown, detail.format(shown))
+    meta = obj.get("metadata")
+    name = str(meta.get("name", "")) if type(meta) is dict else ""
+    if version != definition.api_version:
+        if call.verb != "patch":
+            _check_unserved_version(call, obj, repeats)
+            raise _other_version(definition, version)
+        wrong = invalid("apiVersion", version, f"must be {definition.api_version}")
+        raise invalid_object(definition.group, kind, name, [wrong])
+    if kind != definition.kind:
+        if text := bodies.strict_errors(call, [], repeats):
+            raise bodies.unreadable(call, kind, definition.version, text)
+        wrong = invalid("kind", kind, f"must be {definition.kind}")
+        raise invalid_object(definition.group, kind, name, [wrong])
+
+
+def _check_unserved_version(call: Call, obj: Json, repeats: Sequence[str]) -> None:
+    """In a version without a schema nobody knows any field, which is told first."""
+    definition = call.definition
+    group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
+    unknown = sorted(obj.keys() - {"apiVersion", "kind", "metadata"})
+    if group != definition.group or obj["kind"] != definition.kind or version in definition.served_versions:
+        unknown = []
+    if text := bodies.strict_errors(call, unknown, repeats):
+        raise bodies.unreadable(call, definition.kind, version, text)
+
+
+def _other_version(definition: ResourceDefinition, version: object) -> BadRequest:
+    return BadRequest(
+        f"the API version in the data ({version or ''}) does not match the expected API version "
+        f"({definition.api_version})"
+    )
+
+
+def refuse_body(call: Call, text: str) -> ApiError:
+    """The 400 of an object with fields that are not known or not single."""
+    return bodies.unreadable(call, call.definition.kind, call.definition.version, text)
+
+
+def refuse_patch(call: Call, text: str) -> ApiError:
+    """The 422 of a patch whose result has such fields. It names no object, as in Kubernetes."""
+    return _refused(bodies.quotable(call, call.request.body.decode(errors="replace")), text)
+
+
+def refuse_patched(call: Call, patched: Json, text: str) -> ApiError:
+    """The same, where the result of the patch is there to be shown."""
+    return _refused(bodies.quotable(call, objects.go_json(patched)), text)
+
+
+def _refused(shown: str, text: str) -> Invalid:
+    wrong = invalid("patch", shown, text)
+    cause = Cause(reason=wrong.reason, message=wrong.message, field=wrong.field)
+    return Invalid(f' "" is invalid: {wrong}', details=Details(causes=(cause,)))
+
+
+def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
+    """Compare name, uid and resourceVersion with what is stored.
+
+    A patch that says nothing of the revision carries the stored one.
+    """
+    meta, stored, name = new.get("metadata"), old["metadata"], call.route.name
+    if call.verb == "patch":
+        if meta is None:
+            raise nameless(call)
+        if type(meta) is not dict:
+            return
+        check_address(call, meta)
+    assert type(meta) is dict, "the metadata of a PUT has been read"
+    if meta.get("uid") and meta["uid"] != stored["uid"]:
+        raise other_uid(call, meta["uid"], stored["uid"])
+    version = meta.get("resourceVersion")
+    if not version or version == "0":
+        _check_unconditional(call)
+    elif version != str(row.revision):
+        _check_revision(version)
+        raise conflict(call.definition, name)
+
+
+def _check_revision(version: object) -> None:
+    if type(version) is str and not (version.isascii() and version.isdecimal()):
+        shown = objects.encode_json(version).decode()
+        raise ApiError(f"strconv.ParseUint: parsing {shown}: invalid syntax")
+
+
+def nameless(call: Call) -> BadRequest:
+    """The 400 of an object that does not say its name."""
+    return BadRequest(
+        f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
+    )
+
+
+def other_uid(call: Call, sent: object, stored: str) -> ApiError:
+    """A PUT names a uid as a precondition, a patch seems to change it."""
+    if call.verb == "patch":
+        wrong = invalid("metadata.uid", sent, "field is immutable")
+        # Kubernetes checks it in two places.
+        return invalid_object(call.definition.group, call.definition.kind, call.route.name, [wrong, wrong])
+    detail = f"Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}"
+    return conflict(call.definition, call.route.name, detail)
+
+
+def check_new(call: Call, new: Json) -> None:
+    """What holds of an object that an apply creates: it is the one that the path names."""
+    meta = new.get("metadata")
+    meta = meta if type(meta) is dict else {}
+    check_address(call, meta)
+    if meta.get("resourceVersion"):
+        _check_revision(meta["resourceVersion"])
+    if meta.get("uid"):
+        detail = (
+            f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+        )
+        raise conflict(call.definition, call.route.name, detail)
+
+
+def check_address(call: Call, meta: Json) -> None:
+    """Whether namespace and name are those of the path. Raises `BadRequest`."""
+    name, namespace = meta.get("name"), meta.get("namespace")
+    if namespace and call.definition.namespaced and namespace != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if not name:
+        raise nameless(call)
+    if name != call.route.name:
+        raise BadRequest(
+            f"the name of the object ({name}) does not match the name on the URL ({call.route.name})"
+        )
+
+
+def _check_unconditional(call: Call) -> None:
+    """Only some built-in kinds may be replaced without saying which revision is meant."""
+    if not call.definition.unconditional_update:
+        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid_object(call.definition.group, call.definition.plural, call.route.name, [wrong])
+
+
+def process(call: Call, obj: Json) -> list[str]:
+    """Prune and default `obj` in place; the paths of the fields dropped.
+
+    In what a server-side apply made of a custom resource, nulls are not dropped but found wrong later.
+    """
+    nulls: list[tuple[Json, str]] = []
+    if _is_apply(call) and call.definition.custom:
+        _find_nulls(obj, nulls)
+    unknown = call.definition.schema.process(obj)
+    for holder, name in nulls:
+        holder.setdefault(name, None)
+    return unknown
+
+
+def drop_nulls(call: Call, obj: Json) -> None:
+    """Drop the nulls of an apply that `process` has left to be judged, and that nobody found wrong."""
+    if _is_apply(call) and call.definition.custom:
+        nulls: list[tuple[Json, str]] = []
+        _find_nulls({name: value for name, value in obj.items() if name != "metadata"}, nulls)
+        if nulls:
+            call.definition.schema.process(obj)
+
+
+def _is_apply(call: Call) -> bool:
+    return call.verb == "patch" and content_type(call.request.headers) == APPLY
+
+
+def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
+    if type(value) is dict:
+        for name, item in value.items():
+            if item is None:
+                found.append((value, name))
+            else:
+                _find_nulls(item, found)
+    elif type(value) is list:
+        for item in value:
+            _find_nulls(item, found)
+
+
+def read_fields(
+    call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_fine: bool = False
+) -> list[str]:
+    """Bring metadata and fields of what was sent into their form, as Go's decoder and its defaults would.
+
+    `strict`: what a strict client is to be told already. `is_fine`: the schema has found it so. Returns the
+    paths of fields that nobody knows. Raises what `refuse` makes of a value of a wrong type, and of fields
+    that are unknown or came twice where the client is strict.
+    """
+    definition = call.definition
+    try:
+        unknown = metadata.clean(definition, obj)
+        if not is_fine:
+            unknown += process(call, obj)
+    except BadRequest as error:
+        raise refuse(
+            call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]
+        ) from None
+    if _is_apply(call):
+        # What is applied has its type; what falls out of it all the same is never spoken of.
+        return unknown
+    if text := bodies.strict_errors(call, unknown, strict):
+        raise refuse(call, text)
+    return unknown
+
+
+def drop_duplicate_owners(call: Call, meta: Json, *, admitted: bool) -> None:
+    """Keep one of equal owner references, with a warning. `admitted`: mutating admission has been asked."""
+    if dropped := metadata.drop_duplicate_owners(meta):
+        after = admitted or call.verb == "patch"
+        text = metadata.DUPLICATE_OWNERS_AFTER_ADMISSION if after else metadata.DUPLICATE_OWNERS
+        warn(call, [text + ", ".join(dropped)])
+
+
+def warn(call: Call, texts: list[str]) -> None:
+    """Send each warning once."""
+    call.warnings += [text for text in texts if text not in call.warnings]
+
+
+def shape_update(
+    call: Call,
+    new: Json,
+    old: Json,
+    refuse: Refuse,
+    track: Track | None = None,
+    *,
+    is_read: bool = False,
+    is_fine: bool = False,
+    admitted: bool = False,
+) -> Json:
+    """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
+
+    `track` brings the owners of fields up to date, once the client's wish is read and before anything that
+    the client cannot change is put back. `is_read`: `read_fields` has been through it. `is_fine`: the schema
+    has found it so. `admitted`: a webhook has changed it since it was shaped.
+    """
+    definition, meta = call.definition, old["metadata"]
+    unknown = [] if is_read else read_fields(call, new, refuse)
+    if call.verb == "update":
+        drop_duplicate_owners(call, new["metadata"], admitted=admitted)
+    if track is not None and (definition.custom or call.route.subresource):
+        track(new, old)
+    if call.verb == "patch":
+        drop_duplicate_owners(call, new["metadata"], admitted=admitted)
+    if call.route.subresource == "status":
+        given = new["metadata"]
+        new = _only_status(new, old)
+        if definition.is_crd:
+            # A write to the status of a definition may change its metadata too: so its finalizer goes.
+            metadata.carry_over(given, meta)
+            new["metadata"] = given
+        admission.check_shape(definition, new, old, part="status", warnings=call.warnings, is_fine=is_fine)
+        definition.strategy.prepare_status(new, old)
+    elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
+        owners = new["metadata"].get(objects.MANAGED)
+        new = part.shape(new, old)
+        _set_owners(new, owners)
+        admission.check_shape(definition, new, old, warnings=call.warnings)
+    else:
+        _shape_whole(call, new, old, track, unknown)
+    new["metadata"]["resourceVersion"] = meta["resourceVersion"]
+    return new
+
+
+def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown: list[str]) -> None:
+    definition, meta = call.definition, old["metadata"]
+    if definition.status_subresource:
+        _restore(new, old, "status")
+    metadata.carry_over(new["metadata"], meta)
+    admission.check_shape(definition, new, old, warnings=call.warnings)
+    warn(call, metadata.warnings(definition, new["metadata"], meta))
+    definition.strategy.prepare_update(new, old)
+    if track is not None and not definition.custom:
+        # The defaults of built-in kinds have come with their preparation.
+        track(new, old)
+    changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
+    if definition.has_generation and changed:
+        new["metadata"]["generation"] = meta.get("generation", 0) + 1
+    drop_nulls(call, new)
+
+
+def _only_status(new: Json, old: Json) -> Json:
+    """The stored object with the status of the new one; its metadata is a copy: it gets a new revision."""
+    restored = dict(old)
+    _restore(restored, new, "status")
+    _set_owners(restored, new["metadata"].get(objects.MANAGED))
+    return restored
+
+
+def _set_owners(obj: Json, owners: object) -> None:
+    meta = obj["metadata"] = dict(obj["metadata"])
+    meta.pop(objects.MANAGED, None)
+    if owners is not None:
+        meta[objects.MANAGED] = owners
+
+
+def _restore(into: Json, source: Json, name: str) -> None:
+    if name in source:
+        into[name] = source[name]
+    else:
+        into.pop(name, None)
+
+
+def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
+    """Whether nothing that counts for `metadata.generation` has changed."""
+    left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
+    return same(
+        {name: value for name, value in new.items() if name not in left_out},
+        {name: value for name, value in old.items() if name not in left_out},
+    )
+
+
+def _counted(definition: ResourceDefinition, unknown: list[str]) -> bool:
+    """Whether what was dropped counts for `metadata.generation`: Kubernetes compares what was applied with
+    what is stored before it drops unknown fields."""
+    left_out = ("metadata", "status") if definition.status_subresource else ("metadata",)
+    return any(path.partition(".")[0] not in left_out for path in unknown)
+
+
+def is_released(obj: Json) -> bool:
+    """Whether an object that is being deleted has nobody left who wants it kept."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    spec = obj.get("spec") if obj["kind"] == "Namespace" else None
+    return not (type(spec) is dict and spec.get("finalizers"))

@@ -1,0 +1,137 @@
+"""Strategic merge patch: a merge patch that knows which lists are keyed, for the kinds built in.
+
+Source: Kubernetes documentation, "Update API Objects in Place Using kubectl patch"; apimachinery
+`pkg/util/strategicpatch`. Lists whose merge key the definition does not name are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.requests.patch import PatchMalformed
+
+MergeKeys = Mapping[tuple[str, ...], str]
+"""The merge key of a list by its path (names only, without indexes). An empty key: a set of scalars."""
+
+# Lists in every object's metadata.
+_METADATA_KEYS: MergeKeys = {("metadata", "ownerReferences"): "uid", ("metadata", "finalizers"): ""}
+
+_DIRECTIVE = "$patch"
+_RETAIN_KEYS = "$retainKeys"
+_ORDER = "$setElementOrder/"
+_DELETE_FROM = "$deleteFromPrimitiveList/"
+
+
+def strategic_merge(target: Any, patch: Any, merge_keys: MergeKeys) -> Any:
+    """`target` with `patch` merged in; `target` is not changed. Raises `PatchMalformed`."""
+    if type(patch) is not dict:
+        raise PatchMalformed("a strategic merge patch is an object")
+    return _merge_objects(target, patch, {**_METADATA_KEYS, **merge_keys}, ())
+
+
+def _merge_objects(target: Any, patch: dict[str, Any], keys: MergeKeys, path: tuple[str, ...]) -> Any:
+    merged = dict(target) if type(target) is dict else {}
+    match patch.get(_DIRECTIVE):
+        case "replace":
+            return _plain(patch)
+        case "delete":
+            return None
+        case "merge" | None:
+            pass
+        case other:
+            raise PatchMalformed(f"unknown {_DIRECTIVE} directive {other!r}")
+    if _RETAIN_KEYS in patch:
+        merged = {name: value for name, value in merged.items() if name in patch[_RETAIN_KEYS]}
+    for name, value in patch.items():
+        if name.startswith(_DELETE_FROM):
+            _delete_from(merged, name.removeprefix(_DELETE_FROM), value)
+        elif not name.startswith("$"):
+            _merge_member(merged, name, value, keys, (*path, name))
+    for name, order in patch.items():
+        if name.startswith(_ORDER):
+            _reorder(merged, name.removeprefix(_ORDER), order, keys, path)
+    return merged
+
+
+def _merge_member(
+    merged: dict[str, Any], name: str, value: Any, keys: MergeKeys, path: tuple[str, ...]
+) -> None:
+    if value is None:
+        merged.pop(name, None)
+    elif type(value) is dict:
+        result = _merge_objects(merged.get(name), value, keys, path)
+        if result is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = result
+    elif type(value) is list and path in keys:
+        merged[name] = _merge_lists(merged.get(name) or [], value, keys, path)
+    else:
+        merged[name] = _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """A new value without directives and nulls."""
+    if type(value) is dict:
+        return {
+            name: _plain(item)
+            for name, item in value.items()
+            if item is not None and not name.startswith("$")
+        }
+    if type(value) is list:
+        return [_plain(item) for item in value]
+    return value
+
+
+def _merge_lists(target: list[Any], patch: list[Any], keys: MergeKeys, path: tuple[str, ...]) -> list[Any]:
+    key = keys[path]
+    if not key:
+        return target + [item for item in patch if item not in target]
+    if any(type(item) is not dict for item in patch):
+        raise PatchMalformed(f"{'.'.join(path)}: every item must be an object")
+    if any(item == {_DIRECTIVE: "replace"} for item in patch):
+        return [_plain(item) for item in patch if _DIRECTIVE not in item]
+    merged = list(target)
+    for item in patch:
+        _merge_item(merged, item, key, keys, path)
+    return merged
+
+
+def _merge_item(
+    merged: list[Any], item: dict[str, Any], key: str, keys: MergeKeys, path: tuple[str, ...]
+) -> None:
+    if key not in item:
+        raise PatchMalformed(f"{'.'.join(path)}: an item has no {key!r}, by which the list is merged")
+    at = next(
+        (i for i, old in enumerate(merged) if type(old) is dict and same(old.get(key), item[key])), None
+    )
+    if item.get(_DIRECTIVE) == "delete":
+        if at is not None:
+            del merged[at]
+    elif at is None:
+        merged.append(_plain(item))
+    else:
+        merged[at] = _merge_objects(merged[at], item, keys, path)
+
+
+def _delete_from(merged: dict[str, Any], name: str, values: Any) -> None:
+    if type(values) is not list:
+        raise PatchMalformed(f"{_DELETE_FROM}{name} must be a list")
+    if type(merged.get(name)) is list:
+        merged[name] = [item for item in merged[name] if item not in values]
+
+
+def _reorder(merged: dict[str, Any], name: str, order: Any, keys: MergeKeys, path: tuple[str, ...]) -> None:
+    """Items named in `order` come in that order; the others keep their places behind them."""
+    if type(order) is not list or type(merged.get(name)) is not list:
+        return
+    key = keys.get((*path, name), "")
+    wanted = [item.get(key) if type(item) is dict else item for item in order]
+
+    def rank(item: Any) -> int:
+        value = item.get(key) if type(item) is dict else item
+        return wanted.index(value) if value in wanted else len(wanted)
+
+    merged[name] = sorted(merged[name], key=rank)

@@ -1,0 +1,364 @@
+"""Update and patch: from a body to one write in the store.
+
+Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+the store, which decides conflicts. Source: Kubernetes API conventions; apiserver `pkg/registry/rest`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details, Invalid, TooLarge
+from certwright.kube.apiserver.auth.auth import Action
+from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
+from certwright.kube.apiserver.fieldmanager import apply, managed
+from certwright.kube.apiserver.fieldmanager.entries import keep_times
+from certwright.kube.apiserver.model import objects, offload
+from certwright.kube.apiserver.model.backend import Backend, Call, conflict, not_found
+from certwright.kube.apiserver.model.negotiation import content_type, unsupported
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests import bodies, forms, options
+from certwright.kube.apiserver.requests.patch import (
+    APPLY,
+    JSON_PATCH,
+    MAX_OPERATIONS,
+    MERGE,
+    STRATEGIC,
+    PatchFailed,
+    PatchMalformed,
+    json_patch,
+    merge_patch,
+)
+from certwright.kube.apiserver.verbs.creates import create_object, unstored
+from certwright.kube.apiserver.verbs.shaping import (
+    Refuse,
+    check_address,
+    check_new,
+    check_preconditions,
+    check_type,
+    is_released,
+    other_uid,
+    read_fields,
+    refuse_body,
+    refuse_patch,
+    refuse_patched,
+    shape_update,
+)
+from certwright.kube.apiserver.verbs.strategic import strategic_merge
+from certwright.kube.store.contract import Changed, Encode, Missing, Row
+from certwright.kube.util.http_messages import Response
+
+_log = logging.getLogger(__name__)
+
+WRITE_ATTEMPTS = 5
+"""How often a read-modify-write without precondition starts again when somebody else was faster."""
+
+Change = Callable[[Json], Json]
+"""Makes the wanted object of the stored one, which is its own to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a PUT or PATCH wants. `pinned`: only of the revision that it names.
+
+    `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself
+    brings the owners of fields up to date. `is_read`: its fields have been read, as with `read_fields`.
+    `strict`: what a strict client is told of the patch as such. `shares`: the change leaves the stored object
+    as it is, and parts of that are in what it makes.
+    """
+
+    change: Change
+    pinned: bool
+    refuse: Refuse
+    applied: apply.Configuration | None = None
+    owned: bool = False
+    is_read: bool = False
+    strict: Sequence[str] = ()
+    shares: bool = False
+
+
+async def update(backend: Backend, call: Call) -> Response:
+    """PUT of an object or of its status: 200 with the object."""
+    options.check(call)
+    sent = await offload.run(_sent_object, call) if offload.is_long(call) else _sent_object(call)
+    pinned = bool(sent["metadata"].get("resourceVersion"))
+    # Each attempt shapes an object of its own, so the body is read again for every one but the first.
+    ready = [sent]
+
+    def change(_: Json) -> Json:
+        return ready.pop() if ready else _sent_object(call)
+
+    return await modify(backend, call, Wish(change, pinned, refuse_body, is_read=True))
+
+
+def _sent_object(call: Call) -> Json:
+    """The object of a PUT, its fields read."""
+    obj, repeats = bodies.read_object(call)
+    check_type(call, obj, repeats)
+    read_fields(call, obj, refuse_body, repeats)
+    check_address(call, obj["metadata"])
+    return obj
+
+
+async def patch(backend: Backend, call: Call) -> Response:
+    """PATCH of an object or of its status: 200 with the object."""
+    is_long = offload.is_long(call)
+    wish = await offload.run(patch_wish, backend, call) if is_long else patch_wish(backend, call)
+    return await modify(backend, call, wish)
+
+
+def check_media(call: Call) -> str:
+    """The kind of patch that is sent. Raises `UnsupportedMediaType`."""
+    strategic = (STRATEGIC,) if call.definition.strategic is not None else ()
+    accepted, media = (JSON_PATCH, MERGE, *strategic, APPLY), content_type(call.request.headers)
+    if media not in accepted:
+        raise unsupported(accepted)
+    return media
+
+
+def patch_wish(backend: Backend, call: Call) -> Wish:
+    """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
+    media, definition = check_media(call), call.definition
+    if media == APPLY:
+        return _apply_wish(backend, call)
+    options.check(call)
+    if media == JSON_PATCH:
+        return _json_patch_wish(call)
+    wanted, strict = _read_patch(call, strategic=media == STRATEGIC)
+    if type(wanted) is not dict:
+        return Wish(lambda _: _replaced_by_list(call), pinned=False, refuse=refuse_patch)
+    meta = wanted.get("metadata")
+    pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
+    if media == MERGE:
+        merge = partial(merge_patch, patch=wanted)
+    else:
+        merge = partial(strategic_merge, patch=wanted, merge_keys=definition.strategic or {})
+    # What a built-in kind holds is changed in place.
+    shares = media == MERGE and definition.custom
+    return Wish(
+        lambda old: _apply(call, lambda: merge(old)), pinned, refuse_patch, strict=strict, shares=shares
+    )
+
+
+def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
+    """The value of a merge patch, an object or a list, and what is said of fields that come twice in it.
+
+    Raises `BadRequest`.
+    """
+    lax, body = bodies.field_validation(call) == "Ignore", call.request.body
+    try:
+        wanted = bodies.read_json(body, custom=call.definition.custom)
+    except BadRequest as error:
+        if strategic:
+            raise
+        raise BadRequest("Invalid JSON Patch" if lax else f"error decoding patch: {error}") from None
+    if type(wanted) is dict:
+        return wanted, bodies.repeats(call, wanted)
+    if strategic and wanted is None:
+        return {}, []
+    if strategic or not (lax or wanted is None):
+        text = cannot_unmarshal(wanted, "Go value of type map[string]interface {}")
+        raise BadRequest(text if strategic else f"error decoding patch: {text}")
+    if type(wanted) is not list:
+        raise BadRequest("Invalid JSON Patch")
+    return wanted, []
+
+
+def _replaced_by_list(call: Call) -> Json:
+    """A merge patch that is a list replaces the object, which then is none (RFC 7386 §2)."""
+    raise refuse_patch(call, bodies.headless([]))
+
+
+def _apply_wish(backend: Backend, call: Call) -> Wish:
+    apply.check_options(call)
+    config = apply.read_configuration(call)
+    meta = config.value.get("metadata")
+    pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
+    return Wish(lambda old: apply.apply(backend, call, config, old), pinned, refuse_patch, applied=config)
+
+
+def _json_patch_wish(call: Call) -> Wish:
+    body = call.request.body
+    try:
+        wanted = bodies.read_json(body, custom=call.definition.custom)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+    if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
+        raise TooLarge(
+            "Request entity too large: "
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(wanted)}"
+        )
+    pinned = type(wanted) is list and any(
+        type(operation) is dict and operation.get("path") == "/metadata/resourceVersion"
+        for operation in wanted
+    )
+    return Wish(
+        # Values of the patch become part of the document, and every attempt needs its own.
+        lambda old: _apply(call, lambda: json_patch(_reachable(old, body), _operations(call))),
+        pinned,
+        refuse_patch,
+        strict=_unknown_members(call, wanted),
+    )
+
+
+def _operations(call: Call) -> Any:
+    # A `test` tells 1.0 from 1.
+    return bodies.read_json(call.request.body)
+
+
+def _unknown_members(call: Call, operations: Any) -> list[str]:
+    """What a strict client is told of the operations themselves."""
+    if bodies.field_validation(call) == "Ignore":
+        return []
+    found = bodies.repeats(call, operations)
+    for index, operation in enumerate(operations if type(operations) is list else ()):
+        names = operation if type(operation) is dict else ()
+        found += [f'unknown field "[{index}].{name}"' for name in names if name not in _OPERATION_MEMBERS]
+    return [f"json patch {text}" for text in found]
+
+
+_OPERATION_MEMBERS = frozenset({"op", "path", "from", "value"})
+
+
+def _reachable(old: Json, body: bytes) -> Json:
+    """The document for a JSON patch, its managed fields as values where an operation may get at them."""
+    if b"managedFields" in body or b'"/metadata"' in body or b'""' in body or b"\\" in body:
+        return objects.with_managed_fields(old)
+    return old
+
+
+def _apply(call: Call, work: Callable[[], Any]) -> Json:
+    try:
+        patched = work()
+    except PatchMalformed as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+    except PatchFailed as error:
+        # Kubernetes does not say what is wrong; the log does, for who looks for it.
+        _log.debug("patch of %s: %s", call.route.name, error)
+        raise Invalid(
+            "the server rejected our request due to an error in our request", details=Details()
+        ) from None
+    if type(patched) is not dict:
+        raise Invalid("the server rejected our request due to an error in our request", details=Details())
+    check_type(call, patched)
+    found: Json = patched
+    return found
+
+
+async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
+    """Read, change, write; again when somebody else was faster and the client named no revision."""
+    definition, key = call.definition, call.key
+    for _ in range(WRITE_ATTEMPTS):
+        row = await backend.store.latest(key)
+        if row is None:
+            try:
+                return await _create_absent(backend, call, wish)
+            except AlreadyExists:
+                continue
+        is_long = offload.is_long(call, row)
+        work = backend, call, wish, row
+        old, new = await offload.run(_changed, *work) if is_long else _changed(*work)
+        if await backend.admission.mutate(call, new, old, operation="UPDATE"):
+            new = shape_update(call, new, old, wish.refuse, admitted=True)
+        await backend.admission.validate(call, new, old, operation="UPDATE", is_long=is_long)
+        try:
+            written = await _store_update(backend, call, new, old, row, is_long=is_long)
+        except Changed:
+            if wish.pinned:
+                break
+            continue
+        except Missing:
+            raise not_found(definition, key.name) from None
+        return forms.one(call, written, backend.clock)
+    raise conflict(definition, key.name)
+
+
+def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:
+    """The stored object, and as it is wished for, in shape."""
+    old = objects.to_object(call.definition, row)
+    new, is_fine = _wished(call, wish, row, old)
+    check_preconditions(call, new, old, row)
+    if wish.applied is not None or wish.owned:
+        return old, shape_update(call, new, old, wish.refuse)
+    track = partial(managed.on_update, backend, call)
+    if call.verb != "patch":
+        return old, shape_update(call, new, old, wish.refuse, track, is_read=wish.is_read)
+
+    def refuse(_: Call, text: str) -> ApiError:
+        # Shaping changes what the patch made, which is to be shown: it is made once more.
+        return refuse_patched(call, wish.change(objects.to_object(call.definition, row)), text)
+
+    read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
+    return old, shape_update(call, new, old, refuse, track, is_read=True, is_fine=is_fine)
+
+
+def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
+    """The object that is wished for, and whether its schema has found it fine.
+
+    Parts of `old` are in it only where nothing but its metadata is going to be changed in place.
+    """
+    definition = call.definition
+    if wish.shares:
+        new = wish.change(old)
+        if definition.schema.is_fine(new):
+            new["metadata"] = dict(new["metadata"])
+            return new, True
+    return wish.change(objects.to_object(definition, row)), False
+
+
+async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
+    """Create what is applied, or put where its kind allows that, and is not there yet.
+
+    Raises `NotFound` where the wish is for an object that is, and `Forbidden` for who may not create.
+    """
+    definition, route, is_long = call.definition, call.route, offload.is_long(call)
+    by_put = call.verb == "update" and definition.create_on_update
+    if route.subresource or (wish.applied is None and not by_put):
+        raise not_found(definition, route.name)
+    if wish.applied is not None:
+        work = backend, call, wish.applied, None
+        new = await offload.run(apply.apply, *work) if is_long else apply.apply(*work)
+        check_new(call, new)
+        inner = call
+    else:
+        new = wish.change({})
+        if uid := new["metadata"].get("uid"):
+            raise other_uid(call, uid, "")
+        new["metadata"].pop("resourceVersion", None)
+        inner = replace(call, verb="create")
+    action = Action("create", route.group, route.plural, "", route.namespace, route.name)
+    backend.authorizer.require(call.user, action)
+    row = await create_object(backend, inner, new, is_long=is_long)
+    return forms.one(call, row, backend.clock, code=201)
+
+
+async def _store_update(
+    backend: Backend, call: Call, new: Json, old: Json, row: Row, *, is_long: bool
+) -> Row:
+    """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
+    definition = call.definition
+    keep_times(new, old)
+    if call.dry_run:
+        return unstored(row.key, new)
+    columns, is_same = await offload.run(_laid_down, new, old) if is_long else _laid_down(new, old)
+    if is_same and objects.is_as_kept(definition, row, new):
+        committed = await backend.store.get(row.key)
+        # What is not committed yet must not be shown: then it is written once more, and waited for.
+        if committed is not None and committed.revision == row.revision:
+            return row
+    if is_released(new):
+        # The change that lets go of it is never stored: watchers see the object as it was, and the answer
+        # shows the change at the revision that it was made on.
+        await backend.delete(definition, row, objects.last_words(row))
+        return Row(row.key, row.revision, *columns(row.revision))
+    return await backend.put(definition, row.key, columns, previous=row)
+
+
+def _laid_down(new: Json, old: Json) -> tuple[Encode, bool]:
+    """`new` as it is to be stored, and whether it is the same as `old`. Raises `TooLarge`."""
+    return objects.columns(new), same(new, old)

@@ -1,0 +1,418 @@
+"""Watch: the store's events of one resource, as lines of JSON, for as long as the client listens.
+
+Each event is encoded once per form, whoever watches; all events of one commit go out as one chunk.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", efficient detection of changes, watch bookmarks
+and streaming lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from certwright.kube.api.errors import ApiError, Expired
+from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import Form, Shape
+from certwright.kube.apiserver.model.objects import at_revision, encode_json
+from certwright.kube.apiserver.model.routes import is_true
+from certwright.kube.apiserver.representations import tables
+from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.verbs import paging
+from certwright.kube.apiserver.verbs.matching import Matcher
+from certwright.kube.apiserver.verbs.reads import CHUNK, PAGE_BYTES, check_table
+from certwright.kube.store.contract import Compacted, Event, Page, Row, SlowWatcher, Watch
+from certwright.kube.util.http_messages import Response, Write
+
+_MIN_TIMEOUT_S = 1800.0
+"""A watch without `timeoutSeconds` lives between one and two of these, so that not all come back at once."""
+_LAST_WORDS_S = 0.1
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+_FormKey = tuple[ResourceDefinition, Form, str]
+"""What lines depend on beside the event: the resource, the form, and what of the object a Table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """The parameters of a watch. `initial`: the objects there are come first, as ADDED events. `after` is the
+    revision that the client has seen, or that the objects must be of at least; 0: any."""
+
+    initial: bool
+    after: int
+    bookmarks: bool
+    timeout_s: float
+
+    @property
+    def mark_end_of_initial(self) -> bool:
+        """Whether a bookmark tells where the objects that were there end, and changes begin."""
+        return self.initial and self.bookmarks
+
+
+def watch_options(query: Mapping[str, str]) -> WatchOptions:
+    """Read the parameters of a watch. Raises `Invalid`, `BadRequest`, and `ApiError` for no revision."""
+    paging.check_query(query, watch=True)
+    timeout = paging.number(query, "timeoutSeconds")
+    revision = paging.revision_of(query.get("resourceVersion", ""))
+    # Without a word on it, objects come first unless a revision says where to begin.
+    initial = is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else revision == 0
+    return WatchOptions(
+        initial=initial,
+        after=revision,
+        bookmarks=is_true(query, "allowWatchBookmarks"),
+        timeout_s=float(timeout) or _MIN_TIMEOUT_S * (1 + random.random()),  # noqa: S311 - spreads load
+    )
+
+
+class EventCache:
+    """The lines of the last events, so that many watchers of one form cost one encoding.
+
+    `batch` is the last batch that a watcher without selectors was told of, with the form and the lines: the
+    next one has most likely been given the same.
+    """
+
+    _MAX_BYTES = 4 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[object, ...], bytes] = {}
+        self._bytes = 0
+        self.batch: tuple[list[Event], _FormKey, bytes] | None = None
+
+    def line(self, key: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
+        """The line under `key`, made now unless it is there."""
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = make()
+            self._bytes += len(line)
+            if self._bytes > self._MAX_BYTES:
+                self._lines.clear()
+                self._bytes = 0
+        return line
+
+
+class Encoder:
+    """Makes lines for one form of one resource."""
+
+    def __init__(self, call: Call, backend: Backend, cache: EventCache) -> None:
+        self._call = call
+        self._now = backend.clock.now
+        self._cache = cache
+        self._form: Form = call.form
+        self._include = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
+        self._fresh_table = call.form.shape is Shape.TABLE
+        self._key: _FormKey = (call.definition, call.form, self._include)
+
+    def lines(self, batch: list[Event]) -> bytes:
+        """The lines of a whole batch, for a watcher that everything concerns."""
+        if (last := self._cache.batch) is not None and last[0] is batch and last[1] == self._key:
+            return last[2]
+        kept = not self._fresh_table
+        lines = b"".join([self.line(*change_of(event)) for event in batch])
+        if kept:
+            self._cache.batch = (batch, self._key, lines)
+        return lines
+
+    def first_line(self, row: Row) -> bytes:
+        """The line of an object that was there when the watch began: not kept, for few will ask again."""
+        first, self._fresh_table = self._fresh_table, False
+        return self._make("ADDED", row, with_columns=first)
+
+    def line(self, kind: str, row: Row) -> bytes:
+        """The line of an event. The columns of a Table are described in the first line only."""
+        first, self._fresh_table = self._fresh_table, False
+        key = (self._key, kind, row.revision, row.key, first)
+        return self._cache.line(key, lambda: self._make(kind, row, with_columns=first))
+
+    def _make(self, kind: str, row: Row, *, with_columns: bool) -> bytes:
+        return b"".join(
+            (f'{{"type":"{kind}","object":'.encode(), self._object(row, with_columns=with_columns), b"}\n")
+        )
+
+    def _object(self, row: Row, *, with_columns: bool) -> bytes:
+        if self._form.shape is Shape.TABLE:
+            metadata = encode_json({"resourceVersion": str(row.revision)})
+            return forms.table(
+                self._call, (row,), now=self._now(), metadata=metadata, with_columns=with_columns
+            )
+        return forms.item(self._call.definition, self._form, row)
+
+    def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
+        """The line that tells how far the stream has come."""
+        metadata: dict[str, object] = {"resourceVersion": str(revision)}
+        if end_of_initial:
+            metadata["annotations"] = {_INITIAL_END: "true"}
+        encoded = encode_json(metadata)
+        if self._form.shape is Shape.TABLE:
+            body = self._bookmark_table(encoded, revision, end_of_initial=end_of_initial)
+        elif self._form.shape is Shape.PARTIAL:
+            body = forms.partial_prefix(self._form) + encoded + b"}"
+        else:
+            body = self._call.definition.prefix + encoded + b"}"
+        return b'{"type":"BOOKMARK","object":' + body + b"}\n"
+
+    def _bookmark_table(self, metadata: bytes, revision: int, *, end_of_initial: bool) -> bytes:
+        """A Table of one row: readers look for the annotation in the row's object, whatever they included."""
+        first, self._fresh_table = self._fresh_table, False
+        include = self._include or "Metadata"
+        return tables.render(
+            self._call.definition,
+            (self._call.definition.prefix + metadata + b"}",),
+            now=self._now(),
+            include="Metadata" if end_of_initial and include == "None" else include,
+            metadata=encode_json({"resourceVersion": str(revision)}),
+            with_columns=first,
+            version=self._form.version,
+        )
+
+
+def error_line(error: ApiError) -> bytes:
+    """The line that ends a stream which cannot go on."""
+    return encode_json({"type": "ERROR", "object": error.status()}) + b"\n"
+
+
+def change_of(event: Event) -> tuple[str, Row]:
+    """How a watcher without selectors sees an event."""
+    return ("DELETED" if event.deleted else "MODIFIED" if event.previous is not None else "ADDED"), event.row
+
+
+def selected_change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None:
+    """How a selector's watcher sees an event: an object that no longer matches is gone for it, as it was
+    before, at the new revision."""
+    row, previous = event.row, event.previous
+    before = previous is not None and matcher.matches(previous)
+    if event.deleted:
+        return ("DELETED", row) if before else None
+    if matcher.matches(row):
+        return ("MODIFIED" if before else "ADDED"), row
+    if previous is None or not before:
+        return None
+    return "DELETED", Row(
+        previous.key, event.revision, at_revision(previous.meta, event.revision), previous.body
+    )
+
+
+class WatchStream:
+    """The chunks of one watch. Closing it, also before its first chunk, lets go of the store's watch."""
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        watch: Watch,
+        lines: Callable[[list[Event]], bytes],
+        forget: Callable[[WatchStream], None],
+    ) -> None:
+        self._chunks = chunks
+        self._watch = watch
+        self._forget = forget
+        self._lines = lines
+        self._taking = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._taking = True
+        try:
+            return await anext(self._chunks)
+        except BaseException:
+            # Its end, its failure or its consumer's cancellation: nothing comes after any of them.
+            self.end()
+            raise
+        finally:
+            self._taking = False
+
+    def push_into(self, write: Write) -> None:
+        """Write events at once while the next chunk is waited for, and nothing lies between."""
+        self._watch.hand_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
+
+    def end(self) -> None:
+        """End the stream, also for a consumer that waits; what it has not taken yet is dropped."""
+        self._watch.close()
+        self._forget(self)
+
+    def finish(self) -> None:
+        """End the stream after what its consumer has not taken yet."""
+        self._watch.end()
+
+    async def aclose(self) -> None:
+        """Stop; harmless when repeated."""
+        self.end()
+        if not self._taking:
+            await self._chunks.aclose()
+
+
+class Watches:
+    """All open watches of a server."""
+
+    def __init__(self, backend: Backend, *, bookmark_every_s: float | None) -> None:
+        self._backend = backend
+        self._bookmark_every_s = bookmark_every_s
+        self._cache = EventCache()
+        self._open: dict[WatchStream, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def buckets(self) -> list[str]:
+        """The bucket of each open watch."""
+        return list(self._open.values())
+
+    async def open(self, call: Call) -> Response:
+        """GET with `watch`: the stream of events.
+
+        As in Kubernetes, a revision that is gone or has not come yet is told by an ERROR event, not by the
+        answer's status. Raises `Invalid` and `BadRequest`.
+        """
+        backend, bucket, namespace = self._backend, call.definition.bucket, call.route.namespace or None
+        options, matcher = watch_options(call.query), Matcher.of(call)
+        check_table(call)
+        current = await backend.store.up_to(options.after)
+        if options.initial and options.after > current:
+            return _failed(call, paging.too_large(options.after, current))
+        page = None
+        if options.initial:
+            await backend.turns.take()
+            page = await backend.store.list(
+                bucket, namespace, limit=CHUNK, max_bytes=PAGE_BYTES, keep=matcher.of_meta
+            )
+        after = page.revision if page is not None else min(options.after or current, current)
+        try:
+            watch = backend.store.watch(bucket, after=after, namespace=namespace)
+        except Compacted as error:
+            return _failed(call, too_old(after, error.oldest))
+        encoder = Encoder(call, backend, self._cache)
+        run = _Run(backend, call, options, matcher, watch, encoder, self._bookmark_every_s)
+        stream = WatchStream(run.chunks(page), watch, run.lines, self._forget)
+        self._open[stream] = bucket
+        return Response(200, forms.headers(call), stream=stream)
+
+    def _forget(self, stream: WatchStream) -> None:
+        self._open.pop(stream, None)
+
+    def close_soon(self, bucket: str) -> None:
+        """End the watches of a resource that is no longer served, once they have heard of its last events."""
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._finish, bucket)
+
+    def _finish(self, bucket: str) -> None:
+        for stream in [stream for stream, of in self._open.items() if of == bucket]:
+            stream.finish()
+
+    def close(self) -> None:
+        """End all watches."""
+        for stream in list(self._open):
+            stream.end()
+
+
+def _failed(call: Call, error: ApiError) -> Response:
+    """A stream that ends before it has begun."""
+
+    async def line() -> AsyncGenerator[bytes, None]:
+        yield error_line(error)
+
+    return Response(200, forms.headers(call), stream=line())
+
+
+def too_old(revision: int, oldest: int) -> Expired:
+    """The 410 of a revision from which no watch can begin."""
+    return Expired(f"too old resource version: {revision} ({oldest})")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One watch at work. `lines` says what it is told of a batch; empty where none of that concerns it."""
+
+    backend: Backend
+    call: Call
+    options: WatchOptions
+    matcher: Matcher
+    watch: Watch
+    encoder: Encoder
+    bookmark_every_s: float | None
+    marked: int = 0
+    lines: Callable[[list[Event]], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_told_all = self.matcher.trivial and self.watch.position >= self.options.after
+        self.lines = self.encoder.lines if is_told_all else self._selected_lines
+
+    async def chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
+        """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""
+        try:
+            if page is not None:
+                initial, page = self._initial(page), None
+                async for chunk in initial:
+                    yield chunk
+            async for chunk in self._events():
+                yield chunk
+        except (SlowWatcher, Compacted):
+            yield error_line(too_old(self.watch.position, self.backend.store.revision))
+
+    async def _initial(self, page: Page | None) -> AsyncIterator[bytes]:
+        """ADDED events of one revision; each page is read when the client has taken the one before."""
+        assert page is not None
+        revision = page.revision
+        while page is not None:
+            chunk = b"".join(
+                [self.encoder.first_line(row) for row in page.rows if self.matcher.matches_body(row)]
+            )
+            after = page.last if page.more else None
+            page = None  # the rows are not kept while the client reads
+            if chunk:
+                yield chunk
+            if after is not None:
+                await self.backend.turns.take()
+                page = await self._page(after, revision)
+        if self.options.mark_end_of_initial:
+            self.marked = revision
+            yield self.encoder.bookmark(revision, end_of_initial=True)
+
+    async def _page(self, after: tuple[str, str], revision: int) -> Page:
+        return await self.backend.store.list(
+            self.call.definition.bucket,
+            self.call.route.namespace or None,
+            limit=CHUNK,
+            after=after,
+            revision=revision,
+            max_bytes=PAGE_BYTES,
+            keep=self.matcher.of_meta,
+        )
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        time = asyncio.get_running_loop().time
+        deadline = time() + self.options.timeout_s
+        every = self.bookmark_every_s if self.options.bookmarks else None
+        bookmark_at = time() + every if every is not None else deadline
+        while (now := time()) < deadline:
+            batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
+            if batch is None:
+                return
+            if batch and (lines := self.lines(batch)):
+                yield lines
+            if every is not None and time() >= bookmark_at:
+                bookmark_at = time() + every
+                # Also when nothing has happened: it shows everyone on the way that the stream is alive.
+                if line := self._bookmark():
+                    yield line
+        if self.options.bookmarks and self.watch.position > self.marked and (line := self._bookmark()):
+            yield line
+
+    def _bookmark(self) -> bytes:
+        """How far the stream has come; nothing while it waits for a revision that lies ahead."""
+        if self.watch.position < self.options.after:
+            return b""
+        self.marked = self.watch.position
+        return self.encoder.bookmark(self.marked)
+
+    def _selected_lines(self, batch: list[Event]) -> bytes:
+        after, matcher = self.options.after, self.matcher
+        lines = [
+            self.encoder.line(*change)
+            for event in batch
+            if event.revision > after
+            and (change := change_of(event) if matcher.trivial else selected_change_of(event, matcher))
+        ]
+        return lines[0] if len(lines) == 1 else b"".join(lines)

@@ -1,0 +1,227 @@
+"""Outgoing calls: the one place in this room that dials out, and only to webhooks that are configured.
+
+Source: Kubernetes documentation, "Dynamic Admission Control", contacting the webhook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from certwright.kube.apiserver.webhooks.config import Target
+from certwright.kube.util.insecure_tls import unverified_tls
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_ANSWER = 4 * 1024 * 1024
+"""Bytes of an answer that are read at most."""
+_MAX_CONTEXTS = 256
+
+Resolve = Callable[[str, str], Awaitable[str]]
+"""From namespace and name of a Service to the host that stands behind it. Raises `CallFailed`."""
+
+_WORDS = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing "
+    "the request",
+}
+_VERIFY_WORDS = {
+    10: "certificate has expired or is not yet valid",
+    18: "certificate signed by unknown authority",
+    19: "certificate signed by unknown authority",
+    20: "certificate signed by unknown authority",
+    21: "certificate signed by unknown authority",
+}
+
+
+class CallFailed(Exception):
+    """The webhook could not be asked, or did not answer with 2xx. The text says what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of any status; names of headers are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class WebhookClient:
+    """Posts to webhooks over connections that are kept open between calls."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    async def post(self, target: Target, body: bytes, *, timeout_s: int) -> bytes:
+        """The body of the answer. Raises `CallFailed`."""
+        shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
+        headers = [("content-type", "application/json"), ("accept", "application/json")]
+        answer = await self._call(target, "POST", shown, headers, body, timeout_s)
+        if not 200 <= answer.status < 300:
+            raise CallFailed(_of_status(answer.status, answer.body))
+        return answer.body
+
+    async def send(
+        self,
+        target: Target,
+        method: str,
+        path: str,
+        *,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: int,
+    ) -> Answer:
+        """What the server says to any request, of whatever status. Raises `CallFailed`."""
+        base = urlsplit(target.url)
+        url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
+        return await self._call(target, method, url, headers, body, timeout_s)
+
+    async def _call(
+        self,
+        target: Target,
+        method: str,
+        shown: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: int,
+    ) -> Answer:
+        # Bytes and TLS come over a library that a server without webhooks never needs: loaded at first use.
+        import aiohttp
+
+        told = f'{method.capitalize()} "{shown}"'
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connect(target, method, shown, headers, body)
+        except TimeoutError:
+            raise CallFailed(f"{told}: context deadline exceeded") from None
+        except CallFailed as error:
+            raise CallFailed(f"{told}: {error}") from None
+        except aiohttp.ClientError as error:
+            raise CallFailed(f"{told}: {_in_words(error)}") from None
+        except (OSError, ValueError) as error:
+            raise CallFailed(f"{told}: {error}") from None
+
+    async def _connect(
+        self, target: Target, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> Answer:
+        parts = urlsplit(shown)
+        if parts.scheme != "https" or not parts.hostname:
+            raise CallFailed("a webhook is called by https only")
+        url, added = shown, []
+        if target.service is not None:
+            host = await self._resolve(*target.service)
+            # Connect to what the Service names, but speak to the Service: so says its certificate.
+            url = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
+            added = [("host", parts.netloc)]
+        async with self._opened().request(
+            method,
+            url,
+            data=body,
+            headers=[*headers, *added],
+            ssl=self._context(target),
+            server_hostname=parts.hostname,
+            allow_redirects=False,
+        ) as response:
+            told = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, told, await self._read(response))
+
+    @staticmethod
+    async def _read(response: aiohttp.ClientResponse) -> bytes:
+        parts, size = [], 0
+        async for part in response.content.iter_chunked(65536):
+            size += len(part)
+            if size > MAX_ANSWER:
+                raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        import aiohttp  # see `post`
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers={"user-agent": "certwright-admission"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    def _context(self, target: Target) -> ssl.SSLContext:
+        """The TLS context that trusts its authorities (empty: the system's). Raises `ValueError`."""
+        if target.skip_verify:
+            return _tls()
+        ca_pem = target.ca_pem
+        found = self._contexts.get(ca_pem)
+        if found is None:
+            try:
+                found = ssl.create_default_context(cadata=ca_pem or None)
+            except ssl.SSLError as error:
+                raise ValueError(f"unable to load root certificates: {error.reason or error}") from None
+            if len(self._contexts) >= _MAX_CONTEXTS:
+                self._contexts.clear()
+            self._contexts[ca_pem] = found
+        return found
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+
+# The system's CAs are not asked, and it is the same for all.
+_tls = cache(unverified_tls)
+
+
+def _in_words(error: Exception) -> str:
+    """What went wrong, in the words that Go's client has for it."""
+    import aiohttp  # see `post`
+
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return _of_certificate(error.certificate_error)
+        case aiohttp.ClientConnectorSSLError():
+            return f"tls: {error.os_error.strerror or error.os_error}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"dial tcp: lookup {error.host}: no such host"
+        case aiohttp.ClientConnectorError():
+            what = "connection refused" if error.os_error.errno == errno.ECONNREFUSED else error.strerror
+            return f"dial tcp {error.host}:{error.port}: connect: {what}"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
+            return "EOF"
+    return str(error) or type(error).__name__
+
+
+def _of_certificate(error: Exception) -> str:
+    code = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
+    text = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+    return f"tls: failed to verify certificate: x509: {_VERIFY_WORDS.get(code, text)}"
+
+
+def _of_status(code: int, body: bytes) -> str:
+    if code in _WORDS:
+        return _WORDS[code]
+    shown = body[:2048].decode(errors="replace").strip().replace('"', '\\"') or "unknown"
+    if code >= 500:
+        return f'an error on the server ("{shown}") has prevented the request from succeeding'
+    if code in (403, 406, 415):
+        return shown
+    return f"the server responded with the status code {code} but did not return more information"

@@ -1,0 +1,153 @@
+"""Webhook configurations, compiled: which requests each webhook wants to see, and how it is called.
+
+Source: Kubernetes documentation, "Dynamic Admission Control"; API reference, ValidatingWebhookConfiguration
+and MutatingWebhookConfiguration v1 admissionregistration.k8s.io.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests.selectors import Requirement
+
+GROUP = "admissionregistration.k8s.io"
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_DEFAULT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: a request matches when each of the parts does. `*` stands for anything."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]
+    scope: str
+
+    def matches(self, definition: ResourceDefinition, subresource: str, operation: str) -> bool:
+        """Whether a request for that resource is meant."""
+        return (
+            _any_or(self.operations, operation)
+            and _any_or(self.groups, definition.group)
+            and _any_or(self.versions, definition.version)
+            and (self.scope == "*" or (self.scope == "Namespaced") is definition.namespaced)
+            and any(
+                resource in ("*", definition.plural) and sub in ("*", subresource)
+                for resource, sub in self.resources
+            )
+        )
+
+
+def _any_or(wanted: frozenset[str], value: str) -> bool:
+    return value in wanted or "*" in wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a webhook listens: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
+    system's certificate authorities; `skip_verify`: whoever answers is trusted."""
+
+    url: str
+    ca_pem: str
+    service: tuple[str, str] | None = None
+    port: int = 443
+    path: str = "/"
+    skip_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One webhook. `key` names it among all; `fails_closed`: a call that fails refuses the request."""
+
+    key: str
+    name: str
+    target: Target
+    rules: tuple[Rule, ...]
+    equivalent: bool
+    fails_closed: bool
+    timeout_s: int
+    side_effects: str
+    reinvoke: bool
+    review_versions: tuple[str, ...]
+    namespace_labels: tuple[Requirement, ...]
+    object_labels: tuple[Requirement, ...]
+    conditions: tuple[tuple[str, str], ...]
+
+    def matches(self, definition: ResourceDefinition, subresource: str, operation: str) -> bool:
+        """Whether one of the rules means that request."""
+        return any(rule.matches(definition, subresource, operation) for rule in self.rules)
+
+
+def compile_configuration(configuration: Json) -> tuple[Hook, ...]:
+    """The webhooks of a configuration that its schema allows, in their order."""
+    name = configuration["metadata"]["name"]
+    hooks = configuration.get("webhooks") or ()
+    return tuple(_hook(f"{name}/{index}", hook) for index, hook in enumerate(hooks))
+
+
+def _hook(key: str, hook: Json) -> Hook:
+    return Hook(
+        key=key,
+        name=hook["name"],
+        target=target_of(hook["clientConfig"]),
+        rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
+        equivalent=hook.get("matchPolicy", "Equivalent") == "Equivalent",
+        fails_closed=hook.get("failurePolicy", "Fail") == "Fail",
+        timeout_s=hook.get("timeoutSeconds") or _DEFAULT_TIMEOUT_S,
+        side_effects=hook.get("sideEffects", ""),
+        reinvoke=hook.get("reinvocationPolicy", "Never") == "IfNeeded",
+        review_versions=tuple(hook.get("admissionReviewVersions") or ()),
+        namespace_labels=_selector(hook.get("namespaceSelector") or {}),
+        object_labels=_selector(hook.get("objectSelector") or {}),
+        conditions=tuple((one["name"], one["expression"]) for one in hook.get("matchConditions") or ()),
+    )
+
+
+def _rule(rule: Json) -> Rule:
+    resources = [resource.partition("/") for resource in rule.get("resources") or ()]
+    return Rule(
+        operations=frozenset(rule.get("operations") or ()),
+        groups=frozenset(rule.get("apiGroups") or ()),
+        versions=frozenset(rule.get("apiVersions") or ()),
+        resources=tuple((name, sub) for name, _, sub in resources),
+        scope=rule.get("scope") or "*",
+    )
+
+
+def target_of(config: Json) -> Target:
+    """Where a `clientConfig` says that a webhook listens, or the spec of an APIService its server."""
+    ca_pem = _pem(config.get("caBundle") or "")
+    service: dict[str, Any] | None = config.get("service")
+    if service is None:
+        return Target(config.get("url") or "", ca_pem)
+    port, path = service.get("port") or 443, service.get("path") or "/"
+    host = f"{service['name']}.{service['namespace']}.svc"
+    path = path if path.startswith("/") else f"/{path}"
+    url = f"https://{host}:{port}{path}"
+    skip_verify = config.get("insecureSkipTLSVerify") is True
+    return Target(url, ca_pem, (service["namespace"], service["name"]), port, path, skip_verify)
+
+
+def _pem(bundle: str) -> str:
+    try:
+        return base64.b64decode(bundle).decode("ascii", "replace")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _selector(selector: Json) -> tuple[Requirement, ...]:
+    """The terms of a LabelSelector (API reference, LabelSelector v1 meta)."""
+    found = [
+        Requirement(key, "in", frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    for term in selector.get("matchExpressions") or ():
+        operator = _OPERATORS[term["operator"]]
+        found.append(Requirement(term["key"], operator, frozenset(term.get("values") or ())))
+    return tuple(found)

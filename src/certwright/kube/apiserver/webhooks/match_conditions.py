@@ -1,0 +1,149 @@
+"""Match conditions: CEL expressions that keep a request from a webhook before it is called.
+
+They see `object`, `oldObject` and `request`, and may ask `authorizer` what the user, or a service account, is
+allowed to do.
+
+Source: Kubernetes documentation, "Dynamic Admission Control", matchConditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from certwright.kube.api.errors import Details, FieldError, Forbidden, invalid, required
+from certwright.kube.apiserver.auth.auth import Action
+from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.model import offload
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.webhooks.config import Hook
+from certwright.kube.util.http_messages import Identity
+
+if TYPE_CHECKING:
+    from certwright.kube.apiserver.cel.authz import Question
+    from certwright.kube.apiserver.cel.meter import Meter
+
+_VARIABLES = ("object", "oldObject", "request", "authorizer", "authorizer.requestResource")
+_MAX_KEPT = 1000
+_ON_LOOP_S, _ASIDE_S = 0.025, 0.5
+"""Seconds of processor time that the conditions of one webhook may take, on the event loop and beside it."""
+
+
+class Conditions:
+    """Evaluates match conditions, compiled once each. `authorizer` is what they may ask."""
+
+    def __init__(self, authorizer: Callable[[], Authorizer]) -> None:
+        self._authorizer = authorizer
+        self._compiled: dict[str, Any] = {}
+
+    async def check(self, hook: Hook, call: Call, request: Json) -> bool:
+        """Whether all conditions are true; one that is false decides, whatever else is wrong.
+
+        Large objects are looked at beside the event loop, unless a condition uses the authorizer, whose state
+        belongs to the loop. Raises as `hold` does.
+        """
+        uses_authorizer = any("authorizer" in text for _name, text in hook.conditions)
+        if offload.is_long(call) and not uses_authorizer:
+            return await offload.run(self.hold, hook, call, request, _ASIDE_S)
+        return self.hold(hook, call, request, _ON_LOOP_S)
+
+    def hold(self, hook: Hook, call: Call, request: Json, seconds: float) -> bool:
+        """Whether all conditions are true, decided within these seconds of processor time.
+
+        Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
+        """
+        # Once through JSON: an object may hold parts that are kept as bytes, which expressions cannot see.
+        request = decode_json(encode_json(request))
+        data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
+        errors: list[str] = []
+        if hook.conditions and not self._all_hold(hook, call, data, errors, seconds):
+            return False
+        if not errors:
+            return True
+        if hook.fails_closed:
+            raise _forbidden(call, request, errors)
+        return False
+
+    def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
+        """Whether none is false."""
+        # See `_value`.
+        from certwright.kube.apiserver.cel import authz
+        from certwright.kube.apiserver.cel.meter import Meter
+
+        meter = Meter(seconds, pauses=seconds == _ASIDE_S)
+        route = call.route
+        data["authorizer"] = authz.AUTHORIZER
+        data["authorizer.requestResource"] = authz.request_resource(
+            route.group, route.plural, route.subresource, route.namespace, route.name
+        )
+        with authz.asking(partial(self._decide, call.user)):
+            return all(self._value(text, data, errors, meter) is not False for _name, text in hook.conditions)
+
+    def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
+        if question.account:
+            namespace, _, name = question.account.partition("/")
+            user = service_account(namespace, name)
+        action = Action(
+            question.verb,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name,
+            question.path,
+        )
+        return self._authorizer().explain(user, action)
+
+    def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
+        # The library takes 12 MB: only who has conditions pays for it.
+        from certwright.kube.apiserver.cel import environment
+
+        try:
+            compiled = self._compiled.get(expression)
+            if compiled is None:
+                if len(self._compiled) >= _MAX_KEPT:
+                    self._compiled.clear()
+                compiled = self._compiled[expression] = environment.Expression(expression, _VARIABLES)
+            value = compiled.run(data, meter)
+        except (environment.CompileError, environment.EvaluationError) as error:
+            errors.append(f"expression '{expression}' resulted in error: {error}")
+            return None
+        if type(value) is not bool:
+            errors.append(f"expression '{expression}' resulted in error: the value is no boolean")
+        return value
+
+
+def errors_of(conditions: Iterable[Json], path: str) -> list[FieldError]:
+    """What is wrong with the match conditions of a webhook: expressions that do not compile."""
+    # See `Conditions._value`.
+    from certwright.kube.apiserver.cel import environment
+
+    errors: list[FieldError] = []
+    for index, condition in enumerate(conditions):
+        expression = condition.get("expression", "")
+        at = f"{path}[{index}].expression"
+        if not expression.strip():
+            errors.append(required(at))
+            continue
+        try:
+            environment.Expression(expression, _VARIABLES)
+        except environment.CompileError as error:
+            errors.append(invalid(at, expression, f"compilation failed: {error}"))
+    return errors
+
+
+def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:
+    definition, name = call.definition, request.get("name", "")
+    text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+    return Forbidden(
+        f'{definition.resource} "{name}" is forbidden: {text}',
+        details=Details(name=name, group=definition.group, kind=definition.plural),
+    )
+
+
+def service_account(namespace: str, name: str) -> Identity:
+    """A service account as a user (Kubernetes documentation, "Authenticating")."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return Identity(f"system:serviceaccount:{namespace}:{name}", groups=groups)

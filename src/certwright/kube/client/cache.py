@@ -1,0 +1,261 @@
+"""A local copy of the objects of one kind, with indexes.
+
+The copy only moves forward: an object is replaced by one with a higher resourceVersion only. So the answer to
+an own write can be put in before the watch brings it, and what the watch brings late does no harm. Comparing
+resourceVersions as integers: Kubernetes API concepts, "Resource versions" (KEP-5504).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.compressed import PackedObjects, Packing
+
+T = TypeVar("T")
+Indexer = Callable[[T], Iterable[str]]
+"""The values under which an object is to be found; none is allowed."""
+
+_Bucket = ObjectKey | dict[ObjectKey, None]
+"""The keys that have a value: most values are those of one object, which needs no set of its own."""
+
+_Places = list[tuple[str, ...]]
+"""For each index the values under which one object is found."""
+
+_log = logging.getLogger(__name__)
+
+# A tombstone is needed for as long as an answer to an own write may come later than the news of the deletion,
+# which is seconds; this many deletions of one kind in that time do not happen.
+_TOMBSTONES = 1024
+
+
+def key_of(obj: Any) -> ObjectKey:
+    """Namespace and name of a struct or of a plain dict."""
+    if isinstance(obj, dict):
+        meta = obj.get("metadata") or {}
+        return ObjectKey(meta.get("namespace", ""), meta.get("name", ""))
+    meta = obj.metadata
+    # One text for all that are in a namespace.
+    return ObjectKey(sys.intern(meta.namespace), meta.name)
+
+
+def revision_of(obj: Any) -> int:
+    """The resourceVersion of a struct or of a plain dict as a number; 0 where there is none."""
+    if isinstance(obj, dict):
+        return parse_revision((obj.get("metadata") or {}).get("resourceVersion", ""))
+    return parse_revision(obj.metadata.resource_version)
+
+
+def parse_revision(text: str) -> int:
+    """A resourceVersion as a number; 0 for one that is empty or not a number."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+class _PlainObjects(Generic[T]):
+    """Objects as they are; see `PackedObjects` for what the methods do."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKey, T] = {}
+        self.get = self._objects.get
+        self.drop = self._objects.__delitem__
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._objects)
+
+    def revision(self, key: ObjectKey) -> int | None:
+        found = self._objects.get(key)
+        return None if found is None else revision_of(found)
+
+    def note(self, _key: ObjectKey) -> int:
+        return 0
+
+    def put(self, key: ObjectKey, obj: T, _revision: int) -> None:
+        self._objects[key] = obj
+
+    def freeze(self) -> Callable[[], Iterator[T]]:
+        return list(self._objects.values()).__iter__
+
+
+class Cache(Generic[T]):
+    """Objects by key, and by the values that the `indexers` give. With a `packing` those that rest take
+    little memory, and some ten microseconds to read."""
+
+    def __init__(
+        self, indexers: Mapping[str, Indexer[T]] | None = None, *, packing: Packing[T] | None = None
+    ) -> None:
+        self._objects: _PlainObjects[T] | PackedObjects[T] = (
+            PackedObjects(packing) if packing is not None else _PlainObjects()
+        )
+        self._indexers = dict(indexers or {})
+        self._indexes: dict[str, dict[str, _Bucket]] = {name: {} for name in self._indexers}
+        self._nowhere: _Places = [()] * len(self._indexers)
+        self._tombstones: dict[ObjectKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._objects
+
+    def get(self, key: ObjectKey) -> T | None:
+        """The object, or None."""
+        return self._objects.get(key)
+
+    def revision(self, key: ObjectKey) -> int | None:
+        """The resourceVersion of the object as a number (0: none); None where it is not there."""
+        return self._objects.revision(key)
+
+    def note(self, key: ObjectKey) -> int:
+        """What the packing notes of the object; 0 where there is no object, or no packing."""
+        return self._objects.note(key)
+
+    def buried_at(self, key: ObjectKey) -> int:
+        """The revision at which an object of that name was deleted lately; 0 where that is not known."""
+        return self._tombstones.get(key, 0)
+
+    def values(self) -> Iterator[T]:
+        """All objects of this moment, in no particular order."""
+        return self._objects.freeze()()
+
+    def freeze(self) -> Callable[[], Iterator[T]]:
+        """As `values`, to be gone through as often as is wanted, and in another thread too."""
+        return self._objects.freeze()
+
+    def keys(self) -> Iterator[ObjectKey]:
+        """All keys, in no particular order; the cache must not change meanwhile."""
+        return iter(self._objects)
+
+    def by_index(self, index: str, value: str) -> list[T]:
+        """The objects that the indexer gave this value for. Raises `KeyError` for an unknown index."""
+        bucket = self._indexes[index].get(value)
+        if bucket is None:
+            return []
+        return [obj for key in _keys(bucket) if (obj := self._objects.get(key)) is not None]
+
+    def keys_by_index(self, index: str, value: str) -> Sequence[ObjectKey]:
+        """The keys of what `by_index` returns."""
+        bucket = self._indexes[index].get(value)
+        return () if bucket is None else _keys(bucket)
+
+    def has(self, index: str, value: str) -> bool:
+        """Whether there is any such object. Raises `KeyError` for an unknown index."""
+        return value in self._indexes[index]
+
+    def accepts(self, obj: T, key: ObjectKey | None = None) -> bool:
+        """Whether `upsert` would change anything: the object is newer than what is held, or than its own
+        deletion. One whose resourceVersion is not a number is always news. `key` is that of the object."""
+        revision = revision_of(obj)
+        key = key or key_of(obj)
+        held = self._objects.revision(key)
+        if held is None:
+            held = self._tombstones.get(key, 0)
+        return not revision or revision > held
+
+    def upsert(self, obj: T) -> T | None:
+        """Take the object in and return the one it replaced. One that is not `accepts`ed is ignored, and the
+        one held is returned."""
+        if not self.accepts(obj):
+            return self._objects.get(key_of(obj))
+        return self.overwrite(obj)
+
+    def overwrite(self, obj: T, key: ObjectKey | None = None) -> T | None:
+        """Take the object in, newer or not, and return the one it replaced: for a server whose history has
+        gone back (restored from a backup). `key` is that of the object, and is held with it."""
+        key = key or key_of(obj)
+        old = self._objects.get(key)
+        if self._indexers:
+            self._index(key, old, obj)
+        self._objects.put(key, obj, revision_of(obj))
+        if self._tombstones:
+            self._tombstones.pop(key, None)
+        return old
+
+    def remove(self, key: ObjectKey, revision: int) -> T | None:
+        """Drop the object that was deleted at `revision` (0: unknown) and return it; None when it is not
+        there, or is newer than that: deleted and made again."""
+        if revision and (self._objects.revision(key) or 0) > revision:
+            return None
+        if revision:
+            self._bury(key, revision)
+        old = self._objects.get(key)
+        if old is not None:
+            self._objects.drop(key)
+            self._index(key, old, None)
+        return old
+
+    def replace(self, objects: Iterable[T], revision: int) -> list[T]:
+        """Make the cache what a list at `revision` says; returns what vanished."""
+        seen = set()
+        for obj in objects:
+            self.upsert(obj)
+            seen.add(key_of(obj))
+        return self.retain(seen, revision)
+
+    def retain(self, seen: set[ObjectKey], revision: int) -> list[T]:
+        """Drop what a list at `revision` (0: whatever its revision) did not have, and return it. What is
+        newer than the list (an own write) stays."""
+        gone = [key for key in self._objects if key not in seen]
+        removed = [self.remove(key, revision) for key in gone]
+        return [obj for obj in removed if obj is not None]
+
+    def _bury(self, key: ObjectKey, revision: int) -> None:
+        self._tombstones.pop(key, None)
+        self._tombstones[key] = revision
+        if len(self._tombstones) > _TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
+
+    def _index(self, key: ObjectKey, old: T | None, new: T | None) -> None:
+        before = self._nowhere if old is None else self._places(key, old)
+        after = self._nowhere if new is None else self._places(key, new)
+        if before == after:
+            return
+        for index, left, entered in zip(self._indexes.values(), before, after, strict=True):
+            for value in left:
+                if value not in entered:
+                    _leave(index, value, key)
+            for value in entered:
+                if value not in left:
+                    _enter(index, value, key)
+
+    def _places(self, key: ObjectKey, obj: T) -> _Places:
+        found: _Places = []
+        for name, indexer in self._indexers.items():
+            try:
+                found.append(tuple(indexer(obj)))
+            except Exception:
+                # A bug there must not stop the copy from following the server.
+                _log.exception("index %s: cannot place %s", name, key)
+                found.append(())
+        return found
+
+
+def _keys(bucket: _Bucket) -> Sequence[ObjectKey]:
+    return (bucket,) if isinstance(bucket, ObjectKey) else list(bucket)
+
+
+def _enter(index: dict[str, _Bucket], value: str, key: ObjectKey) -> None:
+    bucket = index.setdefault(value, key)
+    if isinstance(bucket, dict):
+        bucket[key] = None
+    elif bucket != key:
+        index[value] = {bucket: None, key: None}
+
+
+def _leave(index: dict[str, _Bucket], value: str, key: ObjectKey) -> None:
+    bucket = index.get(value)
+    if isinstance(bucket, dict):
+        bucket.pop(key, None)
+    if not bucket or bucket == key:
+        index.pop(value, None)

@@ -1,0 +1,144 @@
+"""Objects of one kind, held in little memory: those that nobody has touched lately are packed.
+
+A decoded object takes some kilobytes, packed it takes some hundred bytes; thousands of objects rest for
+months between two looks at them. So only the last ones that were written or read are held decoded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.zstd import Press
+
+T = TypeVar("T")
+
+# An object is written several times in the seconds in which it is made; packing it each time would be for
+# nothing. So many of a kind are made at the same time, as a rule.
+FRESH = 512
+READ = 128
+# Stands where a fresh object's bytes would be, so that all keys are in one mapping.
+_NOT_PACKED = b""
+_NOTE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Packing(Generic[T]):
+    """How an object becomes bytes and an equal object again; the bytes of different ones should have as much
+    as possible in common. `note` gives a number (0 to 2**64 - 1) that is asked for more often than the
+    object, and is held beside it. Of objects for which `is_sample` says no, nothing gets into the
+    dictionary, which outlives them."""
+
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    note: Callable[[T], int] | None = None
+    is_sample: Callable[[T], bool] = lambda _: True
+
+
+class PackedObjects(Generic[T]):
+    """A mapping from keys to objects and their revisions (any whole number from 0 on).
+
+    `fresh` objects that were written last are held decoded, and the last `read` of those that were packed.
+    """
+
+    def __init__(self, packing: Packing[T], *, fresh: int | None = None, read: int | None = None) -> None:
+        self._packing = packing
+        self._press = Press()
+        # Where the revision begins: after one byte that says where it ends, and the note.
+        self._numbers = 1 if packing.note is None else 1 + _NOTE
+        self._packed: dict[ObjectKey, bytes] = {}
+        self._fresh: OrderedDict[ObjectKey, tuple[T, int]] = OrderedDict()
+        self._read: OrderedDict[ObjectKey, T] = OrderedDict()
+        self._most_fresh = FRESH if fresh is None else fresh
+        self._most_read = READ if read is None else read
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._packed
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._packed)
+
+    def get(self, key: ObjectKey) -> T | None:
+        """The object, or None."""
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return fresh[0]
+        found = self._read.get(key)
+        if found is None:
+            packed = self._packed.get(key)
+            if packed is None:
+                return None
+            found = self._read[key] = self._unpack(packed)
+            if len(self._read) > self._most_read:
+                self._read.popitem(last=False)
+        return found
+
+    def revision(self, key: ObjectKey) -> int | None:
+        """The revision of the object, None where there is none."""
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return fresh[1]
+        packed = self._packed.get(key)
+        return int.from_bytes(packed[self._numbers : packed[0]], "big") if packed is not None else None
+
+    def note(self, key: ObjectKey) -> int:
+        """What the packing notes of the object; 0 where there is none."""
+        if self._packing.note is None:
+            return 0
+        fresh = self._fresh.get(key)
+        if fresh is not None:
+            return self._packing.note(fresh[0])
+        packed = self._packed.get(key)
+        return int.from_bytes(packed[1 : self._numbers], "big") if packed is not None else 0
+
+    def put(self, key: ObjectKey, obj: T, revision: int) -> None:
+        """Hold the object instead of the one there was."""
+        self._packed[key] = _NOT_PACKED
+        self._read.pop(key, None)
+        self._fresh[key] = (obj, revision)
+        self._fresh.move_to_end(key)
+        if len(self._fresh) > self._most_fresh:
+            self._pack_oldest()
+
+    def drop(self, key: ObjectKey) -> None:
+        """Hold the object no longer. Raises `KeyError` where there is none."""
+        del self._packed[key]
+        self._fresh.pop(key, None)
+        self._read.pop(key, None)
+
+    def freeze(self) -> Callable[[], Iterator[T]]:
+        """What is held at this moment, to be gone through (in another thread, too) as often as is wanted."""
+        fresh = [obj for obj, _ in self._fresh.values()]
+        packed = [one for one in self._packed.values() if one]
+
+        def objects() -> Iterator[T]:
+            yield from fresh
+            # Another than for `get`, which may be called at the same time.
+            restore = self._press.reader().restore
+            for one in packed:
+                yield self._packing.decode(restore(one[one[0] :]))
+
+        return objects
+
+    def _pack_oldest(self) -> None:
+        if self._press.wants_samples:
+            self._press.learn(map(self._packing.encode, self._samples()))
+        key, (obj, revision) = self._fresh.popitem(last=False)
+        self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
+
+    def _head(self, obj: T, revision: int) -> bytes:
+        length = (revision.bit_length() + 7) // 8
+        note = b"" if self._packing.note is None else self._packing.note(obj).to_bytes(_NOTE, "big")
+        return b"%c%b%b" % (self._numbers + length, note, revision.to_bytes(length, "big"))
+
+    def _samples(self) -> Iterator[T]:
+        return filter(self._packing.is_sample, (obj for obj, _ in self._fresh.values()))
+
+    def _unpack(self, packed: bytes) -> T:
+        return self._packing.decode(self._press.restore(packed[packed[0] :]))

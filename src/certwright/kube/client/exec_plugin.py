@@ -1,0 +1,225 @@
+"""Log-in by a program of the user's (an exec plugin), as clusters of the large providers have it.
+
+The program is run when the first request is made, when what it gave has expired, and when the server refuses
+it; never by two requests at once. Import this module only where a kubeconfig names such a program.
+
+Source: Kubernetes documentation, "client-go credential plugins"; client authentication API v1 and v1beta1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
+
+import msgspec
+
+from certwright.kube.client.login import Credential, LoginFailed
+from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.programs import last_words
+
+# A plugin whose credentials are always refused must not be run for every request.
+_BETWEEN_REFUSALS_S = 10.0
+
+# A program that nobody can type to and that takes longer than this will not end at all.
+_PATIENCE_S = 60.0
+
+_MOST_OUTPUT = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """The program, as the kubeconfig describes it.
+
+    `place` are the words that name it in messages; `cluster` is what the program is told about the server,
+    None where it is not told (`provideClusterInfo`). `interactive` is `Never`, `IfAvailable` or `Always`.
+    """
+
+    place: str
+    api_version: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    folder: Path = Path()
+    interactive: str = "IfAvailable"
+    install_hint: str = ""
+    cluster: dict[str, Any] | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _Status | None = None
+
+
+class PluginLogin:
+    """Gives what the program gives; `fixed` fills in the parts that the kubeconfig has itself.
+
+    `now` is the wall clock in seconds since 1970, `has_terminal` whether somebody can type.
+    """
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        fixed: Credential = Credential(),  # noqa: B008 - frozen
+        *,
+        now: Callable[[], float] = time.time,
+        has_terminal: Callable[[], bool] = lambda: sys.stdin is not None and sys.stdin.isatty(),
+    ) -> None:
+        self._plugin = plugin
+        self._fixed = fixed
+        self._now = now
+        self._has_terminal = has_terminal
+        self._current: Credential | None = None
+        self._expires: float | None = None
+        self._run_at: float | None = None
+        self._failed: LoginFailed | None = None
+        self._lock = asyncio.Lock()
+
+    async def credential(self) -> Credential:
+        """What the program gave, while it lasts. Raises `LoginFailed` with what is wrong with it."""
+        if (current := self._valid()) is not None:
+            return current
+        async with self._lock:
+            if (current := self._valid()) is not None:
+                return current
+            if self._failed is not None and self._ran_just_now():
+                raise self._failed
+            try:
+                self._run_at, self._failed = self._now(), None
+                self._current, self._expires = await self._ask()
+            except LoginFailed as error:
+                self._failed = error
+                raise
+            return self._current
+
+    def refused(self, credential: Credential) -> bool:
+        """Have the program run again, unless that was just now."""
+        if credential != self._current:
+            return True
+        if self._ran_just_now():
+            return False
+        self._current = None
+        return True
+
+    def _valid(self) -> Credential | None:
+        over = self._expires is not None and self._now() >= self._expires
+        return None if over else self._current
+
+    def _ran_just_now(self) -> bool:
+        return self._run_at is not None and self._now() - self._run_at < _BETWEEN_REFUSALS_S
+
+    async def _ask(self) -> tuple[Credential, float | None]:
+        interactive = self._may_type()
+        output = await self._run(interactive=interactive)
+        status = self._read(output)
+        expires = status.expiration_timestamp
+        credential = Credential(
+            status.token or self._fixed.token,
+            status.client_certificate_data.encode() or self._fixed.cert_pem,
+            status.client_key_data.encode() or self._fixed.key_pem,
+        )
+        return credential, expires.timestamp() if expires is not None else None
+
+    def _may_type(self) -> bool:
+        wish = self._plugin.interactive
+        if wish == "Never":
+            return False
+        terminal = self._has_terminal()
+        if wish == "Always" and not terminal:
+            raise self._error(
+                "wants to talk to somebody (interactiveMode: Always), and standard input is no terminal"
+            )
+        return terminal
+
+    async def _run(self, *, interactive: bool) -> bytes:
+        try:
+            process = self._start(interactive=interactive)
+        except OSError as error:
+            raise self._error(f"cannot be run: {error.strerror}") from None
+        assert process.stdout is not None
+        patience = None if interactive else _PATIENCE_S
+        try:
+            output = await last_words(process, process.stdout, most=_MOST_OUTPUT, timeout_s=patience)
+        except TimeoutError:
+            raise self._error(f"did not end within {_PATIENCE_S:.0f} s") from None
+        if process.returncode:
+            raise self._error(f"failed with exit code {process.returncode}; what it says is above")
+        return output
+
+    def _start(self, *, interactive: bool) -> Popen[bytes]:
+        plugin = self._plugin
+        spec: dict[str, Any] = {"interactive": interactive}
+        if plugin.cluster is not None:
+            spec["cluster"] = plugin.cluster
+        info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        told = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        return Popen(
+            (self._program(), *plugin.args),
+            env=os.environ | dict(plugin.env) | told,
+            stdin=None if interactive else DEVNULL,
+            stdout=PIPE,
+        )
+
+    def _program(self) -> str:
+        command = self._plugin.command
+        # A path is meant from the kubeconfig's folder, a bare name is looked for in PATH.
+        if os.sep in command:
+            return str(self._plugin.folder / command)
+        if shutil.which(command) is None:
+            hint = f"; {self._plugin.install_hint.strip()}" if self._plugin.install_hint.strip() else ""
+            raise self._error(f"is not installed (not found in PATH){hint}")
+        return command
+
+    def _read(self, output: bytes) -> _Status:
+        try:
+            answer = json_decoder(_Answer).decode(output)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            # Not the output itself: it may hold the token.
+            raise self._error(f"did not print an ExecCredential: {error}") from None
+        if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
+            raise self._error(
+                f"printed {answer.kind or 'something'} of {answer.api_version or 'no version'}, "
+                f"not ExecCredential of {self._plugin.api_version}, which the kubeconfig asks for"
+            )
+        status = answer.status
+        if status is None or not (status.token or status.client_certificate_data):
+            raise self._error("printed an ExecCredential with neither a token nor a client certificate")
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            raise self._error("printed a client certificate without its key, or a key without certificate")
+        return status
+
+    def _error(self, sentence: str) -> LoginFailed:
+        return LoginFailed(f"{self._plugin.place}: {self._plugin.command} {sentence}")
+
+
+def cluster_info(
+    *, server: str, ca_pem: bytes, insecure: bool, server_name: str, proxy: str, config: Any
+) -> dict[str, Any]:
+    """What a program is told about the server (`spec.cluster`); `config` is the cluster's extension
+    `client.authentication.k8s.io/exec`."""
+    told = {
+        "server": server,
+        "tls-server-name": server_name,
+        "insecure-skip-tls-verify": insecure,
+        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
+        "proxy-url": proxy,
+        "config": config,
+    }
+    return {name: value for name, value in told.items() if value or name == "server"}

@@ -1,0 +1,200 @@
+"""A local copy that leaves objects out, by a look at their bytes.
+
+Of those nothing is known but that there is something of that name (`others`), so that one which comes to
+matter later can be asked for at the server; and, where that is asked for, by which value they can be found.
+
+A selector may split a kind between this copy and another one (`split_with`). An object that moves leaves the
+one and comes into the other, in any order, since their watches know nothing of each other. So a name that has
+left either of them stays in `others` until both have come as far as the revision at which it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.cache import Indexer, key_of, parse_revision
+from certwright.kube.client.compressed import Packing
+from certwright.kube.client.informer import Informer, identity
+from certwright.kube.client.listing import PAGE
+from certwright.kube.client.name_set import Names, NamesByValue
+from certwright.kube.client.rest import Client
+from certwright.kube.client.watch import RawEvent, identify
+from certwright.kube.util.clock import Clock
+
+T = TypeVar("T")
+
+
+class PartialInformer(Informer[T]):
+    """Follows the objects of one kind that `keep` says yes to, which is asked anew with all news of them.
+
+    One that is held and no longer kept is told of a last time. `found_by` gives the value by which
+    `others_by` finds those that are left out. Own writes are always held.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        clock: Clock,
+        *,
+        keep: Callable[[msgspec.Raw], bool],
+        found_by: Callable[[msgspec.Raw], str] | None = None,
+        namespace: str = "",
+        labels: str = "",
+        indexers: Mapping[str, Indexer[T]] | None = None,
+        packing: Packing[T] | None = None,
+        metadata_only: bool = False,
+        page: int = PAGE,
+    ) -> None:
+        super().__init__(
+            client,
+            kind,
+            clock,
+            namespace=namespace,
+            labels=labels,
+            indexers=indexers,
+            packing=packing,
+            metadata_only=metadata_only,
+            page=page,
+        )
+        self.others = Names()
+        self._keep = keep
+        self._found_by = found_by
+        self._by_value = NamesByValue()
+        self._elsewhere: Informer[Any] | None = None
+        self._listed_others = Names()
+        self._listed_by_value = NamesByValue()
+
+    def split_with(self, elsewhere: Informer[Any]) -> None:
+        """Objects may move between this copy and that one."""
+        self._elsewhere = elsewhere
+
+    def others_by(self, value: str) -> Sequence[ObjectKey]:
+        """The names of what is left out and has that value, or had it before it came to be held."""
+        return self._by_value.keys(value)
+
+    def discard_value(self, value: str, key: ObjectKey) -> None:
+        """The object of that name has not got this value any more, or is gone."""
+        self._by_value.discard(value, key)
+
+    def put(self, obj: T) -> None:
+        """Take in the answer to an own write, or what was read since it matters."""
+        if self.cache.accepts(obj):
+            self.others.discard(key_of(obj))
+        super().put(obj)
+
+    def _take_news(self, raw: msgspec.Raw) -> None:
+        if self._keep(raw):
+            super()._take_news(raw)
+            return
+        key = self._pass_by(raw, rewound=False)
+        if self._found_by is not None:
+            self._by_value.add(self._found_by(raw), key)
+
+    def _pass_by(self, raw: msgspec.Raw, *, rewound: bool) -> ObjectKey:
+        who = identify(raw)
+        key, revision = who.key, parse_revision(who.resource_version)
+        held = self.cache.revision(key)
+        newest = self.cache.buried_at(key) if held is None else held
+        if revision and revision <= newest and not rewound:
+            return key
+        if held is not None and (obj := self._decode(raw)) is not None:
+            self._tell(self.cache.overwrite(obj), obj)
+        self._let_go(key)
+        return key
+
+    def _let_go(self, key: ObjectKey) -> None:
+        self.cache.remove(key, 0)
+        self.others.add(key)
+
+    def _deleted(self, event: RawEvent) -> None:
+        super()._deleted(event)
+        if self._found_by is not None:
+            self._by_value.discard(self._found_by(event.object), event.who.key)
+
+    def _tidy(self) -> None:
+        if self._elsewhere is not None:
+            self.others.forget_until(min(self.revision, self._elsewhere.revision))
+
+    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
+        # In which state the others are, is not held.
+        is_other = self.others.left_at(identity(raw)) == 0
+        return not is_other and super()._is_missed(raw, told, until)
+
+    def _begin_list(self) -> None:
+        super()._begin_list()
+        self._listed_others, self._listed_by_value = Names(), NamesByValue()
+
+    def _load(self, items: list[msgspec.Raw], *, rewound: bool) -> None:
+        kept = []
+        for raw in items:
+            if self._keep(raw):
+                kept.append(raw)
+                continue
+            key = self._pass_by(raw, rewound=rewound)
+            self._listed_others.add(key)
+            if self._found_by is not None:
+                self._listed_by_value.add(self._found_by(raw), key)
+        super()._load(kept, rewound=rewound)
+
+    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+        if rewound or self.cache.accepts(obj):
+            self.others.discard(key_of(obj))
+        super()._take_listed(obj, rewound=rewound)
+
+    def _prune(self, revision: int) -> None:
+        # Those that came to matter while the list was read.
+        self._listed.update(filter(self._listed_others.__contains__, self.cache.keys()))
+        if self._elsewhere is None:
+            self.others = self._listed_others
+        else:
+            self.others.retain(self._listed_others, revision)
+        self._listed_others = Names()
+        self._by_value, self._listed_by_value = self._listed_by_value, NamesByValue()
+        super()._prune(revision)
+        self._tidy()
+
+    def _went(self, key: ObjectKey, old: T | None, revision: int) -> None:
+        self._tidy()
+        if old is not None or self.others.left_at(key) == 0:
+            if self._elsewhere is None:
+                self.others.discard(key)
+            else:
+                # Before anybody is told, and asks for it.
+                self.others.leave(key, revision)
+        super()._went(key, old, revision)
+
+
+def follow_some(
+    client: Client,
+    kind: Kind[T],
+    clock: Clock,
+    *,
+    keep: Callable[[msgspec.Raw], bool] | None,
+    found_by: Callable[[msgspec.Raw], str] | None = None,
+    namespace: str = "",
+    labels: str = "",
+    indexers: Mapping[str, Indexer[T]] | None = None,
+    packing: Packing[T] | None = None,
+    page: int = PAGE,
+) -> Informer[T]:
+    """A copy of what `keep` says yes to; of all objects where it is None."""
+    make: Callable[..., Informer[T]] = Informer
+    if keep is not None:
+        make = partial(PartialInformer, keep=keep, found_by=found_by)
+    return make(
+        client,
+        kind,
+        clock,
+        namespace=namespace,
+        labels=labels,
+        indexers=indexers,
+        packing=packing,
+        page=page,
+    )

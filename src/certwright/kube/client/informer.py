@@ -1,0 +1,332 @@
+"""A local copy of one kind that follows the server, and tells what changed.
+
+The machine of `kube/client/reflector.py` says what to do; this performs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Generic, TypedDict, TypeVar
+
+import msgspec
+
+from certwright.kube.api import codec
+from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
+from certwright.kube.client.compressed import Packing
+from certwright.kube.client.listing import FIRST_PAGE, PAGE, RawPage, decode_item
+from certwright.kube.client.reflector import (
+    Answer,
+    Apply,
+    Compared,
+    ComparePage,
+    ListPage,
+    Load,
+    OpenWatch,
+    Pause,
+    Prune,
+    ReadWatch,
+    Step,
+    follow,
+)
+from certwright.kube.client.rest import Client
+from certwright.kube.client.watch import DELETED, Identified, RawEvent, identify
+from certwright.kube.util.clock import Clock
+
+T = TypeVar("T")
+Handler = Callable[[T | None, T | None], None]
+"""Called with the old and the new object: None and new for one that appeared, old and None for one that went.
+Called synchronously, after the cache has changed; must not block. What it raises is logged."""
+
+_log = logging.getLogger(__name__)
+
+# The server is asked to end each watch after this time, so that one behind a proxy that died quietly is not
+# trusted for ever; client-go asks for 5 to 10 minutes.
+_WATCH_S = 480
+
+_SYSTEM_RANDOM = random.SystemRandom()
+
+
+class _Where(TypedDict):
+    namespace: str
+    labels: str
+    fields: str
+
+
+class Informer(Generic[T]):
+    """Follows one kind, all namespaces or one, all objects or those that the selectors choose.
+
+    `synced` is set after the first complete list. `skipped` counts objects that were left out because they
+    are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
+    With a `packing` objects that rest take little memory (see `packed.py`). All changes up to `revision` have
+    been taken in. `pages` counts the pages of lists that have come.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        clock: Clock,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        indexers: Mapping[str, Indexer[T]] | None = None,
+        packing: Packing[T] | None = None,
+        metadata_only: bool = False,
+        page: int = PAGE,
+        jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
+    ) -> None:
+        self.kind = kind
+        self.cache: Cache[T] = Cache(indexers, packing=packing)
+        self.synced = asyncio.Event()
+        self.skipped = 0
+        self.problem: str | None = None
+        self.revision = 0
+        self.pages = 0
+        self._client = client
+        self._clock = clock
+        self._where = _Where(namespace=namespace, labels=labels, fields=fields)
+        self._metadata_only = metadata_only
+        self._page = page
+        self._jitter = jitter
+        self._handlers: list[Handler[T]] = []
+        self._unreadable: dict[ObjectKey, str] = {}
+        self._listed: set[ObjectKey] = set()
+        self._watch: AsyncGenerator[list[RawEvent], None] | None = None
+        self._read_until = 0
+        self._found = 0
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Have `handler` told of every change, and at once of everything that is there already."""
+        self._handlers.append(handler)
+        for obj in self.cache.values():
+            self._tell(None, obj, (handler,))
+
+    def put(self, obj: T) -> None:
+        """Take in the answer to an own write; the watch's event of it will then be no news any more."""
+        key = key_of(obj)
+        if self.cache.accepts(obj, key):
+            self._tell(self.cache.overwrite(obj, key), obj)
+
+    def forget(self, obj: T) -> None:
+        """Take in that `obj`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        old = self.cache.remove(key_of(obj), revision_of(obj))
+        if old is not None:
+            self._tell(old, None)
+
+    async def run(self) -> None:
+        """Follow the server until cancelled."""
+        machine = follow(
+            now=self._clock.monotonic,
+            jitter=self._jitter,
+            page=self._page,
+            first=self._page if self._metadata_only else FIRST_PAGE,
+            compares=not self._metadata_only,
+        )
+        step = next(machine)
+        try:
+            while True:
+                step = machine.send(await self._perform(step))
+        finally:
+            await self._close_watch()
+
+    async def _perform(self, step: Step) -> Answer:
+        match step:
+            case ReadWatch():
+                return await self._read_watch()
+            case Apply(events):
+                self._apply(events)
+            case ListPage(token, limit):
+                return await self._list_page(token, limit)
+            case Load(items, rewound):
+                self._load(items, rewound=rewound)
+            case Prune(revision):
+                self._prune(revision)
+            case ComparePage():
+                return await self._compare_page(step)
+            case OpenWatch(resource_version):
+                await self._open_watch(resource_version)
+            case Pause(delay, because):
+                self._report(because, delay.total_seconds())
+                await self._clock.sleep(delay.total_seconds())
+        return None
+
+    async def _list_page(self, token: str, limit: int) -> Answer:
+        if not token:
+            self._begin_list()
+        return await self._fetch_page(token, limit, metadata_only=self._metadata_only)
+
+    async def _fetch_page(
+        self, token: str, limit: int, *, metadata_only: bool, resource_version: str = ""
+    ) -> RawPage | ApiError | Unreachable:
+        try:
+            page = await self._client.list_page(
+                self.kind,
+                **self._where,
+                limit=limit,
+                continue_token=token,
+                resource_version=resource_version,
+                metadata_only=metadata_only,
+            )
+        except (ApiError, Unreachable) as error:
+            return error
+        self.pages += 1
+        return page
+
+    async def _compare_page(self, step: ComparePage) -> Answer:
+        if not step.continue_token:
+            self._found = 0
+        page = await self._fetch_page(step.continue_token, step.limit, metadata_only=True)
+        if not isinstance(page, RawPage):
+            return page
+        # What is newer than the list was written meanwhile.
+        until = parse_revision(page.resource_version)
+        missed = sum(self._is_missed(raw, step.revision, until) for raw in page.items)
+        if not page.continue_token and self._found != len(self.cache):
+            there = sum((self.cache.revision(key) or 0) <= until for key in iter(self.cache.keys()))
+            missed += max(there - self._found, 0)
+        if missed:
+            _log.warning("%s: %d changes had not been told of", self.kind.resource, missed)
+        return Compared(missed, page.continue_token, page.resource_version)
+
+    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
+        """Whether this is not held as it was at the revision `told` already. Counts what is held of the list,
+        which is of the revision `until`."""
+        who = identify(raw)
+        key, revision = who.key, parse_revision(who.resource_version)
+        held = self.cache.revision(key)
+        self._found += held is not None and held <= until
+        return revision <= told and (held is None or held < revision) and key not in self._unreadable
+
+    def _begin_list(self) -> None:
+        self._listed = set()
+
+    def _load(self, items: list[msgspec.Raw], *, rewound: bool) -> None:
+        for raw in items:
+            obj = self._decode(raw)
+            if obj is None:
+                self._listed.add(identity(raw))
+                continue
+            self._take_listed(obj, rewound=rewound)
+
+    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+        key = key_of(obj)
+        self._listed.add(key)
+        if rewound or self.cache.accepts(obj, key):
+            self._tell(self.cache.overwrite(obj, key), obj)
+
+    def _prune(self, revision: int) -> None:
+        self.revision = self._read_until = revision
+        for gone in self.cache.retain(self._listed, revision):
+            self._went(key_of(gone), gone, revision)
+        self._listed = set()
+        self._recovered()
+        self.synced.set()
+
+    async def _open_watch(self, resource_version: str) -> None:
+        await self._close_watch()
+        self._watch = self._client.watch_raw(
+            self.kind,
+            **self._where,
+            resource_version=resource_version,
+            timeout_s=_WATCH_S,
+            metadata_only=self._metadata_only,
+        )
+
+    async def _close_watch(self) -> None:
+        if self._watch is not None:
+            await self._watch.aclose()
+            self._watch = None
+
+    async def _read_watch(self) -> Answer:
+        assert self._watch is not None
+        # What was read before has been taken in by now.
+        self.revision = max(self.revision, self._read_until)
+        try:
+            events = await anext(self._watch)
+        except StopAsyncIteration:
+            return None
+        except (ApiError, Unreachable) as error:
+            return error
+        self._recovered()
+        self._read_until = parse_revision(events[-1].who.resource_version)
+        return events
+
+    def _apply(self, events: list[RawEvent]) -> None:
+        for event in events:
+            if event.type == DELETED:
+                self._deleted(event)
+            elif not self._has(event.who):
+                self._take_news(event.object)
+
+    def _take_news(self, raw: msgspec.Raw) -> None:
+        if (obj := self._decode(raw)) is not None:
+            self.put(obj)
+
+    def _has(self, who: Identified) -> bool:
+        """Whether this is what is held already, as after every own write: it need not be read once more."""
+        held = self.cache.revision(who.key)
+        return held is not None and held == parse_revision(who.resource_version) != 0
+
+    def _deleted(self, event: RawEvent) -> None:
+        who = event.who
+        key, revision = who.key, parse_revision(who.resource_version)
+        self._unreadable.pop(key, None)
+        old = self.cache.remove(key, revision)
+        if old is not None or key not in self.cache:
+            self._went(key, old, revision)
+
+    def _went(self, _key: ObjectKey, old: T | None, _revision: int) -> None:
+        """It is gone: `old` is what was held of it."""
+        if old is not None:
+            self._tell(old, None)
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        try:
+            obj = decode_item(self.kind, raw)
+        except codec.DecodeError as error:
+            self._skip(identity(raw), str(error))
+            return None
+        if self._unreadable:
+            self._unreadable.pop(key_of(obj), None)
+        return obj
+
+    def _skip(self, key: ObjectKey, reason: str) -> None:
+        self.skipped += 1
+        if self._unreadable.get(key) != reason:
+            self._unreadable[key] = reason
+            _log.warning("%s %s is left out: %s", self.kind.kind, key, reason)
+
+    def _tell(self, old: T | None, new: T | None, handlers: Iterable[Handler[T]] | None = None) -> None:
+        for handler in self._handlers if handlers is None else handlers:
+            try:
+                handler(old, new)
+            except Exception:
+                obj = new if new is not None else old
+                _log.exception("a handler of %s failed for %s", self.kind.resource, key_of(obj))
+
+    def _report(self, because: Exception | None, delay_s: float) -> None:
+        if because is None:
+            _log.debug("the watch of %s ended without an event", self.kind.resource)
+        elif self.problem is None:
+            _log.warning("%s cannot be followed: %s; trying again", self.kind.resource, because)
+        else:
+            _log.debug("%s: %s; trying again in %.1f s", self.kind.resource, because, delay_s)
+        if because is not None:
+            self.problem = str(because)
+
+    def _recovered(self) -> None:
+        if self.problem is not None:
+            self.problem = None
+            _log.warning("%s can be followed again", self.kind.resource)
+
+
+def identity(raw: msgspec.Raw) -> ObjectKey:
+    """Which object this is."""
+    return identify(raw).key

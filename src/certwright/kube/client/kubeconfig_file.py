@@ -1,0 +1,143 @@
+"""The form of a kubeconfig file, and reading one.
+
+Source: Kubernetes client configuration, `kubeconfig (v1)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from certwright.kube.util.decoders import convert
+
+
+class KubeconfigError(Exception):
+    """The file cannot be used; the text is one sentence that names file, context and field."""
+
+
+class Extension(msgspec.Struct):
+    """Something that a program keeps in the file."""
+
+    name: str = ""
+    extension: Any = None
+
+
+class Cluster(msgspec.Struct, rename="kebab"):
+    """A server, as the file describes it."""
+
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    extensions: list[Extension] | None = None
+
+
+class Variable(msgspec.Struct):
+    """An environment variable of a plugin."""
+
+    name: str
+    value: str = ""
+
+
+class Exec(msgspec.Struct, rename="camel"):
+    """A program that logs the user in."""
+
+    command: str = ""
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class User(msgspec.Struct, rename="kebab"):
+    """Who somebody is, and how that is shown."""
+
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    exec: Exec | None = None
+    auth_provider: Any = None
+    username: str = ""
+    as_: str = msgspec.field(default="", name="as")
+
+
+class Context(msgspec.Struct):
+    """A cluster and a user that belong together."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class NamedCluster(msgspec.Struct):
+    """An item of `clusters`."""
+
+    name: str
+    cluster: Cluster
+
+
+class NamedUser(msgspec.Struct):
+    """An item of `users`."""
+
+    name: str
+    user: User
+
+
+class NamedContext(msgspec.Struct):
+    """An item of `contexts`."""
+
+    name: str
+    context: Context
+
+
+class Config(msgspec.Struct, rename="kebab"):
+    """The whole file."""
+
+    kind: str = ""
+    current_context: str = ""
+    clusters: list[NamedCluster] | None = None
+    users: list[NamedUser] | None = None
+    contexts: list[NamedContext] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which file we are, for messages and for relative paths."""
+
+    file: Path
+    what: str
+
+    def error(self, sentence: str) -> KubeconfigError:
+        """What to raise: the place, then the sentence."""
+        return KubeconfigError(f"{self.file}: {self.what}: {sentence}")
+
+
+def read(file: Path) -> Config:
+    """What is in the file. Raises `KubeconfigError`."""
+    try:
+        content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except OSError as error:
+        raise KubeconfigError(f"{file}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
+    try:
+        config = convert(content or {}, Config)
+    except msgspec.ValidationError as error:
+        sentence = str(error).replace(" - at `$.", ": at `").replace("`", "")
+        raise KubeconfigError(f"{file}: not a kubeconfig: {sentence}") from None
+    if config.kind not in ("", "Config"):
+        raise KubeconfigError(f'{file}: not a kubeconfig: its kind is "{config.kind}", not "Config"')
+    return config

@@ -1,0 +1,75 @@
+"""Lists: what came back, and its items.
+
+Source: Kubernetes API concepts, "Collections", "Retrieving large results sets in chunks".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from certwright.kube.api import codec
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.util.decoders import json_decoder
+
+T = TypeVar("T")
+
+PAGE = 500
+"""How many objects to ask for at once where nothing else is said; kubectl and client-go take the same."""
+FIRST_PAGE = 20
+"""How many whole objects to ask for first, before it is known how large they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A whole list, and the revision that it is of: where a watch goes on."""
+
+    items: list[T]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawPage:
+    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one; `size` is what
+    the answer has in bytes."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    continue_token: str
+    size: int = 0
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _ListBody(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_LISTS = json_decoder(_ListBody)
+
+
+def read_page(kind: AnyKind, body: bytes) -> RawPage:
+    """The page that an answer holds. Raises `Unreachable` when it holds none: whatever answered, it was no
+    API server."""
+    try:
+        page = _LISTS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreachable(f"{kind.resource}: the answer is not a list ({error})") from None
+    return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_, len(body))
+
+
+def decode_item(kind: Kind[T], raw: msgspec.Raw) -> T:
+    """One object of a list. Raises `codec.DecodeError`."""
+    obj = codec.decode(kind, raw)
+    if isinstance(obj, dict):
+        # Items of built-in kinds do not say what they are: the list does.
+        obj.setdefault("apiVersion", kind.api_version)
+        obj.setdefault("kind", kind.kind)
+    return obj

@@ -1,0 +1,384 @@
+"""Single requests to an API server: typed objects in, typed objects out.
+
+Every method raises the `resources.errors.ApiError` that the answer stands for, `Unreachable` when there was
+no answer, and `codec.DecodeError` for an object that is not of the form its kind has.
+Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from certwright.kube.api import codec, errors
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.client.listing import PAGE, Listing, RawPage, decode_item, read_page
+from certwright.kube.client.transport import Transport, close_stream, retry_after_s, whole_body
+from certwright.kube.client.watch import (
+    BOOKMARK,
+    Batch,
+    LineReader,
+    RawBatch,
+    RawEvent,
+    WatchEvent,
+    before_error,
+)
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.http_messages import Response
+
+T = TypeVar("T")
+
+JSON = "application/json"
+# As client-go's metadata client asks: whoever does not know the form answers with whole objects, which can be
+# read all the same. Source: Kubernetes API concepts, "Metadata-only fetches".
+_PARTIAL = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]*")  # RFC 3986 §2.3: what is never quoted
+_ATTEMPTS = 5
+_PATIENCE_S = 60.0
+
+
+class Client:
+    """The API as one user sees it. Safe to use concurrently.
+
+    A request that the server turned away with 429, or an idempotent one that it could not serve (500 and
+    above), is made again after the time that the server asks for (`Retry-After`), as long as that is within
+    a minute.
+    `on_warning` gets the text of every `Warning` header.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        user_agent: str,
+        clock: Clock | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._on_warning = on_warning
+        self._headers = {"accept": JSON, "user-agent": user_agent}
+        self._partial_list = {**self._headers, "accept": _PARTIAL.format("PartialObjectMetadataList")}
+        self._partial_watch = {**self._headers, "accept": _PARTIAL.format("PartialObjectMetadata")}
+        self._body_headers = {
+            kind: {**self._headers, "content-type": kind}
+            for kind in (JSON, MERGE_PATCH, JSON_PATCH, APPLY_PATCH)
+        }
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        """One object."""
+        response = await self._send("GET", _path(kind, namespace, name), self._headers)
+        return codec.decode(kind, await whole_body(response))
+
+    async def list(
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        resource_version: str = "",
+    ) -> Listing[T]:
+        """All objects that the selectors choose; all namespaces where none is given.
+
+        They are fetched `limit` at a time (0: all at once). Raises `Expired` when the server no longer knows
+        the revision that the first page was of, which happens to lists that take minutes.
+        """
+        items: list[T] = []
+        token = ""
+        while True:
+            page = await self.list_page(
+                kind,
+                namespace,
+                labels=labels,
+                fields=fields,
+                limit=limit,
+                continue_token=token,
+                resource_version=resource_version,
+            )
+            items.extend(decode_item(kind, raw) for raw in page.items)
+            token = page.continue_token
+            if not token:
+                return Listing(items, page.resource_version)
+
+    async def list_page(
+        self,
+        kind: AnyKind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = PAGE,
+        continue_token: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+    ) -> RawPage:
+        """The first page of a list, or the one that `continue_token` of the page before stands for.
+        `metadata_only` has the server leave out all but `metadata` of each object."""
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit) if limit else ""}
+        if continue_token:
+            query["continue"] = continue_token
+        else:
+            query["resourceVersion"] = resource_version
+        target = _with_query(_path(kind, namespace), query)
+        headers = self._partial_list if metadata_only else self._headers
+        body = await whole_body(await self._send("GET", target, headers))
+        return read_page(kind, body)
+
+    async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False, strict: bool = False) -> T:
+        """Make the object and return it as it was stored. `strict` has unknown fields refused."""
+        target = _for_write(_path(kind, _namespace(obj)), dry_run=dry_run, strict=strict)
+        response = await self._send("POST", target, self._body_headers[JSON], codec.encode(kind, obj))
+        return codec.decode(kind, await whole_body(response))
+
+    async def update(
+        self,
+        kind: Kind[T],
+        obj: T,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> T:
+        """Replace the object, or with `subresource="status"` its status. Raises `Conflict` when it is at
+        another resourceVersion than `obj` carries."""
+        path = _path(kind, _namespace(obj), _name(obj), subresource)
+        target = _for_write(path, dry_run=dry_run, strict=strict)
+        response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
+        return codec.decode(kind, await whole_body(response))
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str,
+        patch: Any,
+        *,
+        subresource: str = "",
+        content_type: str = MERGE_PATCH,
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> T:
+        """Change parts of the object. `patch` is anything that msgspec can write as JSON."""
+        path = _path(kind, namespace, name, subresource)
+        target = _for_write(path, dry_run=dry_run, strict=strict)
+        headers = self._body_headers.get(content_type) or {**self._headers, "content-type": content_type}
+        response = await self._send("PATCH", target, headers, msgspec.json.encode(patch))
+        return codec.decode(kind, await whole_body(response))
+
+    async def apply(self, kind: Kind[T], obj: dict[str, Any], *, field_manager: str, force: bool) -> T:
+        """Server-side apply: make the object hold what `obj` says, and no longer what `field_manager` said
+        before; creates it where it is missing. `obj` is a dict of JSON values and bytes, `apiVersion` and
+        `kind` are added. `force` takes fields from others who want them otherwise (else `Conflict`).
+
+        Source: Kubernetes documentation, "Server-Side Apply".
+        """
+        query = {"fieldManager": field_manager, "force": "true" if force else ""}
+        target = _with_query(_path(kind, _namespace(obj), _name(obj)), query)
+        body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind} | obj)
+        response = await self._send("PATCH", target, self._body_headers[APPLY_PATCH], body)
+        return codec.decode(kind, await whole_body(response))
+
+    async def delete(
+        self,
+        kind: AnyKind,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: str = "",
+        dry_run: bool = False,
+    ) -> None:
+        """Delete the object; `uid` and `resource_version` are preconditions (`Conflict` when they do not
+        hold). `propagation` is `Foreground`, `Background` or `Orphan`; empty: as the kind has it."""
+        options: dict[str, Any] = {}
+        if preconditions := _given({"uid": uid, "resourceVersion": resource_version}):
+            options["preconditions"] = preconditions
+        if propagation:
+            options["propagationPolicy"] = propagation
+        headers, body = self._headers, b""
+        if options:
+            options |= {"kind": "DeleteOptions", "apiVersion": "v1"}
+            headers, body = self._body_headers[JSON], msgspec.json.encode(options)
+        target = _for_write(_path(kind, namespace, name), dry_run=dry_run)
+        await whole_body(await self._send("DELETE", target, headers, body))
+
+    async def watch(
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        bookmarks: bool = True,
+        timeout_s: int | None = None,
+    ) -> AsyncGenerator[Batch[T], None]:
+        """What changes after `resource_version`, in batches of what came together; ends when the server ends
+        the watch. Bookmarks are asked for (they keep the connection alive) but not handed out.
+
+        Raises the error that the server sends, `Expired` above all: list again. Whoever does not read it to
+        its end must close it (`contextlib.aclosing`).
+        """
+        raw_events = self.watch_raw(
+            kind,
+            namespace,
+            resource_version=resource_version,
+            labels=labels,
+            fields=fields,
+            bookmarks=bookmarks,
+            timeout_s=timeout_s,
+        )
+        async with aclosing(raw_events):
+            async for batch in raw_events:
+                events = [_typed(kind, event) for event in batch if event.type != BOOKMARK]
+                if events:
+                    yield events
+
+    async def watch_raw(
+        self,
+        kind: AnyKind,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        bookmarks: bool = True,
+        timeout_s: int | None = None,
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[RawBatch, None]:
+        """As `watch`, with objects not decoded, and with bookmarks; for `metadata_only` see `list_page`."""
+        query = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "allowWatchBookmarks": "true" if bookmarks else "",
+            "timeoutSeconds": "" if timeout_s is None else str(timeout_s),
+        }
+        target = _with_query(_path(kind, namespace), query)
+        headers = self._partial_watch if metadata_only else self._headers
+        response = await self._send("GET", target, headers)
+        reader = LineReader()
+        async with aclosing(_chunks(response)) as chunks:
+            async for chunk in chunks:
+                events, error = before_error(reader.feed(chunk))
+                if events:
+                    yield events
+                if error is not None:
+                    raise error
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Any request, its answer unread. Empty values of `query` are left out; `headers` (lower-case) are
+        added to the client's. Raises for answers of 400 and above, as everything here."""
+        target = _with_query(path, query or {})
+        return await self._send(method, target, {**self._headers, **(headers or {})}, body)
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._transport.close()
+
+    async def _send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        response = await self._transport.request(method, target, headers=headers, body=body)
+        if response.status == 429 or response.status >= 500:
+            response = await self._send_again(response, method, target, headers, body)
+        if self._on_warning is not None and "warning" in response.headers:
+            self._warn(response.headers["warning"])
+        if response.status >= 400:
+            wait_s = retry_after_s(response)
+            raise errors.from_response(response.status, await whole_body(response), retry_after_s=wait_s)
+        return response
+
+    async def _send_again(
+        self, response: Response, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Response:
+        """Obey `Retry-After` (RFC 9110 §10.2.3), given in seconds; give back the last answer."""
+        deadline = self._clock.monotonic() + _PATIENCE_S
+        for _ in range(_ATTEMPTS - 1):
+            wait_s = retry_after_s(response)
+            again = response.status == 429 or (response.status >= 500 and _idempotent(method, headers))
+            if wait_s is None or not again or self._clock.monotonic() + wait_s > deadline:
+                break
+            await whole_body(response)
+            await self._clock.sleep(wait_s)
+            response = await self._transport.request(method, target, headers=headers, body=body)
+        return response
+
+    def _warn(self, header: str) -> None:
+        assert self._on_warning is not None
+        # `299 - "text"`, several of them joined by commas (RFC 7234 §5.5).
+        for part in header.split('299 - "')[1:]:
+            text = part.strip().rstrip(",").rstrip()
+            self._on_warning(text.removesuffix('"').replace('\\"', '"'))
+
+
+def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
+    return WatchEvent(event.type, codec.decode(kind, event.object), event.who.resource_version)
+
+
+async def _chunks(response: Response) -> AsyncGenerator[bytes, None]:
+    if response.stream is None:
+        yield response.body
+        return
+    try:
+        async for chunk in response.stream:
+            yield chunk
+    finally:
+        await close_stream(response.stream)
+
+
+def _path(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") -> str:
+    # Nearly every name consists of these, and to look is five times as fast as to quote.
+    if _UNRESERVED.fullmatch(namespace + name):
+        return kind.path(namespace, name, subresource)
+    return kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)
+
+
+def _with_query(path: str, query: Mapping[str, str]) -> str:
+    given = _given(query) if query else query
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _given(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _for_write(path: str, *, dry_run: bool, strict: bool = False) -> str:
+    if not (dry_run or strict):
+        return path
+    query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
+    return _with_query(path, query)
+
+
+def _namespace(obj: Any) -> str:
+    meta = obj["metadata"].get("namespace", "") if isinstance(obj, dict) else obj.metadata.namespace
+    return str(meta)
+
+
+def _name(obj: Any) -> str:
+    return str(obj["metadata"]["name"] if isinstance(obj, dict) else obj.metadata.name)
+
+
+def _idempotent(method: str, headers: Mapping[str, str]) -> bool:
+    return method in ("GET", "HEAD", "PUT", "DELETE") or headers.get("content-type") == MERGE_PATCH

@@ -1,0 +1,113 @@
+"""How many requests a second a client makes, and when none at all: client-go's rate limiter.
+
+It protects API servers that cannot protect themselves. One that can (priority and fairness) says so, and is
+asked as often as there is something to ask.
+
+Source: client-go `rest.Config` (QPS, Burst) and `util/flowcontrol`; Kubernetes documentation, "API Priority
+and Fairness".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.client.transport import Transport, retry_after_s, whole_body
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Response
+
+_log = logging.getLogger(__name__)
+
+LONGEST_HOLD_S = 60.0
+"""A server that asks for more rest than this gets this much: it may be a proxy that knows no better."""
+
+# Those who wait look after this time whether the limit has been lifted.
+_PIECE_S = 1.0
+# Turns are sums of fractions.
+_ROUNDING_S = 1e-6
+_ASK_AGAIN_S = 5.0
+_FAIRNESS = "x-kubernetes-pf-flowschema-uid"
+
+
+class Throttle:
+    """Lets `burst` requests go at once, and `qps` a second on average; in the order in which they came."""
+
+    def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
+        self._clock = clock
+        self._every_s = 1.0 / qps
+        self._burst_s = (burst - 1) * self._every_s
+        self._next = -math.inf
+        self._held_until = -math.inf
+        self._lifted = False
+        self.waited_s = 0.0
+
+    @property
+    def lifted(self) -> bool:
+        """Whether there is no limit any more."""
+        return self._lifted
+
+    def lift(self) -> None:
+        """Let everybody go, now and from now on; a `hold` still holds."""
+        self._lifted = True
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody go for that long, at most a minute: the server asked for it."""
+        until = self._clock.monotonic() + min(seconds, LONGEST_HOLD_S)
+        self._held_until = max(self._held_until, until)
+
+    async def take(self) -> None:
+        """Return when one more request may be made."""
+        begun = self._clock.monotonic()
+        turn = self._turn(begun)
+        while (left := self._may_go_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
+            await self._clock.sleep(min(left, _PIECE_S))
+        self.waited_s += self._clock.monotonic() - begun
+
+    def _turn(self, now: float) -> float:
+        """When it is the next one's turn. `_next` may lag behind the clock by as much as may come at once."""
+        self._next = max(self._next, now - self._burst_s)
+        turn = self._next
+        self._next += self._every_s
+        return turn
+
+    def _may_go_at(self, turn: float) -> float:
+        return self._held_until if self._lifted else max(turn, self._held_until)
+
+
+class ThrottledTransport:
+    """Makes requests only as fast as `throttle` lets it; an answer of 429 with `Retry-After` holds all."""
+
+    def __init__(self, inner: Transport, throttle: Throttle) -> None:
+        self._inner = inner
+        self._throttle = throttle
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        """The answer, when it was the request's turn."""
+        await self._throttle.take()
+        response = await self._inner.request(method, target, headers=headers, body=body)
+        if response.status == 429 and (wait_s := retry_after_s(response)) is not None:
+            self._throttle.hold(wait_s)
+        return response
+
+    async def close(self) -> None:
+        """Close the transport behind it."""
+        await self._inner.close()
+
+
+async def lift_where_fair(transport: Transport, throttle: Throttle, clock: Clock, user_agent: str) -> None:
+    """Ask the server whether it has priority and fairness, until it answers, and lift the limit if so."""
+    while True:
+        try:
+            answer = await transport.request("HEAD", "/livez/ping", headers={"user-agent": user_agent})
+        except Unreachable:
+            await clock.sleep(_ASK_AGAIN_S)
+            continue
+        await whole_body(answer)
+        if _FAIRNESS in answer.headers:
+            throttle.lift()
+            _log.debug("the API server shares its time fairly: requests are not limited here")
+        return

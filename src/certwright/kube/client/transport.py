@@ -1,0 +1,65 @@
+"""How a request gets to an API server and the answer back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from certwright.kube.util import http_messages
+
+
+class Transport(Protocol):
+    """Carries requests to one API server, as one user.
+
+    An answer of 400 and above is an answer: `request` MUST NOT raise for it. When there is no answer it MUST
+    raise `resources.errors.Unreachable` with one sentence that names the server. Requests may be made
+    concurrently and may be cancelled; whether a cancelled one was carried out is unknown.
+    """
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> http_messages.Response:
+        """The answer. Header names are lower-case, both ways. A `stream` in it MUST be closed by the caller
+        (`close_stream`); reading it raises `Unreachable` when the connection breaks."""
+
+    async def close(self) -> None:
+        """Let go of connections. Requests after this raise `Unreachable`."""
+
+
+def retry_after_s(response: http_messages.Response) -> float | None:
+    """How long the server asks the client to wait before it asks again; None where it does not say.
+
+    Source: RFC 9110 §10.2.3: a number of seconds, or a date.
+    """
+    value = response.headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    if value.isascii() and value.isdigit():
+        return float(value)
+    # Not at the top: only proxies write dates.
+    from email.utils import parsedate_to_datetime
+
+    try:
+        until = parsedate_to_datetime(value)
+        # By the server's own clock, which need not be ours.
+        begun = parsedate_to_datetime(response.headers.get("date", ""))
+        return max(0.0, (until - begun).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+async def close_stream(stream: AsyncIterator[bytes]) -> None:
+    """Close the stream of an answer, read to its end or not."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+async def whole_body(response: http_messages.Response) -> bytes:
+    """The body of an answer, gathered if it comes in chunks. Raises `Unreachable`."""
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await close_stream(response.stream)

@@ -1,0 +1,149 @@
+"""The lines of a watch: JSON objects with a type and an object, one a line.
+
+Source: Kubernetes API concepts, "Efficient detection of changes"; API reference, WatchEvent v1 meta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from certwright.kube.api import errors
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.decoders import json_decoder
+
+T = TypeVar("T")
+
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+BOOKMARK = "BOOKMARK"
+ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One change: `type` is ADDED, MODIFIED or DELETED; for a deletion `object` is its last state."""
+
+    type: str
+    object: T
+    resource_version: str
+
+
+class Identified(msgspec.Struct):
+    """As much of an object's metadata as is needed to know which one it is, and at which revision."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+    @property
+    def key(self) -> ObjectKey:
+        """Which object it is."""
+        return ObjectKey(self.namespace, self.name)
+
+
+class _Peek(msgspec.Struct):
+    metadata: Identified = msgspec.field(default_factory=Identified)
+
+
+class _Whole(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Glance(msgspec.Struct):
+    type: str
+    object: _Peek
+
+
+class RawEvent(msgspec.Struct, frozen=True):
+    """A line whose object has not been decoded: what it is depends on `type` (for BOOKMARK an object with
+    nothing but its resourceVersion, for ERROR a `Status`). `who` is what `identify` says of the object."""
+
+    type: str
+    who: Identified
+    line: bytes
+
+    @property
+    def object(self) -> msgspec.Raw:
+        """The object; looked for in the line each time."""
+        return _WHOLE.decode(self.line).object
+
+
+Batch = list[WatchEvent[T]]
+RawBatch = list[RawEvent]
+
+
+class _StatusCode(msgspec.Struct):
+    code: int = 500
+
+
+_GLANCES = json_decoder(_Glance)
+_WHOLE = json_decoder(_Whole)
+_PEEKS = json_decoder(_Peek)
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def identify(raw: bytes | msgspec.Raw) -> Identified:
+    """Which object this is. Nothing but its metadata is looked at; what cannot be read is left empty."""
+    try:
+        return _PEEKS.decode(raw).metadata
+    except _MALFORMED:
+        return Identified()
+
+
+class LineReader:
+    """Makes events of chunks that may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[RawEvent]:
+        """The events that `chunk` completes. Raises `Unreachable` for a line that is no event: whatever sent
+        it, it was no API server."""
+        lines = chunk.split(b"\n")
+        if self._rest:
+            # Joined only when the line is complete: a 1 MB object comes in many chunks.
+            if len(lines) == 1:
+                self._rest.append(chunk)
+                return []
+            lines[0] = b"".join((*self._rest, lines[0]))
+        tail = lines.pop()
+        self._rest = [tail] if tail else []
+        return [_event(line) for line in lines if line]
+
+
+def _event(line: bytes) -> RawEvent:
+    # One look at most lines: what they tell of is held already, as after every own write.
+    try:
+        seen = _GLANCES.decode(line)
+        return RawEvent(seen.type, seen.object.metadata, line)
+    except _MALFORMED:
+        return _odd_event(line)
+
+
+def _odd_event(line: bytes) -> RawEvent:
+    try:
+        return RawEvent(_WHOLE.decode(line).type, Identified(), line)
+    except _MALFORMED as error:
+        raise errors.Unreachable(f"a watch was answered with a line that is no event ({error})") from None
+
+
+def before_error(events: list[RawEvent]) -> tuple[list[RawEvent], errors.ApiError | None]:
+    """The events up to the first ERROR, and the error that it carries."""
+    for at, event in enumerate(events):
+        if event.type == ERROR:
+            return events[:at], _error_of(event)
+    return events, None
+
+
+def _error_of(event: RawEvent) -> errors.ApiError:
+    body = bytes(event.object)
+    try:
+        code = json_decoder(_StatusCode).decode(body).code
+    except _MALFORMED:
+        code = 500
+    return errors.from_response(code, body)

@@ -1,0 +1,90 @@
+"""Writing what a reconcile has come to: one status, one patch, or nothing.
+
+A reconcile changes a copy; only what differs is sent, so that fields which this program does not know
+survive.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+
+
+class WithStatus(Protocol):
+    """A struct with the three parts that every reconciled object has."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Metadata."""
+
+    @property
+    def spec(self) -> Any:
+        """What is wanted."""
+
+    @property
+    def status(self) -> Any:
+        """What is."""
+
+
+T = TypeVar("T", bound=WithStatus)
+
+
+class SpecAndStatus(TypeError):
+    """A status was to be written, and something else differs too: that would be lost without a word."""
+
+
+def merge_patch(old: Any, new: Any) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) that makes `new` of `old`; empty when they are equal.
+
+    Both are objects of JSON values (as `msgspec.to_builtins` gives them). What `new` lacks becomes null;
+    lists are replaced whole. A null inside `new` counts as lacking: a merge patch cannot write it.
+    """
+    patch: dict[str, Any] = {name: None for name in old if new.get(name) is None and old[name] is not None}
+    for name, value in new.items():
+        before = old.get(name)
+        if value is None or before == value:
+            continue
+        patch[name] = value
+        if isinstance(value, dict):
+            is_dict = isinstance(before, dict)
+            patch[name] = merge_patch(before if is_dict else {}, value)
+            # Where there was no object, an empty patch still makes one.
+            if is_dict and not patch[name]:
+                del patch[name]
+    return patch
+
+
+class StatusWriter(Generic[T]):
+    """Writes statuses, and puts what came of it into the informer, so that the next reconcile sees it."""
+
+    def __init__(self, client: Client, informer: Informer[T]) -> None:
+        self._client = client
+        self._informer = informer
+
+    async def commit(self, kind: Kind[T], old: T, new: T) -> T:
+        """Make the status of `old`, as it was read, that of `new`, and return the object as it is then.
+
+        Nothing is sent when they are equal. Raises `Conflict` when the object is no longer at the
+        resourceVersion of `old`, other `ApiError`s, `Unreachable`, and `SpecAndStatus` when spec or metadata
+        differ as well.
+        """
+        if new is old:
+            return old
+        if new.spec != old.spec or new.metadata != old.metadata:
+            raise SpecAndStatus(f"{kind.kind} {old.metadata.key}: only its status may differ here")
+        if new.status == old.status:
+            return old
+        change = merge_patch(msgspec.to_builtins(old.status), msgspec.to_builtins(new.status))
+        if not change:
+            return old
+        patch = {"metadata": {"resourceVersion": old.metadata.resource_version}, "status": change}
+        meta = old.metadata
+        written = await self._client.patch(kind, meta.name, meta.namespace, patch, subresource="status")
+        self._informer.put(written)
+        return written

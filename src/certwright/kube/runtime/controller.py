@@ -1,0 +1,128 @@
+"""The workers that reconcile keys, and what becomes of their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, Unreachable
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.runtime.idle_priority import IdleTurns
+from certwright.kube.runtime.queue import WorkQueue
+from certwright.kube.runtime.wakeups import Wakeups
+
+_log = logging.getLogger(__name__)
+
+# Workers are tasks on one loop and mostly wait for answers; they cost a few kilobytes each.
+_WORKERS = 16
+
+# A server that wants to be left alone for longer than this has probably got it wrong.
+_LONGEST_REST = timedelta(hours=1)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`; or
+    something that can wait until there is nothing better to do, and is done then by another pass."""
+
+    wake_at: datetime | None = None
+    when_idle: bool = False
+
+
+Reconcile = Callable[[ObjectKey], Awaitable[Result]]
+"""Brings what belongs to the key one step nearer to what is wanted. MUST be idempotent; may be cancelled; is
+never run twice at the same time for the same key."""
+
+
+class Controller:
+    """Takes keys from the queue and reconciles them, `workers` at a time.
+
+    A reconcile that raises is run again, after 1 s, 2 s … 30 s, and not before the server wants to hear of it
+    (`Retry-After`). Conflicts are everyday business and are not reported; other failures are, at their 1st,
+    2nd, 4th, 8th … time in a row for a key. That the server cannot be reached is reported once for all keys,
+    until a reconcile succeeds again. `idle` tells when there is nothing better to do: by the same for several
+    controllers it is one at a time of them all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue[ObjectKey],
+        *,
+        workers: int = _WORKERS,
+        idle: IdleTurns | None = None,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.wakeups: Wakeups[ObjectKey] = Wakeups(queue.clock, queue.add)
+        self.runs = 0
+        self.failures = 0
+        self._reconcile = reconcile
+        self._workers = workers
+        self._idle = idle or IdleTurns(queue.clock)
+        self._cut_off = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing is worked on; wake-ups and retries to come do not count."""
+        return self.queue.idle
+
+    async def run(self) -> None:
+        """Work until cancelled. Work under way is cancelled with it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"{self.name} {number}")
+        finally:
+            await self.wakeups.close()
+            await self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                await self._attempt(key)
+            finally:
+                self.queue.done(key)
+            # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, as
+            # after a start, would keep everybody else on this loop from their turn.
+            if self.queue:
+                await asyncio.sleep(0)
+
+    async def _attempt(self, key: ObjectKey) -> None:
+        self.runs += 1
+        try:
+            result = await self._reconcile(key)
+        except Exception as error:
+            self.failures += 1
+            asked_s = error.retry_after_s if isinstance(error, ApiError) else 0
+            rest = min(timedelta(seconds=min(asked_s, 1e6)), _LONGEST_REST)
+            self._report(key, error, self.queue.failed(key, at_least=rest))
+            return
+        self._cut_off = False
+        self.queue.succeeded(key)
+        if result.when_idle:
+            self._idle.call(partial(self.queue.add, key))
+        if result.wake_at is None:
+            self.wakeups.clear(key)
+        else:
+            self.wakeups.set(key, result.wake_at)
+
+    def _report(self, key: ObjectKey, error: Exception, count: int) -> None:
+        if isinstance(error, Conflict | AlreadyExists):
+            # The cache was behind; the news that it lacked brings the key back by itself, mostly before the
+            # retry.
+            _log.debug("%s: %s: %s", self.name, key, error)
+        elif isinstance(error, Unreachable):
+            _log.log(logging.DEBUG if self._cut_off else logging.WARNING, "%s: %s: %s", self.name, key, error)
+            self._cut_off = True
+        elif count & (count - 1) == 0:
+            expected = isinstance(error, ApiError)
+            times = f" (failed {count} times in a row)" if count > 1 else ""
+            told = str(error) if expected else f"{type(error).__name__}: {error}"
+            _log.warning("%s: %s: %s%s", self.name, key, told, times, exc_info=None if expected else error)

@@ -1,0 +1,185 @@
+"""The queue of keys to be worked on: each at most once in it, and never given to two workers.
+
+Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from typing import Generic, NamedTuple, TypeVar
+
+from certwright.kube.runtime.fair_queue import Turns
+from certwright.kube.runtime.wakeups import Delays, Wakeups
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+_LOOK_AGAIN = timedelta(seconds=1)
+
+FIRST_RETRY = timedelta(seconds=1)
+LONGEST_RETRY = timedelta(seconds=30)
+
+
+class _Place(NamedTuple):
+    rank: float
+    turn: int
+    number: int
+
+
+class WorkQueue(Generic[K]):
+    """Keys that are ready, being worked on, or waiting for their time.
+
+    A key added while it is worked on is given out once more when that is done. Keys are given out in the
+    order in which they became ready; where there is a `rank`, those for which it was lowest when they were
+    added come first, and where there is a `flow`, those of one rank take turns by it. Keys that `admit`
+    refuses are dropped; where it cannot tell yet (None) it is asked again after a second. `first_retry`
+    doubles with every failure up to `longest_retry`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        first_retry: timedelta = FIRST_RETRY,
+        longest_retry: timedelta = LONGEST_RETRY,
+        rank: Callable[[K], float] | None = None,
+        flow: Callable[[K], Hashable] | None = None,
+        admit: Callable[[K], bool | None] | None = None,
+    ) -> None:
+        self.clock = clock
+        # The number keeps the order among equals, and keys from being compared.
+        self._ready: list[tuple[_Place, K]] = []
+        self._numbers = itertools.count()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._rank = rank
+        self._flow = flow
+        self._turns: defaultdict[float, Turns] = defaultdict(Turns)
+        self._admit = admit
+        self._queued: dict[K, _Place] = {}
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._first_retry = first_retry
+        self._longest_retry = longest_retry
+        self._delays: Delays[K] = Delays(clock, self.add)
+        self._alarms: Wakeups[K] = Wakeups(clock, self.add)
+
+    def __len__(self) -> int:
+        """How many keys are ready."""
+        return len(self._queued)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing is worked on. Keys that wait for their time do not count."""
+        return not self._queued and not self._working
+
+    @property
+    def waiting(self) -> int:
+        """How many keys wait for their time."""
+        return len(self._delays) + len(self._alarms)
+
+    def add(self, key: K) -> None:
+        """Have the key worked on as soon as somebody is free."""
+        if self._admit is not None and not (admitted := self._admit(key)):
+            if admitted is None:
+                self._delays.start(key, _LOOK_AGAIN)
+        elif key in self._working:
+            self._again.add(key)
+        else:
+            self._enqueue(key)
+
+    def _enqueue(self, key: K) -> None:
+        there = self._queued.get(key)
+        if there is not None and self._rank is None:
+            return
+        rank = self._rank(key) if self._rank is not None else 0.0
+        if there is None or rank < there.rank:
+            turn = self._turns[rank].next(self._flow(key)) if self._flow is not None else 0
+            place = self._queued[key] = _Place(rank, turn, next(self._numbers))
+            heappush(self._ready, (place, key))
+            self._wake_one()
+
+    def add_after(self, key: K, delay: timedelta) -> None:
+        """Add the key after `delay`; of several delays the one that ends first counts."""
+        if delay <= timedelta(0):
+            self.add(key)
+        else:
+            self._delays.start(key, delay)
+
+    def add_at(self, key: K, moment: datetime) -> None:
+        """Add the key when the wall clock reaches `moment`; of several moments the earliest counts."""
+        earlier = self._alarms.moment(key)
+        if earlier is None or moment < earlier:
+            self._alarms.set(key, moment)
+
+    async def take(self) -> K:
+        """The next key, when there is one. Whoever takes it MUST call `done`."""
+        while True:
+            while self._ready:
+                place, key = heappop(self._ready)
+                # One that has moved up is still where it was as well.
+                if self._queued.get(key) is place:
+                    self._give(key, place)
+                    return key
+            await self._news()
+
+    def _give(self, key: K, place: _Place) -> None:
+        del self._queued[key]
+        if self._flow is not None:
+            self._turns[place.rank].taken(place.turn)
+        self._working.add(key)
+
+    async def _news(self) -> None:
+        """Return when something has become ready, unless others who have waited for longer can take it."""
+        woken = asyncio.get_running_loop().create_future()
+        self._takers.append(woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if woken.cancelled():
+                self._takers.remove(woken)
+            else:
+                # Woken for something that another one must take now.
+                self._wake_one()
+            raise
+
+    def _wake_one(self) -> None:
+        while self._takers:
+            if not (taker := self._takers.popleft()).done():
+                taker.set_result(None)
+                return
+
+    def done(self, key: K) -> None:
+        """The work on this key has ended, well or badly."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def failed(self, key: K, *, at_least: timedelta = timedelta(0)) -> int:
+        """Have the key worked on again after a while; returns how often it has failed in a row."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        self.add_after(key, max(at_least, self.retry_delay(key, count)))
+        return count
+
+    def succeeded(self, key: K) -> None:
+        """Forget that the key ever failed."""
+        self._failures.pop(key, None)
+
+    def retry_delay(self, key: K, failures: int) -> timedelta:
+        """The wait after that many failures in a row. Up to a tenth less than the doubled time, by an amount
+        that depends on the key: those that failed together do not come back together."""
+        spread = zlib.crc32(repr(key).encode()) / 2**32
+        return doubled(self._first_retry, failures, cap=self._longest_retry) * (1 - spread / 10)
+
+    async def close(self) -> None:
+        """Forget what waits for its time."""
+        await self._delays.close()
+        await self._alarms.close()

@@ -1,0 +1,261 @@
+"""Events: what happened to an object, for people to read in `kubectl describe`.
+
+They are written in the background and never hold anybody up: when the program has nothing better to do, or
+some seconds later all the same; and a few at a time, since the client may be held to so many requests a
+second: the more of them wait, the more. Each object's events are written in the order in which they were
+recorded; those of different objects side by side.
+Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import zlib
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from certwright.kube.api.core import Event, EventSource, TypedObjectReference
+from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.meta import Object, ObjectMeta
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.idle_priority import AT_MOST_S, IdleTurns
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.ids import bounded_name
+from certwright.kube.util.lru import Lru
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources.table import EVENTS
+
+Type = Literal["Normal", "Warning"]
+
+_log = logging.getLogger(__name__)
+
+SAME_WITHIN = timedelta(minutes=10)
+"""Equal events of one object within this time are one Event whose `count` grows, as client-go has it."""
+
+# events.k8s.io/v1 allows a note of 1 kB; core/v1 is held to the same by client-go.
+_MESSAGE_BYTES = 1024
+_NAME_BYTES = 253
+_WAITING = 10_000
+_REMEMBERED = 4096
+_LANES = 32
+# More wait for nothing else: they take memory, and would be lost in the end.
+_MANY = 5_000
+# So many writes are under way, and one more for each so many events that wait.
+_FEW = 2
+_ONE_MORE = 500
+
+
+class _What(NamedTuple):
+    """What makes two events equal."""
+
+    kind: AnyKind
+    namespace: str
+    name: str
+    uid: str
+    type: Type
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """One event to be written, at the latest at `due` (monotonic). `resource_version` is the object's."""
+
+    what: _What
+    resource_version: str
+    when: datetime
+    due: float
+
+
+@dataclass(slots=True)
+class _Written:
+    """The Event that lies in the API for a `_What`."""
+
+    name: str
+    count: int
+    when: datetime
+
+
+class Recorder:
+    """Writes Events as `component` in `idle` turns. `dropped` counts those that were lost because too many
+    waited, or because the API did not take them."""
+
+    def __init__(
+        self, client: Client, clock: Clock, component: str, *, idle: IdleTurns | None = None
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._component = component
+        self._idle = idle or IdleTurns(clock)
+        self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
+        self._waiting = 0
+        self._writing = 0
+        self._is_hurried = False
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._written: Lru[_What, _Written] = Lru(_REMEMBERED)
+        self._tasks: TaskSet | None = None
+        self.dropped = 0
+        self._stamp = 0
+        # Tells the names that this process gives from those of another in the same microsecond.
+        self._offset = secrets.randbelow(1_000)
+
+    def event(self, kind: AnyKind, obj: Object, type: Type, reason: str, message: str) -> None:
+        """Record that something happened to `obj`: `reason` is one CamelCase word, `message` a sentence.
+
+        Returns at once; a message over 1,024 bytes is cut. Call it on the event loop.
+        """
+        if self._waiting >= _WAITING:
+            self._drop(f"{_WAITING} events wait to be written")
+            return
+        meta = obj.metadata
+        what = _What(kind, meta.namespace, meta.name, meta.uid, type, reason, _cut(message))
+        # One object's events are always in the same lane, so that they stay in order.
+        lane = zlib.crc32(f"{meta.uid}{meta.namespace}/{meta.name}".encode()) % _LANES
+        self._waiting += 1
+        due = self._clock.monotonic() + AT_MOST_S
+        self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now(), due))
+        self._give_turns()
+        if self._tasks is None:
+            self._start()
+
+    async def flush(self) -> None:
+        """Return when everything recorded so far was written or dropped; nothing gives way meanwhile."""
+        self._is_hurried = True
+        self._give_turns()
+        self._idle.hurry()
+        try:
+            for lane in self._lanes:
+                await lane.join()
+        finally:
+            self._is_hurried = False
+
+    async def close(self) -> None:
+        """Stop writing; what still waits is lost (`flush` first)."""
+        if self._tasks is not None:
+            await self._tasks.close()
+            self._tasks = None
+            self._turns.clear()
+            self._writing = 0
+
+    def _start(self) -> None:
+        self._tasks = TaskSet()
+        for number, lane in enumerate(self._lanes):
+            self._tasks.start(self._write_all(lane), name=f"events {number}")
+
+    async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
+        while True:
+            sighting = await lane.get()
+            await self._turn()
+            try:
+                await self._moment(sighting)
+                await self._write(sighting)
+            except Exception as error:
+                # Also an answer that makes no sense: the next one is tried all the same.
+                self._drop(str(error) or type(error).__name__)
+            finally:
+                self._waiting -= 1
+                self._writing -= 1
+                self._give_turns()
+                lane.task_done()
+
+    async def _turn(self) -> None:
+        """Return when one more may write."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        self._give_turns()
+        await turn
+
+    def _give_turns(self) -> None:
+        most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
+        while self._turns and self._writing < most:
+            turn = self._turns.popleft()
+            # One that has been cancelled is gone.
+            if not turn.done():
+                turn.set_result(None)
+                self._writing += 1
+
+    async def _moment(self, sighting: _Sighting) -> None:
+        """Return when there is nothing better to do, or the event has waited long enough."""
+        if not self._is_hurried and self._waiting < _MANY:
+            await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
+
+    def _drop(self, why: str) -> None:
+        self.dropped += 1
+        level = logging.WARNING if self.dropped & (self.dropped - 1) == 0 else logging.DEBUG
+        _log.log(level, "an event could not be written (%d so far): %s", self.dropped, why)
+
+    async def _write(self, sighting: _Sighting) -> None:
+        before = self._written.get(sighting.what)
+        if before is not None and sighting.when - before.when <= SAME_WITHIN:
+            try:
+                await self._count(sighting, before)
+            except NotFound:
+                # Events are kept for a while only.
+                await self._create(sighting)
+        else:
+            await self._create(sighting)
+
+    async def _count(self, sighting: _Sighting, before: _Written) -> None:
+        patch = {"count": before.count + 1, "lastTimestamp": sighting.when.replace(microsecond=0)}
+        await self._client.patch(EVENTS, before.name, _namespace(sighting.what), patch)
+        before.count += 1
+        before.when = sighting.when
+
+    async def _create(self, sighting: _Sighting) -> None:
+        event = self._event(sighting)
+        try:
+            await self._client.create(EVENTS, event)
+        except AlreadyExists:
+            # Another process, or this one before a restart, has named one of its own so.
+            self._stamp += secrets.randbelow(1_000_000)
+            event = self._event(sighting)
+            await self._client.create(EVENTS, event)
+        self._written.put(sighting.what, _Written(event.metadata.name, 1, sighting.when))
+
+    def _next_stamp(self, when: datetime) -> int:
+        """Nanoseconds since 1970, never the same twice: lists are in order of names, so events of one second
+        are shown in the order in which they happened (client-go names its events in the same way)."""
+        stamp = int(when.timestamp() * 1_000_000) * 1_000 + self._offset
+        self._stamp = max(stamp, self._stamp + 1)
+        return self._stamp
+
+    def _event(self, sighting: _Sighting) -> Event:
+        what, when = sighting.what, sighting.when.replace(microsecond=0)
+        suffix = f"{self._next_stamp(sighting.when):016x}"
+        name = f"{bounded_name(what.name, limit=_NAME_BYTES - 1 - len(suffix))}.{suffix}"
+        return Event(
+            metadata=ObjectMeta(name=name, namespace=_namespace(what)),
+            involved_object=TypedObjectReference(
+                api_version=what.kind.api_version,
+                kind=what.kind.kind,
+                namespace=what.namespace,
+                name=what.name,
+                uid=what.uid,
+                resource_version=sighting.resource_version,
+            ),
+            reason=what.reason,
+            message=what.message,
+            source=EventSource(component=self._component),
+            first_timestamp=when,
+            last_timestamp=when,
+            count=1,
+            type=what.type,
+            reporting_component=self._component,
+        )
+
+
+def _namespace(what: _What) -> str:
+    # An event of a cluster-scoped object needs a namespace all the same; client-go takes this one.
+    return what.namespace or "default"
+
+
+def _cut(message: str) -> str:
+    raw = message.encode()
+    return (
+        message if len(raw) <= _MESSAGE_BYTES else raw[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "..."
+    )

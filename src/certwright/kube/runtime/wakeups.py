@@ -1,0 +1,157 @@
+"""Alarms: call something for a key when its time has come."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from certwright.kube.util.clock import Clock
+
+
+class _Moment(Protocol):
+    def __lt__(self, other: Any, /) -> bool:
+        """Whether this is earlier."""
+
+
+K = TypeVar("K", bound=Hashable)
+M = TypeVar("M", bound=_Moment)
+
+
+class _Alarms(Generic[K, M]):
+    """One alarm per key, one task for all of them; M is a point on whatever scale `now` reads."""
+
+    def __init__(
+        self, now: Callable[[], M], sleep_until: Callable[[M], Awaitable[None]], ring: Callable[[K], None]
+    ) -> None:
+        self._now = now
+        self._sleep_until = sleep_until
+        self._ring = ring
+        # The number keeps keys from being compared. Both hold the same tuples: there is one for every object.
+        self._set: dict[K, tuple[M, int, K]] = {}
+        self._heap: list[tuple[M, int, K]] = []
+        self._order = itertools.count()
+        self._task: asyncio.Task[None] | None = None
+        self._awaited: M | None = None
+        self._ringing = False
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def moment(self, key: K) -> M | None:
+        entry = self._set.get(key)
+        return entry[0] if entry else None
+
+    def set(self, key: K, moment: M) -> None:
+        entry = self._set.get(key)
+        if entry is not None and entry[0] == moment:
+            return
+        entry = self._set[key] = (moment, next(self._order), key)
+        heapq.heappush(self._heap, entry)
+        self._sweep()
+        # While it rings, the task looks at the heap again before it sleeps.
+        if not self._ringing and (self._awaited is None or moment < self._awaited):
+            self._restart()
+
+    def clear(self, key: K) -> None:
+        # Its place in the heap is recognised as stale when it comes up.
+        self._set.pop(key, None)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        # Stale places must not pile up until their time comes, which may be in years.
+        if len(self._heap) <= 2 * len(self._set) + 64:
+            return
+        self._heap = list(self._set.values())
+        heapq.heapify(self._heap)
+
+    def _restart(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._awaited = self._heap[0][0]
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="wake-ups")
+
+    async def _run(self) -> None:
+        while self._heap:
+            self._awaited = self._heap[0][0]
+            await self._sleep_until(self._awaited)
+            self._ringing = True
+            self._ring_due()
+            self._ringing = False
+        self._awaited = self._task = None
+
+    def _ring_due(self) -> None:
+        now = self._now()
+        while self._heap and not now < self._heap[0][0]:
+            entry = heapq.heappop(self._heap)
+            key = entry[2]
+            if self._set.get(key) is entry:
+                del self._set[key]
+                self._ring(key)
+
+    async def close(self) -> None:
+        task, self._task, self._awaited = self._task, None, None
+        self._set.clear()
+        self._heap.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class Wakeups(Generic[K]):
+    """Calls `add(key)` when the wall clock reaches the moment set for the key; the latest `set` counts.
+
+    A moment in the past calls it as soon as the loop is free. Also right when the clock is set forward.
+    """
+
+    def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
+        self._alarms: _Alarms[K, datetime] = _Alarms(clock.now, clock.sleep_until, add)
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+    def moment(self, key: K) -> datetime | None:
+        """When the key will be called, or None."""
+        return self._alarms.moment(key)
+
+    def set(self, key: K, moment: datetime) -> None:
+        """Call at `moment` instead of whatever was set for this key."""
+        self._alarms.set(key, moment)
+
+    def clear(self, key: K) -> None:
+        """Do not call for this key."""
+        self._alarms.clear(key)
+
+    async def close(self) -> None:
+        """Forget all."""
+        await self._alarms.close()
+
+
+class Delays(Generic[K]):
+    """Calls `add(key)` after a time, measured so that nobody who sets the wall clock changes it; of several
+    delays for a key the one that ends first counts."""
+
+    def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
+        self._clock = clock
+        self._alarms: _Alarms[K, float] = _Alarms(clock.monotonic, self._sleep_until, add)
+
+    async def _sleep_until(self, moment: float) -> None:
+        await self._clock.sleep(moment - self._clock.monotonic())
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+    def start(self, key: K, delay: timedelta) -> None:
+        """Call after `delay`, if not earlier."""
+        # Whole microseconds: a clock that counts in them would else come to a stop just before the moment.
+        moment = round(self._clock.monotonic() + delay.total_seconds(), 6)
+        earlier = self._alarms.moment(key)
+        if earlier is None or moment < earlier:
+            self._alarms.set(key, moment)
+
+    async def close(self) -> None:
+        """Forget all."""
+        await self._alarms.close()

@@ -1,0 +1,90 @@
+"""Rows that cannot be read: sealed ones that do not open, and contents that no server has written.
+
+Such a row affects only itself: lists leave it out, a get of it fails, `Store.discard` removes it. What is
+known of them is kept here, for health checks, metrics and warnings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from certwright.kube.store.contract import DamagedRow, Event, Key, Row
+from certwright.kube.store.envelope import BODY, META, Seal
+
+_log = logging.getLogger(__name__)
+
+Check = Callable[[Row], str]
+"""What is wrong with the contents of a row that was read, as half a sentence; empty when it is whole. The
+body may be missing (empty)."""
+
+_MOST_KNOWN = 1_000
+
+
+class DamagedRows:
+    """The damaged rows that were met, at most 1,000 of them. Each is logged once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, DamagedRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[DamagedRow]:
+        return iter(list(self._rows.values()))
+
+    def of(self, bucket: str, namespace: str | None) -> list[DamagedRow]:
+        """Those that a list of a bucket, or of one namespace of it, leaves out."""
+        return [
+            row for row in self if row.key.bucket == bucket and namespace in (None, "", row.key.namespace)
+        ]
+
+    def note(self, row: DamagedRow) -> None:
+        """Remember a damaged row."""
+        if row.key in self._rows or len(self._rows) >= _MOST_KNOWN:
+            return
+        self._rows[row.key] = row
+        _log.error("%s", row)
+
+    def forget(self, events: Sequence[Event]) -> None:
+        """Drop what was removed or overwritten."""
+        if self._rows:
+            for event in events:
+                self._rows.pop(event.row.key, None)
+
+
+class Opener:
+    """Makes rows of what lies on a disk: opens sealed ones, and checks what they hold.
+
+    `seal` None: nothing is sealed. `check` None: contents are not looked at.
+    """
+
+    def __init__(self, seal: Seal | None, check: Check | None, damage: DamagedRows) -> None:
+        self._seal = seal
+        self._check = check
+        self.damage = damage
+
+    def row(self, row: Row) -> Row:
+        """The row. Raises `DamagedRow`, which is noted."""
+        return self._checked(row, (META, BODY))
+
+    def bare(self, row: Row) -> Row:
+        """The row, of which only the metadata was read. Raises as `row` does."""
+        return self._checked(row, (META,))
+
+    def body(self, row: Row, kept: bytes) -> Row:
+        """A bare row that was opened, with its body. Raises as `row` does."""
+        return self._checked(row._replace(body=kept), (BODY,))
+
+    def _checked(self, row: Row, parts: tuple[bytes, ...]) -> Row:
+        try:
+            if self._seal is not None and row.key.bucket in self._seal.buckets:
+                meta = self._seal.open(row.key, META, row.meta) if META in parts else row.meta
+                body = self._seal.open(row.key, BODY, row.body) if BODY in parts else row.body
+                row = Row(row.key, row.revision, meta, body)
+            if self._check is not None and (problem := self._check(row)):
+                raise DamagedRow(row.key, problem)
+        except DamagedRow as error:
+            self.damage.note(error)
+            raise
+        return row

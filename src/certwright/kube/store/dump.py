@@ -1,0 +1,20 @@
+"""What a backup is made from: all rows of a store, as they were at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from certwright.kube.store.contract import Row
+from certwright.kube.store.damage import DamagedRows
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """`rows` can be read once, in pages. `ring`: the data keys as they lie in the store, None: no row is
+    sealed there. `damage`: the rows that were left out so far, because they cannot be read."""
+
+    revision: int
+    ring: bytes | None
+    rows: AsyncIterator[list[Row]]
+    damage: DamagedRows

@@ -1,0 +1,168 @@
+"""What is between rows in memory and rows on a disk: the rows of some buckets are sealed there.
+
+A row's two byte strings are sealed one by one, so that metadata can be read alone, each bound to its key and
+to which of the two it is: what is copied elsewhere does not open. Byte strings that are not sealed are read
+as they are, so that a store from before is read while it is being sealed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from certwright.kube.store.contract import DamagedRow, Key, Row
+from certwright.kube.store.keyring import (
+    EMPTY,
+    NONCE_BYTES,
+    Ring,
+    WrappingKeys,
+    fingerprint,
+    unwrap,
+    wrap,
+    wrapped_by,
+)
+
+# No JSON begins with NUL. The number of the data key follows, then the nonce.
+_MAGIC = b"\0sealed1"
+_KEY_AT = len(_MAGIC)
+_NONCE_AT = _KEY_AT + 4
+_TEXT_AT = _NONCE_AT + NONCE_BYTES
+
+META, BODY, LAST = b"m", b"b", b"l"
+"""Which part of a row something is; `LAST`: what is said of it when it is deleted."""
+
+
+class UnknownDataKey(DamagedRow):
+    """It was sealed with a data key that is not in the ring: a newer one, perhaps."""
+
+
+class Seal:
+    """Seals the rows of `buckets`, and opens them.
+
+    `wanted` False: what is sealed is opened, and nothing is sealed any more. May be used by several threads;
+    `adopt` and `begin` by one at a time.
+    """
+
+    def __init__(self, buckets: Collection[str], wrapping: WrappingKeys, *, wanted: bool = True) -> None:
+        self.buckets = frozenset(buckets)
+        self.wrapping = wrapping
+        self._wanted = wanted
+        self._ciphers: dict[bytes, AESGCM] = {}
+        self._head = b""
+        self._ring = EMPTY
+        self.version = 0
+        """The revision of the ring, in stores that others write to."""
+
+    @property
+    def ring(self) -> Ring:
+        """The data keys."""
+        return self._ring
+
+    # --- the ring -----------------------------------------------------------------------------------------
+
+    def begin(self, blob: bytes | None, *, version: int = 0) -> bytes | None:
+        """Take the ring that a store holds (None: it has none). Returns what it is to hold instead, if that
+        is another: `adopt` it when the store does. Raises `WrongKey`, `Damaged`."""
+        if blob is None:
+            return self._first() if self._wanted else None
+        self.adopt(blob, version=version)
+        if self._wanted != bool(self._ring.current):
+            return self.wrapped(self.turned())
+        first = self.wrapping.load()[0]
+        return None if fingerprint(first) == wrapped_by(blob) else self.wrapped(self._ring)
+
+    def _first(self) -> bytes:
+        if not self.wrapping.load():
+            self.wrapping.make()
+        return self.wrapped(self.turned())
+
+    def turned(self) -> Ring:
+        """The ring with a new data key, as long as sealing is wanted."""
+        return self._ring.turned(sealed=self._wanted, now=int(time.time()))
+
+    def wrapped(self, ring: Ring) -> bytes:
+        """A ring as it may lie in the store, wrapped with the first key. Raises `WrongKey`."""
+        return wrap(ring, self.wrapping.load()[0])
+
+    def adopt(self, blob: bytes, *, version: int = 0) -> None:
+        """Use the ring that the store holds from now on. Raises `WrongKey`, `Damaged`."""
+        self._ring = unwrap(blob, self.wrapping)
+        # Keys that were dropped still open what is being read at this moment, or as it was.
+        self._ciphers = self._ciphers | {
+            number.to_bytes(4): AESGCM(key) for number, key in self._ring.keys.items()
+        }
+        current = self._ring.current
+        self._head = _MAGIC + current.to_bytes(4) if current else b""
+        self.version = version
+
+    def drop(self) -> None:
+        """The store has no ring any more: keep rows plain."""
+        self._ring, self._head, self.version = EMPTY, b"", 0
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def close(self, key: Key, part: bytes, plain: bytes) -> bytes:
+        """`plain` as it may lie on a disk."""
+        head = self._head
+        if not head or key.bucket not in self.buckets:
+            return plain
+        return _closed(
+            head, self._ciphers[head[_KEY_AT:]], os.urandom(NONCE_BYTES), plain, _place(key) + part
+        )
+
+    def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
+        """What was sealed; what never was, as it is. Raises `UnknownDataKey`, `DamagedRow`."""
+        return self._opened(key, _place(key) + part, kept) if key.bucket in self.buckets else kept
+
+    def close_row(self, row: Row) -> Row:
+        """A row as it may lie on a disk."""
+        key, revision, meta, body = row
+        head = self._head
+        if not head or key.bucket not in self.buckets:
+            return row
+        cipher, place, nonces = self._ciphers[head[_KEY_AT:]], _place(key), os.urandom(2 * NONCE_BYTES)
+        return Row(
+            key,
+            revision,
+            _closed(head, cipher, nonces[:NONCE_BYTES], meta, place + META),
+            _closed(head, cipher, nonces[NONCE_BYTES:], body, place + BODY),
+        )
+
+    def open_row(self, row: Row) -> Row:
+        """A row as it was. Raises `UnknownDataKey`, `DamagedRow`."""
+        key, revision, meta, body = row
+        if key.bucket not in self.buckets:
+            return row
+        place = _place(key)
+        return Row(
+            key, revision, self._opened(key, place + META, meta), self._opened(key, place + BODY, body)
+        )
+
+    def _opened(self, key: Key, place: bytes, kept: bytes) -> bytes:
+        if not kept.startswith(_MAGIC):
+            return kept
+        cipher = self._ciphers.get(kept[_KEY_AT:_NONCE_AT])
+        if cipher is None:
+            raise UnknownDataKey(key, "its data key is missing")
+        try:
+            return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], place)
+        except (InvalidTag, ValueError) as error:
+            raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
+
+    def is_current(self, *kept: bytes) -> bool:
+        """Whether byte strings lie on the disk as they would if they were written now."""
+        if not self._head:
+            return not any(one.startswith(_MAGIC) for one in kept)
+        return all(one.startswith(self._head) for one in kept)
+
+
+def _place(key: Key) -> bytes:
+    return "\0".join(key).encode() + b"\0"
+
+
+def _closed(head: bytes, cipher: AESGCM, nonce: bytes, plain: bytes, place: bytes) -> bytes:
+    return head + nonce + cipher.encrypt(nonce, plain, place)

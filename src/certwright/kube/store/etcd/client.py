@@ -1,0 +1,335 @@
+"""Calls to an etcd cluster: one channel for each member, for life; the next member when one does not answer.
+
+Every call here may be repeated: reads and compactions change nothing, and a write is a transaction whose
+condition no longer holds once it was done (`store.etcd` finds out which of its attempts that was).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from certwright.kube.store.contract import Compacted, FutureRevision, Lost, StoreError, TooLarge, Unavailable
+from certwright.kube.store.etcd import messages
+from certwright.kube.store.etcd.messages import Method
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPT_S = 5.0
+_NO_PATIENCE_S = 2.0
+"""How long a call is tried once another one has waited for all of `Access.patience_s` in vain."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A member that is stopped, or a cable that is cut, is noticed by its silence. etcd allows a question
+    # every five seconds.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_SILENCE = grpc.StatusCode.DEADLINE_EXCEEDED
+_PASSING = (
+    grpc.StatusCode.UNAVAILABLE,
+    _SILENCE,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the members are (`HOST:PORT`), and how they are spoken to.
+
+    `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication. `patience_s`: how
+    long a call is tried again before it is given up. `tick_after_s`: after what silence of its watch the
+    store writes a key of its own, which takes a revision, to hear how far the watch is.
+    """
+
+    members: tuple[str, ...]
+    tls: bool = False
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    user: str | None = None
+    password: str = ""
+    patience_s: float = 20.0
+    tick_after_s: float = 0.1
+
+    def __str__(self) -> str:
+        return ",".join(self.members)
+
+
+class EtcdClient:
+    """Speaks to one member at a time, as long as that answers. Must be made on the event loop.
+
+    Raises `Unavailable` when a file of `access` cannot be used.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._credentials = _credentials(access)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._turn = 0
+        self._token = ""
+        self._calls: dict[tuple[str, str], Any] = {}
+        self.retries = 0
+        """How many attempts had to be repeated, of all calls together."""
+        self.trouble = ""
+        """Why the last attempt has failed; empty once one has succeeded."""
+        self.lost: Lost | None = None
+        """Why this etcd is not used any more."""
+        self.on_lost: Callable[[Lost], None] = lambda _: None
+        """Is called once, when it is lost."""
+        self._cluster = self._revision = 0
+        self._given_up = False  # no member has answered since a call waited in vain
+
+    @property
+    def access(self) -> Access:
+        """What it was made from."""
+        return self._access
+
+    @property
+    def member(self) -> str:
+        """The member that is asked now."""
+        return self._access.members[self._turn % len(self._access.members)]
+
+    def turn_from(self, member: str) -> None:
+        """Ask another member from now on, unless that was done already."""
+        if member == self.member:
+            self._turn += 1
+
+    async def call(self, method: Method, request: Any) -> Any:
+        """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`; and
+        `Lost` when the cluster is another one, or went back in time."""
+        self._require()
+        seen = self._revision
+        answer = await self._repeat(method, request)
+        if method in (messages.RANGE, messages.TXN):
+            # Linearizable: an answer is never of an earlier revision than one that came before it was asked.
+            self._check_header(answer.header, seen)
+        return answer
+
+    def _check_header(self, header: Any, seen: int) -> None:
+        if self._cluster and header.cluster_id != self._cluster:
+            self.lose("is another cluster than before")
+        elif header.revision < seen:
+            self.lose(f"went back from revision {seen} to {header.revision}")
+        self._require()
+        self._cluster, self._revision = header.cluster_id, max(self._revision, header.revision)
+
+    def lose(self, what: str) -> None:
+        """Refuse all calls from now on: `what` has become of this etcd."""
+        if self.lost is None:
+            self.lost = Lost(
+                f"etcd at {self._access} {what}: nothing is read or written any more; restore a snapshot of"
+                " etcd or a backup, and start the server again"
+            )
+            _log.error("%s", self.lost)
+            self.on_lost(self.lost)
+
+    def _require(self) -> None:
+        if self.lost is not None:
+            raise Lost(str(self.lost))
+
+    async def _repeat(self, method: Method, request: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        # What the first call waits for, a new leader or a restart, later calls need not wait for as well.
+        patience_s = self._access.patience_s
+        give_up = loop.time() + (min(patience_s, _NO_PATIENCE_S) if self._given_up else patience_s)
+        pause, told = _FIRST_PAUSE_S, None
+        while True:
+            member = self.member
+            left = max(give_up - loop.time(), 0.05)
+            try:
+                answer = await self._ask(member, method, request, min(_ATTEMPT_S, left))
+            except grpc.aio.AioRpcError as error:
+                if await self._is_final(error):
+                    self._given_up = False
+                    raise self.explain(error) from None
+                self.turn_from(member)
+                self.retries += 1
+                # That nobody answers in the little time that is left says less than what was said before.
+                if told is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
+                    told = error
+                self.trouble = str(self.explain(told))
+                if loop.time() + pause >= give_up:
+                    self._given_up = told.code() is grpc.StatusCode.UNAVAILABLE
+                    raise self.explain(told) from None
+            else:
+                self.trouble, self._given_up = "", False
+                return answer
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _ask(self, member: str, method: Method, request: Any, timeout_s: float) -> Any:
+        if self._access.user is not None and not self._token:
+            await self._authenticate(member, timeout_s)
+        call = self._calls.get((member, method.path))
+        if call is None:
+            call = self._calls[(member, method.path)] = self._channel(member).unary_unary(
+                method.path,
+                request_serializer=_serialize,
+                response_deserializer=method.response.FromString,
+            )
+        return await call(request, timeout=timeout_s, metadata=self._metadata())
+
+    async def _authenticate(self, member: str, timeout_s: float) -> None:
+        access, method = self._access, messages.AUTHENTICATE
+        call = self._channel(member).unary_unary(
+            method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
+        )
+        request = messages.AuthenticateRequest(name=access.user, password=access.password)
+        self._token = (await call(request, timeout=timeout_s)).token
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        # With `hasleader` a member that has lost its cluster says so instead of keeping silent.
+        always = (("hasleader", "true"),)
+        return (*always, ("token", self._token)) if self._token else always
+
+    async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
+        """The answers to one request to watch, from the member of the moment.
+
+        Ends when the connection does; raises `Unavailable` where trying again makes no sense.
+        """
+        member, told = self.member, False
+        try:
+            if self._access.user is not None and not self._token:
+                await self._authenticate(member, _ATTEMPT_S)
+            method = messages.WATCH
+            call = self._channel(member).stream_stream(
+                method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
+            )(metadata=self._metadata())
+            try:
+                await call.write(messages.WatchRequest(create_request=create))
+                async for answer in call:
+                    yield answer
+                    told = True
+            finally:
+                call.cancel()
+        except grpc.aio.AioRpcError as error:
+            if await self._is_final(error):
+                raise self.explain(error) from None
+            # Once; not again with each attempt to begin it anew.
+            level = logging.WARNING if told else logging.DEBUG
+            _log.log(level, "the watch of etcd at %s ended: %s", member, error.details())
+        except asyncio.InvalidStateError:
+            _log.debug("the watch of etcd at %s ended", member)
+        self.turn_from(member)
+
+    async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
+        """Whether trying again is of no use. Forgets a token that has become too old."""
+        text = error.details() or ""
+        if self._access.user is not None and self._token and _token_is_old(error, text):
+            self._token = ""
+            return False
+        return error.code() not in _PASSING
+
+    def explain(self, error: grpc.aio.AioRpcError) -> StoreError:
+        """What a failed call means, in one sentence."""
+        text = error.details() or error.code().name
+        match error.code():
+            case grpc.StatusCode.OUT_OF_RANGE if "compacted" in text:
+                return Compacted(0)
+            case grpc.StatusCode.OUT_OF_RANGE:
+                return FutureRevision(text)
+            case grpc.StatusCode.INVALID_ARGUMENT if "too large" in text:
+                return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
+                return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in text:
+                return Unavailable(
+                    f"etcd at {self._access} is full ({text}): raise its --quota-backend-bytes, or compact"
+                    " and defragment it; then disarm the alarm"
+                )
+        return Unavailable(f"etcd at {self._access} {self._what(error.code(), text)}")
+
+    def _what(self, code: grpc.StatusCode, text: str) -> str:
+        access = self._access
+        if "authentication failed" in text:
+            return f"does not take the password of the user {access.user!r}"
+        if "user name is empty" in text:
+            return "asks who we are: give --etcd-user and --etcd-password-file"
+        if "authentication is not enabled" in text:
+            return "knows no users: leave --etcd-user out, or enable etcd's authentication"
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            return f"does not let the user {access.user!r} read and write below the prefix ({text})"
+        if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
+            return f"shows a certificate that is not trusted, or refuses ours: see --etcd-cafile ({text})"
+        if "WRONG_VERSION_NUMBER" in text:
+            return "does not speak TLS: begin --store with etcd://, not etcds://"
+        if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in text:
+            hint = "" if access.tls else "; if it speaks TLS, begin --store with etcds://"
+            return f"cannot be reached ({text}{hint})"
+        if code is _SILENCE:
+            return "does not answer"
+        return f"refuses ({text})"
+
+    def _channel(self, member: str) -> grpc.aio.Channel:
+        channel = self._channels.get(member)
+        if channel is None:
+            channel = (
+                grpc.aio.insecure_channel(member, options=_OPTIONS)
+                if self._credentials is None
+                else grpc.aio.secure_channel(member, self._credentials, options=_OPTIONS)
+            )
+            self._channels[member] = channel
+        return channel
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _serialize(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _token_is_old(error: grpc.aio.AioRpcError, text: str) -> bool:
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in text
+
+
+def _credentials(access: Access) -> grpc.ChannelCredentials | None:
+    if not access.tls:
+        return None
+    ca = _read(access.ca_file, "--etcd-cafile") or _system_cas()
+    cert, key = _read(access.cert_file, "--etcd-certfile"), _read(access.key_file, "--etcd-keyfile")
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _system_cas() -> bytes | None:
+    """The CAs that the system trusts, None where it has no file of them (then gRPC uses its own)."""
+    path = ssl.get_default_verify_paths().cafile
+    return Path(path).read_bytes() if path else None
+
+
+def _read(path: Path | None, flag: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        what = (
+            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
+        raise Unavailable(f"{flag} {path} {what}") from error
+    if b"-----BEGIN " not in data:
+        raise Unavailable(f"{flag} {path} holds nothing in PEM form")
+    return data

@@ -1,0 +1,72 @@
+"""Old revisions are dropped from etcd, by one of the servers at a time.
+
+A key counts the turns. Whoever finds it as it was at his last look takes the turn, and drops what is older
+than that look; the others see that somebody was faster. So history of one to two intervals is kept, whatever
+the clocks of the servers say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+from certwright.kube.store.contract import Compacted, StoreError
+from certwright.kube.store.etcd.client import EtcdClient
+from certwright.kube.store.etcd.messages import (
+    COMPACT,
+    TXN,
+    CompactionRequest,
+    TxnRequest,
+    at_version,
+    put_op,
+    read_op,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Compaction:
+    """Takes part in the turns that `key` counts."""
+
+    def __init__(self, client: EtcdClient, key: bytes) -> None:
+        self._client = client
+        self._key = key
+        self._version = 0
+        self._revision = 0  # at the last look
+
+    async def run(self, every_s: float) -> None:
+        """Look again and again, for ever."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.look()
+            except StoreError as error:
+                _log.warning("etcd was not compacted: %s", error)
+
+    async def look(self) -> int:
+        """Take the turn, or see that another has; the revision up to which etcd was compacted, 0: it was
+        not. Raises `Unavailable`."""
+        answer: Any = await self._client.call(
+            TXN,
+            TxnRequest(
+                compare=[at_version(self._key, self._version)],
+                success=[put_op(self._key, b"%d" % self._revision)],
+                failure=[read_op(self._key)],
+            ),
+        )
+        revision, self._revision = self._revision, answer.header.revision
+        if not answer.succeeded:
+            found = answer.responses[0].response_range.kvs
+            self._version = found[0].version if found else 0
+            return 0
+        self._version += 1
+        if revision:
+            with suppress(Compacted):  # by somebody else, and further
+                await self.compact(revision)
+        return revision
+
+    async def compact(self, revision: int) -> None:
+        """Drop what is older. Raises `Compacted`, `Unavailable`."""
+        await self._client.call(COMPACT, CompactionRequest(revision=revision))

@@ -1,0 +1,294 @@
+"""Everything that happens below the prefix, through one watch for all: begun anew where it broke off.
+
+A transaction's events come together and in order of revision, so each group of them is one committed write.
+etcd's notices of progress are not used to move on: members before 3.4.25 and 3.5.8 can send one before the
+events that it covers (etcd issue 15220). Where others write to the same etcd, and so no event of ours comes
+at a revision that somebody waits for, a write of our own, a *tick*, brings one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from operator import attrgetter
+from typing import Any
+
+from certwright.kube.store.contract import (
+    Compacted,
+    Damaged,
+    DamagedRow,
+    Event,
+    Follower,
+    Row,
+    StoreError,
+    Unavailable,
+)
+from certwright.kube.store.etcd.client import EtcdClient
+from certwright.kube.store.etcd.messages import (
+    EVENT_DELETE,
+    RANGE,
+    TXN,
+    RangeRequest,
+    TxnRequest,
+    WatchCreateRequest,
+    put_op,
+)
+from certwright.kube.store.etcd.rows import Layout
+from certwright.kube.store.fanout import Fanout
+
+_log = logging.getLogger(__name__)
+
+_STUCK_AFTER_S = 3.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+
+
+class Feed:
+    """Publishes committed writes to `fanout`, from its log's revision on, and to followers before."""
+
+    def __init__(self, client: EtcdClient, layout: Layout, fanout: Fanout) -> None:
+        self._client = client
+        self._layout = layout
+        self._fanout = fanout
+        self._followers: list[Follower] = []
+        self._sought: dict[bytes, int] = {}
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = itertools.count()
+        self._stream: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[Any] | None = None
+        self._runs = asyncio.create_task(self._run(), name="etcd feed")
+        self.lost: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
+        client.on_lost = self._lose
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here has been published."""
+        return self._fanout.log.revision
+
+    def follow(self, follower: Follower) -> None:
+        """Hand it every event from now on."""
+        self._followers.append(follower)
+
+    @contextmanager
+    def seeking(self, writer: bytes) -> Iterator[None]:
+        """Remember at which revision a write of that name comes by."""
+        self._sought[writer] = 0
+        try:
+            yield
+        finally:
+            del self._sought[writer]
+
+    async def find(self, writer: bytes, revision: int) -> int:
+        """The revision of a write that is sought, 0 if it was not among those up to `revision`."""
+        await self.reach(revision)
+        return self._sought[writer]
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    async def reach(self, revision: int) -> None:
+        """Return when everything up to `revision`, which etcd has, is published. Raises `Unavailable`."""
+        if revision <= self.revision:
+            return
+        loop = asyncio.get_running_loop()
+        reached = loop.create_future()
+        heapq.heappush(self._waiting, (revision, next(self._count), reached))
+        access = self._client.access
+        give_up = loop.time() + access.patience_s
+        for patience_s in itertools.chain((access.tick_after_s,), itertools.repeat(_STUCK_AFTER_S)):
+            done, _ = await asyncio.wait({reached}, timeout=patience_s)
+            if done:
+                return
+            if loop.time() > give_up:
+                reached.cancel()
+                raise Unavailable(f"etcd at {access} does not tell what was written")
+            await self._nudge(stuck=patience_s is _STUCK_AFTER_S)
+
+    async def _nudge(self, *, stuck: bool) -> None:
+        if stuck and self._stream is not None:
+            _log.warning("the watch of etcd is silent and is begun anew")
+            self._stream.cancel()
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        try:
+            await self._client.call(TXN, TxnRequest(success=[put_op(self._layout.tick, b"")]))
+        except StoreError as error:
+            _log.warning("%s", error)
+
+    def _wake(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.revision:
+            _, _, reached = heapq.heappop(self._waiting)
+            if not reached.done():
+                reached.set_result(None)
+
+    # --- the stream ---------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            before = self.revision
+            self._stream = asyncio.create_task(self._follow_stream())
+            try:
+                await asyncio.wait({self._stream})
+            except asyncio.CancelledError:
+                self._stream.cancel()
+                raise
+            if not self._stream.cancelled() and (error := self._stream.exception()) is not None:
+                self._report(error)
+            pause = _FIRST_PAUSE_S if self.revision > before else min(2 * pause, _LONGEST_PAUSE_S)
+            await asyncio.sleep(pause)
+
+    def _lose(self, error: StoreError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)
+
+    def _report(self, error: BaseException) -> None:
+        if isinstance(error, Damaged):
+            self._lose(error)
+        elif not isinstance(error, StoreError):
+            _log.error("the watch of etcd failed", exc_info=error)
+        else:
+            _log.warning("%s", error)
+
+    async def _follow_stream(self) -> None:
+        span = self._layout.root
+        create = WatchCreateRequest(
+            key=span.begin,
+            range_end=span.end,
+            start_revision=self.revision + 1,
+            prev_kv=True,
+            fragment=True,
+        )
+        parts: list[Any] = []
+        async with aclosing(self._client.watch(create)) as answers:
+            async for answer in answers:
+                if answer.canceled:
+                    await self._canceled(answer)
+                    return
+                parts += answer.events
+                if parts and not answer.fragment:
+                    self._take(parts)
+                    parts = []
+
+    async def _canceled(self, answer: Any) -> None:
+        if not answer.compact_revision:
+            raise Unavailable(f"etcd at {self._client.access} ended the watch ({answer.cancel_reason})")
+        # What happened since we heard last is gone. Watchers begin anew; so must whoever follows.
+        now = await self._client.call(RANGE, RangeRequest(key=self._layout.format))
+        self._fanout.interrupt(now.header.revision)
+        self._wake()
+        self._lose(
+            Unavailable(
+                f"etcd at {self._client.access} was compacted up to revision {answer.compact_revision}"
+                " while it could not be reached, so changes were missed"
+            )
+        )
+
+    def _take(self, parts: Iterable[Any]) -> None:
+        events: list[Event] = []
+        revision, whole = 0, True
+        for revision, group in itertools.groupby(parts, attrgetter("kv.mod_revision")):
+            if revision <= self.revision:
+                continue
+            event, known = self._read(revision, list(group), events)
+            whole = whole and known
+            if event is not None:
+                events.append(event)
+        if events:
+            for follower in self._followers:
+                follower(events)
+            self._fanout.publish(events)
+            self._layout.damage.forget(events)
+        self._fanout.advance(revision)
+        if not whole:
+            self._fanout.interrupt(self.revision)
+        self._wake()
+
+    def _read(self, revision: int, group: list[Any], before: list[Event]) -> tuple[Event | None, bool]:
+        """The write that a group of etcd's events is, None when it is not one of a row; and whether what
+        it replaced is known. `before`: the events that are not published yet."""
+        layout = self._layout
+        meta = body = last = None
+        for part in group:
+            key = part.kv.key
+            if key.startswith(layout.meta):
+                meta = part
+            elif key.startswith(layout.body):
+                body = part
+            elif key == layout.last:
+                last = part
+            elif key == layout.ring:
+                self._turn(part)
+            elif key == layout.format and part.type == EVENT_DELETE:
+                self._client.lose(f"was emptied below {layout.prefix}")
+                raise self._client.lost or Unavailable("")
+        if meta is None:
+            return None, True
+        try:
+            previous, known = self._previous(meta, body, before), True
+        except DamagedRow:
+            previous, known = None, False  # watchers were never sent it, or not as it lay there last
+        if meta.type == EVENT_DELETE:
+            return self._deletion(meta, last, previous), previous is not None or not known
+        try:
+            self._note(layout.read_meta(meta.kv).writer, revision)
+            row = layout.row(meta.kv, body.kv.value if body is not None else b"")
+        except DamagedRow as error:
+            layout.damage.note(error)
+            return None, True
+        return Event(revision, row, previous), previous is not None or meta.kv.version == 1 or not known
+
+    def _previous(self, meta: Any, body: Any, before: list[Event]) -> Row | None:
+        if meta.type != EVENT_DELETE and meta.kv.version == 1:
+            return None
+        if not all(part.HasField("prev_kv") for part in (meta, body) if part is not None):
+            # A compaction was faster than etcd's look, at both or at one, at what the write replaced.
+            key = self._layout.key_of(meta.kv.key)
+            known = (event for event in reversed(before) if event.row.key == key)
+            last = next(known, None) or self._fanout.log.last(key)
+            return last.row if last is not None and not last.deleted else None
+        return self._layout.row(meta.prev_kv, body.prev_kv.value if body is not None else b"")
+
+    def _turn(self, ring: Any) -> None:
+        """Somebody, we perhaps, has changed the data keys."""
+        if self._layout.seal is None:
+            raise Damaged("another server seals the rows: start this one with the same key file")
+        if ring.type == EVENT_DELETE:
+            self._layout.seal.drop()
+        else:
+            self._layout.seal.adopt(ring.kv.value, version=ring.kv.mod_revision)
+
+    def _deletion(self, meta: Any, last: Any, previous: Row | None) -> Event | None:
+        revision = meta.kv.mod_revision
+        if last is None:
+            row = previous and previous._replace(revision=revision)
+        else:
+            words = self._layout.read_last(last.kv, meta.kv.key)
+            self._note(words.writer, revision)
+            row = words.row(revision, previous.body if previous is not None else b"")
+        return None if row is None else Event(revision, row, previous, deleted=True)
+
+    def _note(self, writer: bytes, revision: int) -> None:
+        if writer in self._sought:
+            self._sought[writer] = revision
+
+    async def close(self) -> None:
+        """Stop to follow."""
+        tasks = [task for task in (self._runs, self._stream, self._ticking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def compacted(client: EtcdClient, layout: Layout) -> Compacted:
+    """`Compacted`, with the first revision that etcd still has; asked after it refused one."""
+    create = WatchCreateRequest(key=layout.format, start_revision=1)
+    async with aclosing(client.watch(create)) as answers:
+        async for answer in answers:
+            if answer.canceled:
+                return Compacted(answer.compact_revision)
+    return Compacted(0)

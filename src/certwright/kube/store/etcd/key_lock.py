@@ -1,0 +1,47 @@
+"""One after the other, key by key, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from certwright.kube.store.contract import Key
+
+
+class Turns:
+    """The writes under way, as queues: one for each key."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def take(self, key: Key) -> AsyncIterator[None]:
+        """The time in which nobody else has his turn at `key`."""
+        before = self._last.get(key)
+        mine = self._last[key] = asyncio.get_running_loop().create_future()
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            yield
+        finally:
+            if before is not None and not before.done():
+                # Cancelled while waiting: those behind wait for those before all the same.
+                before.add_done_callback(lambda _: self._over(key, mine))
+            else:
+                self._over(key, mine)
+
+    def _over(self, key: Key, mine: asyncio.Future[None]) -> None:
+        mine.set_result(None)
+        if self._last.get(key) is mine:
+            del self._last[key]
+
+    async def over(self, key: Key) -> None:
+        """Return when those are done who have come so far."""
+        if (last := self._last.get(key)) is not None:
+            await asyncio.shield(last)
+
+    async def all_over(self) -> None:
+        """Return when nobody is left."""
+        while self._last:
+            await asyncio.wait(self._last.values())

@@ -1,0 +1,208 @@
+"""Rows and pages of rows from etcd, by linearizable reads: they include whatever any server has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from certwright.kube.store.contract import Choice, DamagedRow, Key, Page, Row
+from certwright.kube.store.envelope import UnknownDataKey
+from certwright.kube.store.etcd.client import EtcdClient
+from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
+from certwright.kube.store.etcd.rows import Layout, Span
+from certwright.kube.store.log import Place
+from certwright.kube.store.pages import Wanted
+
+# How many rows are asked for at once; and how many at first, while it is not known how large they are.
+_MOST_ROWS = 1_000
+_MOST_METAS = 5_000
+_FIRST_ROWS = 8
+# etcd takes 128 in one transaction (`--max-txn-ops`).
+_MOST_OPERATIONS = 100
+_ANSWER_BYTES = 4 << 20
+
+
+class _Piece(NamedTuple):
+    """Some rows of a page; whether more follow, how many, the revision of all, and the last place read."""
+
+    rows: list[Row]
+    damaged: list[Key]
+    more: bool
+    left: int
+    revision: int
+    last: Place | None
+
+
+class Reader:
+    """Reads what lies below one prefix. `catch_up` hears of all that is there at this moment."""
+
+    def __init__(self, client: EtcdClient, layout: Layout, catch_up: Callable[[], Awaitable[None]]) -> None:
+        self._client = client
+        self._layout = layout
+        self._catch_up = catch_up
+        self._row_bytes: dict[tuple[str, bool], int] = {}
+
+    async def row(self, key: Key) -> Row | None:
+        """The committed row."""
+        meta_key, body_key = self._layout.keys(key)
+        return await self.row_of(
+            await self._client.call(TXN, TxnRequest(success=[read_op(meta_key), read_op(body_key)]))
+        )
+
+    async def row_of(self, answer: Any) -> Row | None:
+        """The row that a transaction's two reads have found. Raises `DamagedRow`."""
+        metas, bodies = (response.response_range.kvs for response in answer.responses)
+        if not metas:
+            return None
+        found = await self._opened(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
+        if isinstance(found, DamagedRow):
+            raise found
+        return found
+
+    async def revision_of(self, key: Key) -> int:
+        """The revision of a row, which need not be readable; 0: there is none."""
+        found = (await self._client.call(RANGE, RangeRequest(key=self._layout.keys(key)[0]))).kvs
+        return found[0].mod_revision if found else 0
+
+    async def _opened(self, read: Callable[[], Row]) -> Row | DamagedRow:
+        try:
+            return read()
+        except UnknownDataKey:
+            # Another server has begun to seal with a new one, which this one has not read yet.
+            await self._catch_up()
+        except DamagedRow as error:
+            return error
+        try:
+            return read()
+        except DamagedRow as error:
+            self._layout.damage.note(error)
+            return error
+
+    async def _readable(self, reads: Iterable[Callable[[], Row]]) -> tuple[list[Row], list[Key]]:
+        """The rows that can be read, and the keys of the others."""
+        rows, damaged = list[Row](), list[Key]()
+        for read in reads:
+            found = await self._opened(read)
+            if isinstance(found, DamagedRow):
+                damaged.append(found.key)
+            else:
+                rows.append(found)
+        return rows, damaged
+
+    async def count(self, span: Span) -> tuple[int, int]:
+        """How many keys there are, and the revision of which that is."""
+        request = RangeRequest(key=span.begin, range_end=span.end, count_only=True)
+        answer = await self._client.call(RANGE, request)
+        return answer.count, answer.header.revision
+
+    async def page(self, wanted: Wanted, revision: int | None) -> Page:
+        """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
+        if wanted.keep is not None:
+            return await self._chosen(wanted, wanted.keep, revision)
+        rows, damaged = list[Row](), list[Key]()
+        room, more, last = wanted.max_bytes, True, wanted.after
+        left = 0
+        while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
+            ask = self._how_many(wanted, len(rows), room)
+            piece = await self._piece(wanted, last, ask, revision or 0)
+            found, more, left, revision = piece.rows, piece.more, piece.left, piece.revision
+            last = piece.last or last
+            damaged += piece.damaged
+            if room is not None:
+                kept, room = _fitting(found, room)
+                if kept < len(found):
+                    left += len(found) - kept
+                    more, found = True, found[:kept]
+                    last = found[-1].key[1:]
+            rows += found
+        return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
+
+    async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None) -> Page:
+        """Metadata first, then the bodies of those that are kept, all of one revision."""
+        most = max(wanted.limit or 0, _MOST_ROWS)
+        bare = await self.page(replace(wanted, keep=None, meta_only=True, limit=most), revision)
+        page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
+        if wanted.meta_only:
+            return page
+        return await self._with_bodies(wanted, page)
+
+    async def _with_bodies(self, wanted: Wanted, page: Page) -> Page:
+        """The page's rows with their bodies: all of them, or the first ones that fill `wanted.max_bytes`."""
+        bare, rows, damaged = page.rows, list[Row](), list(page.damaged)
+        room, done = wanted.max_bytes, 0
+        while done < len(bare) and (room is None or room > 0):
+            some = bare[done:][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
+            done += len(some)
+            reads = [read_op(self._layout.keys(row.key)[1], revision=page.revision) for row in some]
+            answer = await self._client.call(TXN, TxnRequest(success=reads))
+            whole, unreadable = await self._readable(
+                partial(self._completed, row, response.response_range.kvs)
+                for row, response in zip(some, answer.responses, strict=True)
+            )
+            self._learn(wanted, whole)
+            if room is not None:
+                kept, room = _fitting(whole, room)
+                if kept < len(whole):
+                    done += 1 - len(some) + [row.key for row in some].index(whole[kept - 1].key)
+                    whole = whole[:kept]
+            rows += whole
+            damaged += unreadable
+        if done < len(bare):
+            page = page.only(bare, done)
+        return replace(page, rows=rows, damaged=tuple(damaged))
+
+    def _completed(self, row: Row, bodies: Any) -> Row:
+        return self._layout.with_body(row, bodies[0].value if bodies else b"")
+
+    async def _piece(self, wanted: Wanted, after: Place | None, limit: int, revision: int) -> _Piece:
+        """At most `limit` rows after a place."""
+        metas, bodies = self._layout.spans(wanted.bucket, wanted.namespace, after)
+        reads = [read_op(metas.begin, metas.end, limit=limit, revision=revision)]
+        if not wanted.meta_only:
+            reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
+        answer = await self._client.call(TXN, TxnRequest(success=reads))
+        found, layout = answer.responses[0].response_range, self._layout
+        kept = list(found.kvs)
+        skip, skip_body = len(layout.meta), len(layout.body)
+        values: dict[bytes, bytes] = {}
+        if not wanted.meta_only:
+            contents = answer.responses[1].response_range
+            values = {body.key[skip_body:]: body.value for body in contents.kvs}
+            if contents.more:
+                # Where a row lacks one of its two keys, the two answers do not end at the same row.
+                end = contents.kvs[-1].key[skip_body:]
+                kept = [meta for meta in kept if meta.key[skip:] <= end]
+        rows, damaged = await self._readable(
+            partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
+            for meta in kept
+        )
+        self._learn(wanted, rows)
+        last = layout.key_of(kept[-1].key)[1:] if kept else None
+        more, left = found.more or len(kept) < len(found.kvs), found.count - len(kept)
+        return _Piece(rows, damaged, more, left, revision or answer.header.revision, last)
+
+    def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
+        """How many rows to ask for, so that an answer is neither much too large nor one of many."""
+        most = _MOST_METAS if wanted.meta_only else _MOST_ROWS
+        if wanted.limit is not None:
+            most = min(most, wanted.limit - have)
+        if room is None:
+            room = _ANSWER_BYTES
+        usual = self._row_bytes.get((wanted.bucket, wanted.meta_only))
+        return min(most, _FIRST_ROWS if usual is None else room // usual + 1)
+
+    def _learn(self, wanted: Wanted, rows: list[Row]) -> None:
+        if rows:
+            size = sum(len(row.meta) + len(row.body) for row in rows)
+            self._row_bytes[(wanted.bucket, wanted.meta_only)] = size // len(rows) + 1
+
+
+def _fitting(rows: list[Row], room: int) -> tuple[int, int]:
+    """How many rows to keep until `room` is filled, and what is left of it."""
+    for index, row in enumerate(rows, 1):
+        room -= len(row.meta) + len(row.body)
+        if room <= 0:
+            return index, 0
+    return len(rows), room

@@ -1,0 +1,199 @@
+"""How rows lie in etcd.
+
+Below the prefix, with NUL between bucket, namespace and name so that keys sort as rows do:
+
+- `m/<bucket>␀<namespace>␀<name>`: who wrote it, and `meta`;
+- `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
+- `store`: the store's id (`etcd_identity`);
+- `ring`: the data keys that rows are sealed with (`seal`), wrapped;
+- `last`: the last words of the row that the same transaction deletes.
+
+etcd says the revision of a write only when it is committed: `meta` is kept in pieces (`stand_ins`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from certwright.kube.store.contract import Damaged, DamagedRow, Key, Row
+from certwright.kube.store.damage import Check, DamagedRows
+from certwright.kube.store.envelope import BODY, LAST, META, Seal, UnknownDataKey
+from certwright.kube.store.etcd.messages import at_revision, delete_op, put_op
+from certwright.kube.store.etcd.revision_placeholder import join
+from certwright.kube.store.log import Place
+from certwright.kube.util.decoders import msgpack_decoder
+
+FORMAT, UNFINISHED = b"1", b"unfinished"
+"""What lies under `format`: which form the rows have; or that a backup was not restored to the end."""
+
+
+class Meta(NamedTuple):
+    """The value of an `m/` key. `writer` names one write; `pieces` lie around the revision."""
+
+    writer: bytes
+    pieces: list[bytes]
+
+    def at(self, revision: int) -> bytes:
+        """`meta` with the revision in it."""
+        return join(self.pieces, revision)
+
+
+class LastWords(NamedTuple):
+    """The value of `last`. `body` None: what the row had."""
+
+    writer: bytes
+    key: Key
+    pieces: list[bytes]
+    body: bytes | None
+
+    def row(self, revision: int, own_body: bytes) -> Row:
+        """What watchers see last."""
+        meta = join(self.pieces, revision)
+        return Row(self.key, revision, meta, own_body if self.body is None else self.body)
+
+
+def new_writer() -> bytes:
+    """A name for one write, as nobody else will give his."""
+    return os.urandom(8)
+
+
+pack = msgspec.msgpack.Encoder().encode
+_unpack_meta = msgpack_decoder(Meta).decode
+_unpack_last = msgpack_decoder(LastWords).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Keys from `begin` up to and without `end`."""
+
+    begin: bytes
+    end: bytes
+
+
+class Layout:
+    """Keys and values below one prefix (`/certwright`)."""
+
+    def __init__(self, prefix: str, seal: Seal | None = None, check: Check | None = None) -> None:
+        self.seal = seal
+        self.damage = DamagedRows()
+        """The rows that could not be read."""
+        self._check = check
+        self.prefix = prefix.rstrip("/")
+        root = self.prefix.encode() + b"/"
+        self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
+        self.meta = root + b"m/"
+        self.body = root + b"b/"
+        self.last = root + b"last"
+        self.format = root + b"format"
+        self.store = root + b"store"
+        self.ring = root + b"ring"
+        self.tick = root + b"tick"
+        self.compaction = root + b"compaction"
+
+    def keys(self, key: Key) -> tuple[bytes, bytes]:
+        """Where the two byte strings of a row lie."""
+        name = "\0".join(key).encode()
+        return self.meta + name, self.body + name
+
+    def key_of(self, meta_key: bytes) -> Key:
+        """The row that an `m/` key is of. Raises `Damaged`."""
+        parts = meta_key[len(self.meta) :].decode(errors="surrogateescape").split("\0", 2)
+        if len(parts) != 3:
+            raise self.damaged(meta_key)
+        return Key(*parts)
+
+    def spans(self, bucket: str, namespace: str | None, after: Place | None) -> tuple[Span, Span]:
+        """Where the rows of a bucket, or of one namespace of it, lie after a place: metas and bodies."""
+        parts = (bucket,) if namespace is None else (bucket, namespace)
+        begin = end = "\0".join(parts).encode()
+        begin, end = begin + b"\0", end + b"\1"
+        if after is not None:
+            begin = max(begin, "\0".join((bucket, *after)).encode() + b"\0")
+        begin = min(begin, end)
+        return Span(self.meta + begin, self.meta + end), Span(self.body + begin, self.body + end)
+
+    def read_meta(self, kv: Any) -> Meta:
+        """The value of an `m/` key. Raises `Damaged`."""
+        key = self.key_of(kv.key)
+        try:
+            return _unpack_meta(self._open(key, META, kv.value))
+        except msgspec.MsgspecError:
+            raise DamagedRow(key, "no certwright wrote its metadata") from None
+
+    def read_last(self, kv: Any, meta_key: bytes) -> LastWords:
+        """The value of `last`, of the row that had this `m/` key. Raises `Damaged`."""
+        try:
+            return _unpack_last(self._open(self.key_of(meta_key), LAST, kv.value))
+        except msgspec.MsgspecError:
+            raise self.damaged(kv.key) from None
+
+    def row(self, kv: Any, body: bytes | None) -> Row:
+        """The row whose `m/` key and value `kv` is; `body` None: it was not asked for. Raises `DamagedRow`,
+        which is noted, and `UnknownDataKey`."""
+        key, revision = self.key_of(kv.key), kv.mod_revision
+        with self._noting():
+            meta = self.read_meta(kv).at(revision)
+            opened = b"" if body is None else self._open(key, BODY, body)
+            return self._checked(Row(key, revision, meta, opened))
+
+    def with_body(self, row: Row, kept: bytes) -> Row:
+        """A row that was read without its body, with the value of its `b/` key. Raises as `row` does."""
+        with self._noting():
+            return self._checked(row._replace(body=self._open(row.key, BODY, kept)))
+
+    def _checked(self, row: Row) -> Row:
+        if self._check is not None and (problem := self._check(row)):
+            raise DamagedRow(row.key, problem)
+        return row
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except UnknownDataKey:
+            # Not damage until this server has caught up with the ring; then its reader notes it.
+            raise
+        except DamagedRow as error:
+            self.damage.note(error)
+            raise
+
+    def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
+        return kept if self.seal is None else self.seal.open(key, part, kept)
+
+    def _close(self, key: Key, part: bytes, plain: bytes) -> bytes:
+        return plain if self.seal is None else self.seal.close(key, part, plain)
+
+    def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
+        """The writes of a row."""
+        meta_key, body_key = self.keys(key)
+        return [
+            put_op(meta_key, self._close(key, META, pack(meta))),
+            put_op(body_key, self._close(key, BODY, body)),
+        ]
+
+    def delete_ops(self, last: LastWords) -> list[Any]:
+        """The deletion of a row, with its last words."""
+        meta_key, body_key = self.keys(last.key)
+        words = self._close(last.key, LAST, pack(last))
+        return [delete_op(meta_key), delete_op(body_key), put_op(self.last, words)]
+
+    def conditions(self, key: Key, revision: int) -> list[Any]:
+        """That the row is at a revision, and was sealed by now as it is to be."""
+        found = [at_revision(self.keys(key)[0], revision)]
+        if self.seal is not None and key.bucket in self.seal.buckets:
+            found.append(at_revision(self.ring, self.seal.version))
+        return found
+
+    def damaged(self, key: bytes) -> Damaged:
+        """Something lies there that no certwright wrote."""
+        shown = key.decode(errors="replace").replace("\0", " ")
+        return Damaged(
+            f"etcd's key {shown!r} does not hold what certwright writes: restore a snapshot of etcd, or"
+            " name another --etcd-prefix to begin with an empty store"
+        )

@@ -1,0 +1,148 @@
+"""Sealing in etcd: where the ring of data keys lies, and how rows are sealed anew.
+
+All servers seal with the same ring. Each write of a sealed row is on the condition that the ring is the one
+that it was sealed with, so once the ring has turned nothing is sealed with the old key any more. A server
+hears of a new ring by its feed, before it hears of any row that was sealed with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from certwright.kube.store.contract import Damaged, Key, Unavailable
+from certwright.kube.store.envelope import BODY, META, Seal
+from certwright.kube.store.etcd.client import EtcdClient
+from certwright.kube.store.etcd.messages import (
+    RANGE,
+    TXN,
+    RangeRequest,
+    TxnRequest,
+    at_revision,
+    delete_op,
+    put_op,
+    read_op,
+)
+from certwright.kube.store.etcd.rows import Layout
+from certwright.kube.store.key_rotation import Swept
+from certwright.kube.store.keyring import Ring, unwrap
+
+_log = logging.getLogger(__name__)
+
+_ROWS = 32
+
+
+async def load_ring(client: EtcdClient, layout: Layout) -> None:
+    """Take the ring that lies there, or put one there. Raises `Damaged` (`WrongKey`), `Unavailable`."""
+    seal = layout.seal
+    while True:
+        found = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
+        blob, version = (found[0].value, found[0].mod_revision) if found else (None, 0)
+        if seal is None:
+            if blob is not None:
+                raise Damaged("rows in etcd are sealed, and nobody said with which key")
+            return
+        changed = seal.begin(blob, version=version)
+        if changed is None:
+            return
+        if blob is None and not (await _count(client, layout, seal, None))[0]:
+            changed = seal.wrapped(unwrap(changed, seal.wrapping).done())
+        request = TxnRequest(
+            compare=[at_revision(layout.ring, version)], success=[put_op(layout.ring, changed)]
+        )
+        answer = await client.call(TXN, request)
+        if answer.succeeded:
+            seal.adopt(changed, version=answer.header.revision)
+            return
+
+
+def _value_read(answer: Any) -> bytes | None:
+    """What the one read of a transaction has found."""
+    found = answer.responses[0].response_range.kvs
+    return bytes(found[0].value) if found else None
+
+
+async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | None) -> tuple[int, int]:
+    """How many rows there are in the sealed buckets, and how many of them after a key, at one moment."""
+    buckets = sorted(seal.buckets)
+    rest = [bucket for bucket in buckets if after is None or bucket >= after.bucket]
+    spans = [layout.spans(bucket, None, None)[0] for bucket in buckets]
+    for bucket in rest:
+        place = after[1:] if after is not None and bucket == after.bucket else None
+        spans.append(layout.spans(bucket, None, place)[0])
+    reads = [read_op(span.begin, span.end, limit=1) for span in spans]
+    answer = await client.call(TXN, TxnRequest(success=reads))
+    counts = [response.response_range.count for response in answer.responses]
+    return sum(counts[: len(buckets)]), sum(counts[len(buckets) :])
+
+
+class EtcdSweeping:
+    """A `sweeping.Sweepable`. `reach` returns when this server has heard of all up to a revision."""
+
+    def __init__(
+        self, client: EtcdClient, layout: Layout, seal: Seal, reach: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._seal = seal
+        self._reach = reach
+
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
+        """See `Sweepable.count_sealed`."""
+        return await _count(self._client, self._layout, self._seal, after)
+
+    async def keep(self, ring: Ring) -> None:
+        """See `Sweepable.keep`."""
+        key = self._layout.ring
+        blob = self._seal.wrapped(ring) if ring.current or not ring.settled else None
+        writes = [delete_op(key) if blob is None else put_op(key, blob)]
+        if ring.settled:
+            # What was said of the last row that was deleted may be sealed with a key that goes now.
+            writes.append(delete_op(self._layout.last))
+        request = TxnRequest(
+            compare=[at_revision(key, self._seal.version)], success=writes, failure=[read_op(key)]
+        )
+        answer = await self._client.call(TXN, request)
+        await self._reach(answer.header.revision)
+        # Where it is there all the same, the answer to an attempt before was lost.
+        if not answer.succeeded and _value_read(answer) != blob:
+            raise Unavailable("another server has changed the data keys at the same moment")
+
+    async def sweep(self, after: Key | None) -> Swept:
+        """See `Sweepable.sweep`."""
+        buckets = sorted(self._seal.buckets)
+        bucket, place = (after.bucket, after[1:]) if after is not None else (buckets[0], None)
+        metas, bodies = self._layout.spans(bucket, None, place)
+        reads = [read_op(span.begin, span.end, limit=_ROWS) for span in (metas, bodies)]
+        answer = await self._client.call(TXN, TxnRequest(success=reads))
+        found = answer.responses[0].response_range
+        pairs = list(zip(found.kvs, answer.responses[1].response_range.kvs, strict=True))
+        good = await asyncio.gather(*(self._rewrite(meta, body) for meta, body in pairs))
+        if found.more:
+            last: Key | None = self._layout.key_of(pairs[-1][0].key)
+        else:
+            last = next((Key(other, "", "") for other in buckets if other > bucket), None)
+        return Swept(last, len(pairs), good.count(False))
+
+    async def _rewrite(self, meta: Any, body: Any) -> bool:
+        seal, layout = self._seal, self._layout
+        if seal.is_current(meta.value, body.value):
+            return True
+        key = layout.key_of(meta.key)
+        try:
+            plain = seal.open(key, META, meta.value), seal.open(key, BODY, body.value)
+        except Damaged as error:
+            _log.error("%s", error)
+            return False
+        # On failure somebody else has written it, and sealed it as it is to be.
+        request = TxnRequest(
+            compare=[at_revision(meta.key, meta.mod_revision), at_revision(layout.ring, seal.version)],
+            success=[
+                put_op(meta.key, seal.close(key, META, plain[0])),
+                put_op(body.key, seal.close(key, BODY, plain[1])),
+            ],
+        )
+        await self._client.call(TXN, request)
+        return True

@@ -1,0 +1,398 @@
+"""Rows in etcd: durable, and shared by several servers.
+
+Each write is one transaction on the condition that the row is as expected, so whoever else writes, and
+however often an attempt has to be repeated, it happens once. What was written is published by the feed; a
+write is acknowledged when the feed has it, so that whatever is asked here next includes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from certwright.kube.store.contract import (
+    Changed,
+    Choice,
+    Compacted,
+    Damaged,
+    DamagedRow,
+    Encode,
+    Follower,
+    Key,
+    Page,
+    Row,
+    StoreError,
+    Unavailable,
+)
+from certwright.kube.store.damage import Check
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.compaction import Compaction
+from certwright.kube.store.etcd.feed import Feed, compacted
+from certwright.kube.store.etcd.key_lock import Turns
+from certwright.kube.store.etcd.listing import Reader
+from certwright.kube.store.etcd.messages import (
+    RANGE,
+    STATUS,
+    TXN,
+    RangeRequest,
+    StatusRequest,
+    TxnRequest,
+    at_version,
+    put_op,
+    read_op,
+)
+from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart
+from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, LastWords, Layout, Meta, new_writer
+from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
+from certwright.kube.store.etcd_identity import check_mark, identify
+from certwright.kube.store.fanout import Fanout, Subscription
+from certwright.kube.store.key_rotation import Rotation
+from certwright.kube.store.log import MAX_BYTES, EventLog, Place
+from certwright.kube.store.mark import MarkFile, MarkKeeper
+from certwright.kube.store.pages import Wanted
+from certwright.kube.store.preconditions import check_delete, check_put
+
+DEFAULT_PREFIX = "/certwright"
+DEFAULT_COMPACTION_S = 300.0
+_OLDEST = (3, 4)
+_MARK_EVERY_S = 10.0
+"""A snapshot of etcd that is older than this is noticed at the start."""
+
+
+async def open_etcd(
+    access: Access,
+    *,
+    seal: Seal | None = None,
+    check: Check | None = None,
+    prefix: str = DEFAULT_PREFIX,
+    compact_every_s: float = DEFAULT_COMPACTION_S,
+    window_bytes: int = MAX_BYTES,
+    unfinished: bool = False,
+    marks: MarkFile | None = None,
+) -> EtcdStore:
+    """Open the store below a prefix of an etcd cluster, or make it.
+
+    `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
+    `window_bytes`: how much of what happens from now on can be watched later.
+    `unfinished`: it is being filled from a backup. `check`: what rows must hold to be readable.
+    `marks`: where the store's id is recorded beside it; None: any store is accepted.
+
+    Raises `Unavailable`, after some patience, and `Damaged`.
+    """
+    client = EtcdClient(access)
+    layout = Layout(prefix, seal, check)
+    try:
+        await _check_version(client)
+        if marks is not None:
+            await check_mark(client, layout, marks)
+        await _check_format(client, layout, UNFINISHED if unfinished else FORMAT)
+        await load_ring(client, layout)
+        mark = await identify(client, layout)
+        if marks is not None:
+            marks.write(mark)
+    except OSError as error:
+        await client.close()
+        raise Unavailable(f"{error.filename} cannot be read or written: {error.strerror}") from error
+    except BaseException:
+        await client.close()
+        raise
+    store = EtcdStore(
+        client, layout, mark.revision, window_bytes=window_bytes, compact_every_s=compact_every_s
+    )
+    if marks is not None:
+        store.keep_mark(MarkKeeper(marks, mark, lambda: store.revision))
+    return store
+
+
+async def _check_version(client: EtcdClient) -> None:
+    version = (await client.call(STATUS, StatusRequest())).version
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < _OLDEST:
+        raise Unavailable(f"etcd at {client.member} is version {version}; certwright needs 3.4 or newer")
+
+
+async def _check_format(client: EtcdClient, layout: Layout, wanted: bytes) -> None:
+    key = layout.format
+    request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, wanted)], failure=[read_op(key)])
+    answer = await client.call(TXN, request)
+    if not answer.succeeded:
+        found = answer.responses[0].response_range.kvs[0].value
+        if found == UNFINISHED != wanted:
+            raise Damaged(
+                f"a backup was not restored to the end into etcd below {layout.root.begin.decode()}: restore"
+                " it again, with --force"
+            )
+        if found != wanted:
+            raise Damaged(
+                f"what lies in etcd below {layout.root.begin.decode()} was written by a newer certwright"
+                f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
+            )
+
+
+class EtcdStore:
+    """A `contract.Store`, and `contract.Shared`; made by `open_etcd`."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        layout: Layout,
+        revision: int,
+        *,
+        window_bytes: int = MAX_BYTES,
+        compact_every_s: float = 0,
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
+        self._feed = Feed(client, layout, self._fanout)
+        self._reader = Reader(client, layout, self._catch_up)
+        self._turns = Turns()
+        self._closing = False
+        self._keeper: MarkKeeper | None = None
+        self.rotation = _rotation(client, layout, self._feed)
+        """The work on the seals, where rows are sealed."""
+        self.damage = layout.damage
+        """See `contract.Store.damage`."""
+        self._compaction = Compaction(client, layout.compaction)
+        self._tasks = (
+            [asyncio.create_task(self._compaction.run(compact_every_s), name="etcd compaction")]
+            if compact_every_s
+            else []
+        )
+
+    def keep_mark(self, keeper: MarkKeeper) -> None:
+        """Keep the mark up to date from now on."""
+        self._keeper = keeper
+        self._tasks.append(asyncio.create_task(keeper.run(_MARK_EVERY_S), name="mark of the store"))
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision that is published here."""
+        return self._feed.revision
+
+    @property
+    def trouble(self) -> str:
+        """See `contract.Store.trouble`."""
+        return self._client.trouble
+
+    async def up_to(self, revision: int) -> int:
+        """See `contract.Store.up_to`."""
+        if revision > self.revision:
+            now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
+            await self._feed.reach(min(revision, now))
+        return self.revision
+
+    async def _catch_up(self) -> None:
+        """Hear of all that etcd has at this moment."""
+        now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
+        await self._feed.reach(now)
+
+    def follow(self, follower: Follower) -> None:
+        """See `contract.Shared.follow`."""
+        self._feed.follow(follower)
+
+    async def wait_lost(self) -> StoreError:
+        """See `contract.Shared.wait_lost`."""
+        return await asyncio.shield(self._feed.lost)
+
+    # -- reading
+
+    async def check(self) -> None:
+        """Whether etcd answers: a read asks a majority of the members, as a write does."""
+        await self._reader.row(Key("", "", ""))
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row, whoever wrote it."""
+        row = await self._reader.row(key)
+        if row is not None:
+            await self._feed.reach(row.revision)
+        return row
+
+    async def latest(self, key: Key) -> Row | None:
+        """The row as it is after what is being written here."""
+        await self._turns.over(key)
+        return await self.get(key)
+
+    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
+        """None: what is in memory is published after followers were told of what came later."""
+        return None
+
+    async def settled(self, key: Key) -> None:
+        """See `contract.Store.settled`; what `latest` shows is committed."""
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,  # noqa: ARG002 - etcd counts without being asked
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
+        try:
+            page = await self._reader.page(wanted, revision)
+        except Compacted:
+            raise await compacted(self._client, self._layout) from None
+        await self._feed.reach(page.revision)
+        return page
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        counted, revision = await self._reader.count(self._layout.spans(bucket, namespace, None)[0])
+        await self._feed.reach(revision)
+        return counted
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    # -- writing
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        pieces, body = encode_apart(encode)
+        meta = Meta(new_writer(), pieces)
+        async with self._writing(key, meta.writer):
+            revision = await self._put(key, meta, body, expect)
+            await self._feed.reach(revision)
+        return Row(key, revision, meta.at(revision), body)
+
+    async def _put(self, key: Key, meta: Meta, body: bytes, expect: int | None) -> int:
+        meta_key, body_key = self._layout.keys(key)
+        expected = expect if expect is not None else _revision_of(await self._reader.row(key))
+        while True:
+            retries = self._client.retries
+            answer = await self._client.call(
+                TXN,
+                TxnRequest(
+                    compare=self._layout.conditions(key, expected),
+                    success=self._layout.put_ops(key, meta, body),
+                    failure=[read_op(meta_key), read_op(body_key)],
+                ),
+            )
+            if answer.succeeded:
+                return int(answer.header.revision)
+            if done := await self._done_before(meta.writer, answer, retries):
+                return done
+            current = await self._reader.row_of(answer)
+            if _revision_of(current) == expected:
+                await self._catch_up()  # the data keys were turned
+            if expect is not None:
+                await self._feed.reach(_revision_of(current))
+                check_put(current, expect)
+            expected = _revision_of(current)
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        content = None if encode is None else encode_apart(encode)
+        writer = new_writer()
+        async with self._writing(key, writer):
+            row = await self._delete(key, content, writer, expect)
+            await self._feed.reach(row.revision)
+        return row
+
+    async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
+        while True:
+            found = await self._reader.row(key)
+            await self._feed.reach(_revision_of(found))
+            current = check_delete(found, expect)
+            last = _last_words(current, content, writer)
+            if revision := await self._remove(key, current.revision, last):
+                return last.row(revision, current.body)
+
+    async def _remove(self, key: Key, revision: int, last: LastWords) -> int:
+        """Delete a row at a revision; the revision of that, 0: it is at another one."""
+        retries = self._client.retries
+        request = TxnRequest(
+            compare=self._layout.conditions(key, revision), success=self._layout.delete_ops(last), failure=[]
+        )
+        answer = await self._client.call(TXN, request)
+        if answer.succeeded:
+            return int(answer.header.revision)
+        done = await self._done_before(last.writer, answer, retries)
+        await self._catch_up()  # the data keys may have been turned
+        return done
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """Remove a row that cannot be read; see `contract.Store.discard`."""
+        self._check_open()
+        pieces, body = encode_apart(encode)
+        last = LastWords(new_writer(), key, pieces, body)
+        async with self._writing(key, last.writer):
+            while True:
+                found = await self._reader.revision_of(key)
+                try:
+                    raise Changed(check_delete(await self._reader.row(key), None))
+                except DamagedRow:
+                    revision = await self._remove(key, found, last)
+                if revision:
+                    await self._feed.reach(revision)
+                    return last.row(revision, b"")
+
+    async def _done_before(self, writer: bytes, answer: Any, retries: int) -> int:
+        """The revision of a write that failed because an attempt before, whose answer was lost, had
+        succeeded; 0 if none had."""
+        if self._client.retries == retries:
+            return 0
+        return await self._feed.find(writer, answer.header.revision)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("the store is closed")
+
+    @asynccontextmanager
+    async def _writing(self, key: Key, writer: bytes) -> AsyncIterator[None]:
+        with self._feed.seeking(writer):
+            async with self._turns.take(key):
+                yield
+
+    async def compact(self, revision: int) -> None:
+        """Have etcd forget what was before a revision. Raises `Compacted` where it has already."""
+        await self._compaction.compact(revision)
+
+    async def close(self) -> None:
+        """Finish what is being written, end all watches, let go of the connections."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.rotation is not None:
+            await self.rotation.close()
+        await self._turns.all_over()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._keeper is not None:
+            await self._keeper.close(save=self._client.lost is None)
+        await self._feed.close()
+        self._fanout.close()
+        await self._client.close()
+
+
+def _rotation(client: EtcdClient, layout: Layout, feed: Feed) -> Rotation | None:
+    if layout.seal is None:
+        return None
+    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, feed.reach))
+    rotation.go_on()
+    return rotation
+
+
+def _revision_of(row: Row | None) -> int:
+    return row.revision if row is not None else 0
+
+
+def _last_words(current: Row, content: Content | None, writer: bytes) -> LastWords:
+    if content is None:
+        return LastWords(writer, current.key, [current.meta], None)
+    body = None if content.body == current.body else content.body
+    return LastWords(writer, current.key, content.pieces, body)

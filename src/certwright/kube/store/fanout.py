@@ -1,0 +1,363 @@
+"""From one commit to many watchers: each gets the events of its bucket and namespace, each exactly once.
+
+`publish` makes events part of the window and tells the watchers at once, before it returns: what they have to
+send is sent before whoever wrote is answered. Where there are more of them than a writer should wait for, the
+others are told in the next turns of the loop. A watcher that joins in between finds the events in the window,
+and leaves out what it is told again.
+
+To tell a watcher costs about as much for one event as for ten. So where many were told the next time waits a
+little, in proportion, and what is written meanwhile goes out together: a lone write is told at once, and a
+thousand writes a second to a hundred watchers do not fill the processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from certwright.kube.store.contract import Event, SlowWatcher
+from certwright.kube.store.log import EventLog, size_of
+
+MAX_PENDING_BYTES = 32 << 20
+MAX_PENDING_EVENTS = 20_000
+MAX_RETAINED_BYTES = 64 << 20
+"""Bytes of events, over all buckets, that slow watchers together keep in memory."""
+BATCH_BYTES = 256 << 10
+"""Bytes of events that a watcher which has fallen behind is handed at a time: it makes a buffer of them."""
+_PAUSE_PER_WATCHER_S = 40e-6
+"""From one telling to the next, after one event was told: it takes some 15 µs to tell a watcher over TLS."""
+_LOADED_PAUSE_PER_WATCHER_S = 80e-6
+"""The same after several: who writes so often has more use for the processor."""
+_MOST_PAUSE_S = 50e-3
+_COARSE_S = 1e-3
+"""What a loop's timers can tell apart."""
+_AT_ONCE = 128
+"""Watchers that are told in one turn of the loop; it takes about 2 ms."""
+
+_Topic = tuple[str, str | None]
+"""A bucket and a namespace, None for all of them."""
+
+
+class Fanout:
+    """The watchers of one store.
+
+    One that has more than `max_pending_events` or `max_pending_bytes` waiting is cut off (`SlowWatcher`), and
+    so is one whose oldest waiting event was published before the last `max_retained_bytes` of events (checked
+    eight times in as many bytes). Watchers share events, so all slow watchers together keep little more than
+    those last bytes in memory.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        max_pending_events: int = MAX_PENDING_EVENTS,
+        max_retained_bytes: int = MAX_RETAINED_BYTES,
+    ) -> None:
+        self.log = log
+        self._max_retained_bytes = max_retained_bytes
+        self.published_bytes = 0
+        """Bytes of all events so far: the age of an event that waits is what was published since."""
+        self._next_check = 0
+        self.max_pending_bytes = max_pending_bytes
+        self.max_pending_events = max_pending_events
+        self.told = log.revision  # every watcher knows everything up to here
+        self._queue: list[Event] = []
+        self._due: deque[tuple[Subscription, list[Event], int]] = deque()
+        self._telling = 0  # what `told` will be when nobody is due any more
+        self._next: asyncio.Handle | None = None  # the turn in which telling goes on
+        self._watches: dict[_Topic, set[Subscription]] = {}
+        self._closed = False
+        self._not_before = 0.0
+
+    def publish(self, events: list[Event]) -> None:
+        """Take the events of one commit, in order of revision. Must be called on the event loop."""
+        self.log.append(events)
+        self._queue += events
+        self.published_bytes += sum(map(size_of, events))
+        if self.published_bytes >= self._next_check:
+            self._next_check = self.published_bytes + self._max_retained_bytes // 8
+            self._cut_off_slowest(self.published_bytes - self._max_retained_bytes)
+        if self._next is None:
+            self._tell_in_time()
+
+    def _cut_off_slowest(self, before: int) -> None:
+        """Cut off the watches for which something waits that was published before that many bytes."""
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            since = watch.waiting_since
+            if since is not None and since < before:
+                watch.cut_off()
+
+    def advance(self, revision: int) -> None:
+        """Note that nothing that concerns a watcher has happened up to `revision`."""
+        self.log.advance(revision)
+        if not self._queue and not self._due:
+            self.told = self.log.revision
+
+    def interrupt(self, revision: int) -> None:
+        """Cut every watcher off, and go on from `revision`: not all that happened up to it is known."""
+        self._finish_telling()
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            watch.cut_off()
+        self.log.restart(revision)
+        self.told = revision
+
+    def subscribe(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """A watch of the events after `after`. Raises `Compacted`, `FutureRevision`."""
+        past = self.log.since(bucket, after, namespace)
+        watch = Subscription(self, (bucket, namespace), past)
+        if self._closed:
+            watch.end()
+        else:
+            self._watches.setdefault((bucket, namespace), set()).add(watch)
+        return watch
+
+    def forget(self, watch: Subscription) -> None:
+        """Tell this watch nothing more; harmless when repeated."""
+        if watches := self._watches.get(watch.topic):
+            watches.discard(watch)
+            if not watches:
+                del self._watches[watch.topic]
+
+    def close(self) -> None:
+        """Tell the watchers what is still to be told, and that nothing follows."""
+        self._finish_telling()
+        self._closed = True
+        for watch in [watch for watches in self._watches.values() for watch in watches]:
+            watch.end()
+
+    def _tell_in_time(self) -> None:
+        """Deliver the queue: now, unless many watchers received events a moment ago.
+
+        A pause shorter than `_COARSE_S` is left out, because the next turn of a busy loop may come much
+        later: the writer would be answered, and its client would act, before the watchers have the event.
+        """
+        loop = asyncio.get_running_loop()
+        early = self._not_before - loop.time()
+        if early > _COARSE_S:
+            self._next = loop.call_later(early, self._tell)
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Begin to tell what has gathered."""
+        self._next = None
+        events, self._queue = self._queue, []
+        for topic, group in self._by_topic(events).items():
+            size = sum(map(size_of, group))
+            self._due += [(watch, group, size) for watch in self._watches[topic]]
+        if self._due:
+            per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
+            pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
+            self._not_before = asyncio.get_running_loop().time() + pause
+        self._telling = self.log.revision  # all events up to it are among these
+        self._tell_some()
+
+    def _tell_some(self) -> None:
+        """Tell some watchers, and the others after whatever else there is to do."""
+        self._next = None
+        due = self._due
+        for _ in range(min(len(due), _AT_ONCE)):
+            watch, group, size = due.popleft()
+            watch.offer(group, size)
+        if due:
+            self._next = asyncio.get_running_loop().call_soon(self._tell_some)
+            return
+        self.told = self._telling
+        if self._queue:
+            self._tell_in_time()
+
+    def _finish_telling(self) -> None:
+        """Tell everyone what there is, at once."""
+        while self._next is not None:
+            self._next.cancel()
+            self._not_before = 0.0
+            if self._due:
+                self._tell_some()
+            else:
+                self._tell()
+
+    def _by_topic(self, events: list[Event]) -> dict[_Topic, list[Event]]:
+        groups: dict[_Topic, list[Event]] = {}
+        for event in events:
+            key = event.row.key
+            for topic in ((key.bucket, None), (key.bucket, key.namespace)):
+                if topic in self._watches:
+                    groups.setdefault(topic, []).append(event)
+        return groups
+
+
+class Subscription:
+    """One watcher's place in the stream; a `contract.Watch`."""
+
+    def __init__(self, fanout: Fanout, topic: _Topic, past: list[Event]) -> None:
+        self.topic = topic
+        self._fanout = fanout
+        self._seen = fanout.log.revision  # what is not after this was in `past`, was taken, or is not for us
+        self._frozen: int | None = None  # the position, once it does not move any more
+        self._pending = past
+        self._pending_bytes = 0  # without `past`, which the window bounds
+        # The last revision of each group that waits, and the bytes published when it came.
+        self._groups: deque[tuple[int, int]] = deque()
+        if past:
+            self._groups.append((past[-1].revision, fanout.published_bytes))
+        self._waiter: asyncio.Future[None] | None = None
+        self._taker: Callable[[list[Event]], bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0  # loop time; the timer may come earlier, and is then set anew
+        self._slow = False
+        self._ended = False
+
+    @property
+    def waiting_since(self) -> int | None:
+        """What `Fanout.published_bytes` was when the oldest waiting event came; None where none waits."""
+        return self._groups[0][1] if self._groups else None
+
+    @property
+    def position(self) -> int:
+        """Everything up to this revision has been handed out or did not concern this watch."""
+        if self._frozen is not None:
+            return self._frozen
+        if self._pending:
+            return self._pending[0].revision - 1
+        return max(self._seen, self._fanout.told)
+
+    async def __aiter__(self) -> AsyncIterator[list[Event]]:
+        """The batches."""
+        while (batch := await self.next()) is not None:
+            yield batch
+
+    async def next(self, timeout_s: float | None = None) -> list[Event] | None:
+        """The next batch: what is waiting, up to `BATCH_BYTES`. For one caller at a time."""
+        if not (self._pending or self._ended or self._slow):
+            await self._wait(timeout_s)
+        if self._pending:
+            batch = self._take_batch()
+            self._seen = max(self._seen, batch[-1].revision)
+            return batch
+        if self._ended:
+            return None
+        if self._slow:
+            raise SlowWatcher("the watcher did not take its events in time")
+        return []
+
+    def _take_batch(self) -> list[Event]:
+        size = 0
+        for index, event in enumerate(self._pending, 1):
+            size += size_of(event)
+            if size >= BATCH_BYTES and index < len(self._pending):
+                batch, self._pending = self._pending[:index], self._pending[index:]
+                self._pending_bytes = max(0, self._pending_bytes - size)
+                while self._groups[0][0] <= event.revision:
+                    self._groups.popleft()
+                return batch
+        batch, self._pending, self._pending_bytes = self._pending, [], 0
+        self._groups.clear()
+        return batch
+
+    def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
+        """See `contract.Watch`: to wake a task for each event costs more than to tell it."""
+        self._taker = taker
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("a watch is for one caller at a time")
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        self._wake_at = math.inf if timeout_s is None else loop.time() + timeout_s
+        if self._timer is None or self._timer.when() > self._wake_at:
+            self._set_timer(loop)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Events come more often than timeouts: one timer is left running instead of one for each wait."""
+        self._drop_timer()
+        if self._wake_at < math.inf:
+            self._timer = loop.call_at(self._wake_at, self._time_is_up, loop)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        # The timers of a loop are coarser than its clock.
+        if self._wake_at > loop.time() + _COARSE_S:
+            self._set_timer(loop)
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def offer(self, events: list[Event], size: int) -> None:
+        """Take events of one commit, `size` bytes together; called by the fan-out."""
+        if self._frozen is not None:  # it has left since this was due
+            return
+        if events[0].revision <= self._seen:
+            events = [event for event in events if event.revision > self._seen]
+        if self._is_taken(events):
+            return
+        self._pending_bytes += size
+        limits = self._fanout
+        # One commit alone never makes a watcher slow, however large it is.
+        if self._pending and (
+            self._pending_bytes > limits.max_pending_bytes
+            or len(self._pending) + len(events) > limits.max_pending_events
+        ):
+            self.cut_off()
+        elif events:
+            self._pending += events
+            self._groups.append((events[-1].revision, limits.published_bytes))
+        if self._pending:
+            self._wake()
+
+    def _is_taken(self, events: list[Event]) -> bool:
+        """Whether the taker has them: whoever waits in `next` has all that was before."""
+        if self._taker is None or self._waiter is None or self._waiter.done() or self._pending:
+            return False
+        try:
+            taken = not events or self._taker(events)
+        except Exception:  # it will fail again for whoever waits, who is the one to say so
+            return False
+        if taken and events:
+            self._seen = events[-1].revision
+        return taken
+
+    def _drop_pending(self) -> None:
+        self._pending = []
+        self._groups.clear()
+
+    def cut_off(self) -> None:
+        """Hand out nothing more, and say so: events would be missing."""
+        self._frozen = self.position
+        self._slow = True
+        self._drop_pending()
+        self._fanout.forget(self)
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing follows what is already waiting; harmless when repeated."""
+        self._ended = True
+        self._drop_timer()
+        self._fanout.forget(self)
+        self._wake()
+
+    def close(self) -> None:
+        """Stop; harmless when repeated."""
+        self._frozen = self.position
+        self._ended = True
+        self._drop_timer()
+        self._drop_pending()
+        self._fanout.forget(self)
+        self._wake()

@@ -1,0 +1,173 @@
+"""Rotation: a new data key, all rows sealed anew with it, the old key dropped. The same for every store.
+
+It may be stopped at any point: the ring, which is written down before the first row and after the last one,
+says whether it was finished, and the next start goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from certwright.kube.store.contract import Key, StoreError, Unavailable
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.keyring import Ring, fingerprint
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 10.0
+
+
+class Swept(NamedTuple):
+    """One page: where it ended (None: that was the last), how many rows it had, how many did not open."""
+
+    place: Key | None
+    rows: int
+    unreadable: int
+
+
+class Sweepable(Protocol):
+    """What a store does for a rotation."""
+
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
+        """How many rows there are in the buckets that are sealed, and how many of them follow `after` (None:
+        all of them), at one moment. Raises `StoreError`."""
+
+    async def keep(self, ring: Ring) -> None:
+        """Write a ring down, and use it. Raises `StoreError`."""
+
+    async def sweep(self, after: Key | None) -> Swept:
+        """Seal the next rows as they are to be; None: the first ones. Raises `StoreError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How rows are sealed, and how far the work on it is.
+
+    `wanted`: whether rows are sealed when they are written. `settled`: all of them are. `since`: when the
+    data key was made, in seconds since 1970. `done` of the `total` rows that exist at this moment are as
+    they are to be, whether the rotation or another write made them so; `unreadable` rows do not open, and so
+    the old keys are kept.
+    """
+
+    wanted: bool
+    settled: bool
+    since: int
+    wrapped_by: str
+    source: str
+    done: int
+    total: int
+    unreadable: int
+
+
+class Rotation:
+    """Does the work in the background, one at a time."""
+
+    def __init__(self, seal: Seal, store: Sweepable) -> None:
+        self._seal = seal
+        self._store = store
+        self._place: Key | None = None
+        self._swept = False
+        self.unreadable = 0
+        """How many rows did not open, of those that were looked at so far."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all rows are as they are to be."""
+        return self._seal.ring.settled
+
+    async def progress(self) -> Progress:
+        """How far it is, counted now. Raises `StoreError`."""
+        total, left = await self._store.count_sealed(self._place)
+        ring, keys = self._seal.ring, self._seal.wrapping.load()
+        unreadable = self.unreadable
+        if ring.settled or self._swept:
+            left = 0
+        return Progress(
+            wanted=bool(ring.current),
+            settled=ring.settled,
+            since=ring.since,
+            wrapped_by=fingerprint(keys[0]) if keys else "",
+            source=self._seal.wrapping.source,
+            done=max(total - left - unreadable, 0),
+            total=total,
+            unreadable=unreadable,
+        )
+
+    async def rotate(self) -> None:
+        """Use a new data key from now on, and begin to seal the rows with it. Raises `StoreError`."""
+        self._check_sealed()
+        if self._running:
+            raise Unavailable("the rows are being sealed anew already: see `certwright encryption status`")
+        await self._store.keep(self._seal.turned())
+        self.go_on()
+
+    async def rewrap(self) -> None:
+        """Wrap the data keys with a new wrapping key, and drop the old one. Raises `StoreError`."""
+        self._check_sealed()
+        wrapping = self._seal.wrapping
+        wrapping.make()
+        await self._store.keep(self._seal.ring)
+        wrapping.keep_first()
+
+    def _check_sealed(self) -> None:
+        if not self._seal.ring.current:
+            raise Unavailable("rows are not sealed: start the server without --encrypt-secrets=false")
+
+    def go_on(self) -> None:
+        """Finish what was begun, unless that is being done."""
+        if not self._running and not self._seal.ring.settled:
+            self._begin()
+            self._task = asyncio.create_task(self._run(), name="sealing")
+
+    async def finished(self) -> None:
+        """Return when what was begun here is done, as far as that is possible."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    @property
+    def _running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._sweep()
+            except StoreError as error:
+                _log.warning("rows could not be sealed anew: %s; trying again", error)
+            else:
+                return
+            await asyncio.sleep(_RETRY_S)
+
+    async def _sweep(self) -> None:
+        current = self._seal.ring.current
+        self._begin()
+        while not self._swept:
+            page = await self._store.sweep(self._place)
+            self.unreadable += page.unreadable
+            self._place, self._swept = page.place, page.place is None
+        if current != self._seal.ring.current:
+            raise Unavailable("another server has turned the data keys meanwhile")
+        if not self.unreadable:
+            await self._store.keep(self._seal.ring.done())
+
+    def _begin(self) -> None:
+        self._place, self._swept, self.unreadable = None, False, 0
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+@runtime_checkable
+class Sealed(Protocol):
+    """A store that can seal rows."""
+
+    @property
+    def rotation(self) -> Rotation | None:
+        """The work on the seals; None where no row is sealed."""

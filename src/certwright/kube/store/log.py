@@ -1,0 +1,171 @@
+"""The window of recent events: what happened lately, in order of revision, within a bound of bytes.
+
+A watch that begins in the past is replayed from here. A list "as it was" is the current rows with the events
+since then undone. What was written a moment ago, as most that is read was, need not be read from a file. Each
+bucket has its own oldest revision, so that a busy bucket does not make the watchers of a quiet one start over
+before their events were really dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, Row
+
+Place = tuple[str, str]
+"""(namespace, name): a key within its bucket."""
+
+MAX_BYTES = 8 << 20
+MAX_EVENTS = 20_000
+MAX_HELD_BYTES = 64 << 20
+"""Bytes to which the window grows while lists of an older revision are being continued."""
+
+# What an event costs beside its bytes: three named tuples, their integers, two places in a deque, one in a
+# dict.
+_OVERHEAD = 500
+
+
+def size_of_row(row: Row) -> int:
+    """The bytes of a row's metadata and body."""
+    return len(row.meta) + len(row.body)
+
+
+def size_of(event: Event) -> int:
+    """About how much memory an event holds, in bytes."""
+    row, previous = event.row, event.previous
+    size = _OVERHEAD + len(row.meta) + len(row.body)
+    return size if previous is None else size + len(previous.meta) + len(previous.body)
+
+
+class EventLog:
+    """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
+
+    `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
+    older revision keeps the events since then, up to `max_held_bytes`, so that a slow client can read it to
+    its end: until `max_bytes` of events have been appended without a further page of it.
+    """
+
+    def __init__(
+        self,
+        revision: int = 0,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_events: int = MAX_EVENTS,
+        max_held_bytes: int = MAX_HELD_BYTES,
+    ) -> None:
+        self._revision = revision
+        self._start = revision
+        self._max_bytes = max_bytes
+        self._max_events = max_events
+        self._max_held_bytes = max_held_bytes
+        self._appended = 0  # bytes of all events so far
+        self._continued: dict[int, int] = {}  # revisions of lists, and `_appended` at their last page
+        self._bytes = 0
+        self._all: deque[Event] = deque()
+        self._buckets: dict[str, deque[Event]] = {}
+        self._dropped: dict[str, int] = {}
+        self._last: dict[Key, Event] = {}
+
+    @property
+    def revision(self) -> int:
+        """The last revision appended."""
+        return self._revision
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the window holds."""
+        return self._bytes
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Add the events of one commit, in order of revision, all over `revision`."""
+        for event in events:
+            bucket = event.row.key.bucket
+            self._all.append(event)
+            self._last[event.row.key] = event
+            self._buckets.setdefault(bucket, deque()).append(event)
+            self._bytes += size_of(event)
+            self._appended += size_of(event)
+        if events:
+            self._revision = events[-1].revision
+        while len(self._all) > self._max_events or self._bytes > self._max_held_bytes:
+            self._drop_oldest()
+        if self._bytes > self._max_bytes:
+            held = self._oldest_continued()
+            while self._bytes > self._max_bytes and self._all[0].revision <= held:
+                self._drop_oldest()
+
+    def _oldest_continued(self) -> float:
+        """The oldest revision of a list that is being continued; infinite where there is none."""
+        before = self._appended - self._max_bytes
+        self._continued = {revision: at for revision, at in self._continued.items() if at >= before}
+        return min(self._continued, default=math.inf)
+
+    def advance(self, revision: int) -> None:
+        """Note that up to `revision` there were no events but those appended."""
+        self._revision = max(self._revision, revision)
+
+    def restart(self, revision: int) -> None:
+        """Forget every event, and go on from `revision`: what happened up to it is not known."""
+        self._all.clear()
+        self._buckets.clear()
+        self._dropped.clear()
+        self._last.clear()
+        self._continued.clear()
+        self._bytes = 0
+        self._start = self._revision = revision
+
+    def _drop_oldest(self) -> None:
+        event = self._all.popleft()
+        bucket = event.row.key.bucket
+        self._buckets[bucket].popleft()
+        self._dropped[bucket] = event.revision
+        self._bytes -= size_of(event)
+        if self._last[event.row.key] is event:
+            del self._last[event.row.key]
+
+    def last(self, key: Key) -> Event | None:
+        """The last event of a key, None where it has not changed within the window."""
+        return self._last.get(key)
+
+    def row(self, key: Key) -> Row | None:
+        """What the last event of a key left there; None for nothing, or where no event is known."""
+        event = self._last.get(key)
+        return None if event is None or event.deleted else event.row
+
+    def oldest(self, bucket: str) -> int:
+        """The first revision of which every later event of the bucket is still here."""
+        return self._dropped.get(bucket, self._start)
+
+    def since(self, bucket: str, revision: int, namespace: str | None = None) -> list[Event]:
+        """The bucket's events after `revision`, the oldest first. Raises `Compacted`, `FutureRevision`."""
+        found = [
+            event
+            for event in self._newest_first(bucket, revision)
+            if namespace is None or event.row.key.namespace == namespace
+        ]
+        found.reverse()
+        return found
+
+    def undo(self, bucket: str, revision: int) -> dict[Place, Row | None]:
+        """What lay at `revision` under each key of the bucket that has changed since; None for nothing.
+
+        Raises `Compacted`, `FutureRevision`.
+        """
+        events = self._newest_first(bucket, revision)
+        self._continued[revision] = self._appended
+        # Newest first: the oldest event of a key, which knows the state at `revision`, has the last word.
+        return {event.row.key[1:]: event.previous for event in events}
+
+    def _newest_first(self, bucket: str, revision: int) -> list[Event]:
+        if revision > self._revision:
+            raise FutureRevision(f"revision {revision} is not written yet; the last is {self._revision}")
+        if revision < (oldest := self.oldest(bucket)):
+            raise Compacted(oldest)
+        found = []
+        for event in reversed(self._buckets.get(bucket, ())):
+            if event.revision <= revision:
+                break
+            found.append(event)
+        return found

@@ -1,0 +1,166 @@
+"""Rows in dictionaries: for tests, and for servers that need not remember."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from certwright.kube.store.contract import Changed, Choice, Encode, Event, Key, Page, Row, Unavailable
+from certwright.kube.store.damage import DamagedRows
+from certwright.kube.store.fanout import Fanout, Subscription
+from certwright.kube.store.log import MAX_BYTES, EventLog, Place
+from certwright.kube.store.pages import Undo, Wanted, count_past, cut
+from certwright.kube.store.preconditions import check_delete, check_put, farewell
+
+
+class _Bucket:
+    """Rows by place, and the places in order."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Place, Row] = {}
+        self._places: list[Place] = []
+
+    def set(self, place: Place, row: Row) -> None:
+        if place not in self.rows:
+            insort(self._places, place)
+        self.rows[place] = row
+
+    def remove(self, place: Place) -> None:
+        del self.rows[place]
+        del self._places[bisect_left(self._places, place)]
+
+    def span(self, namespace: str | None, after: Place | None) -> tuple[int, int]:
+        """Where the places of a namespace after `after` begin and end."""
+        begin, end = 0, len(self._places)
+        if namespace is not None:
+            begin = bisect_left(self._places, (namespace, ""))
+            end = bisect_left(self._places, (namespace + "\0", ""))
+        return (begin if after is None else max(begin, bisect_right(self._places, after))), end
+
+    def scan(self, begin: int, end: int, *, meta_only: bool) -> Iterator[Row]:
+        for index in range(begin, end):
+            row = self.rows[self._places[index]]
+            yield row._replace(body=b"") if meta_only else row
+
+
+def _count_undone(held: _Bucket, wanted: Wanted, undo: Undo) -> int:
+    """How many rows there are less now than there were."""
+    return count_past(undo, wanted) - sum(place in held.rows for place in undo if wanted.covers(place))
+
+
+class MemoryStore:
+    """A `contract.Store` that commits at once and forgets everything when the process ends.
+
+    `window_bytes`: how much of the recent past can still be watched and listed.
+    """
+
+    def __init__(self, *, window_bytes: int = MAX_BYTES) -> None:
+        self._buckets: dict[str, _Bucket] = {}
+        self._log = EventLog(max_bytes=window_bytes)
+        self._fanout = Fanout(self._log)
+        self._closed = False
+        self.damage = DamagedRows()
+        """None: see `contract.Store.damage`."""
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision; 0 in a new store."""
+        return self._log.revision
+
+    @property
+    def trouble(self) -> str:
+        """Nothing can fail here."""
+        return ""
+
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+        """The last committed revision, without waiting."""
+        return self.revision
+
+    async def check(self) -> None:
+        """Nothing can fail here."""
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row."""
+        return self._find(key)
+
+    async def latest(self, key: Key) -> Row | None:
+        """The committed row: nothing is ever half-way here."""
+        return self._find(key)
+
+    def at_hand(self, key: Key) -> Row | None:
+        """The committed row."""
+        return self._find(key)
+
+    async def settled(self, key: Key) -> None:
+        """Nothing is ever half-way here."""
+
+    def _find(self, key: Key) -> Row | None:
+        bucket = self._buckets.get(key.bucket)
+        return bucket.rows.get((key.namespace, key.name)) if bucket is not None else None
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        undo = self._log.undo(bucket, revision) if revision is not None else {}
+        held = self._buckets.get(bucket) or _Bucket()
+        begin, end = held.span(namespace, after)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
+        rows, more, last = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
+        remaining = None
+        if counted and more and keep is None:
+            remaining = end - begin - len(rows) + _count_undone(held, wanted, undo)
+        return Page(rows, self.revision if revision is None else revision, more, remaining, last)
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        begin, end = (self._buckets.get(bucket) or _Bucket()).span(namespace, None)
+        return end - begin
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        previous = self._find(key)
+        check_put(previous, expect)
+        revision = self.revision + 1
+        row = Row(key, revision, *encode(revision))
+        self._buckets.setdefault(key.bucket, _Bucket()).set((key.namespace, key.name), row)
+        self._fanout.publish([Event(revision, row, previous)])
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        previous = check_delete(self._find(key), expect)
+        revision = self.revision + 1
+        row = farewell(previous, revision, encode)
+        self._buckets[key.bucket].remove((key.namespace, key.name))
+        self._fanout.publish([Event(revision, row, previous, deleted=True)])
+        return row
+
+    async def discard(self, key: Key, encode: Encode) -> Row:  # noqa: ARG002 - none is ever damaged
+        """No row here is ever damaged: raises `Missing` or `Changed`."""
+        raise Changed(check_delete(self._find(key), None))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    async def close(self) -> None:
+        """End all watches and take no more writes."""
+        self._closed = True
+        self._fanout.close()

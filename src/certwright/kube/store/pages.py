@@ -1,0 +1,112 @@
+"""Pages of a list: current rows, cut to size, with what has changed since the list's revision undone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from certwright.kube.store.contract import Choice, Row
+from certwright.kube.store.log import Place, size_of_row
+
+Undo = Mapping[Place, Row | None]
+"""What lay at places that have changed since, at the revision of a list."""
+
+# So many rows are looked at for a page of few: others wait meanwhile.
+_MOST_LOOKED_AT = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a page is to hold; the arguments of `Store.list`."""
+
+    bucket: str
+    namespace: str | None = None
+    limit: int | None = None
+    after: Place | None = None
+    meta_only: bool = False
+    max_bytes: int | None = None
+    keep: Choice | None = None
+
+    def covers(self, place: Place) -> bool:
+        """Whether a row that lies there is to be looked at."""
+        return self.namespace in (None, place[0]) and (self.after is None or place > self.after)
+
+
+class Cut(NamedTuple):
+    """A page's rows, whether there is more to look at, and the last place that was looked at."""
+
+    rows: list[Row]
+    more: bool
+    last: Place | None
+
+
+def _as_it_is(row: Row) -> Row:
+    return row
+
+
+def cut(
+    current: Iterator[Row],
+    wanted: Wanted,
+    undo: Undo,
+    whole: Callable[[Row], Row | None] = _as_it_is,
+) -> Cut:
+    """The page.
+
+    `current` gives the rows there are now in order of key, beginning after `wanted.after`; it is read no
+    further than needed. With `wanted.keep` they may lack their bodies: `whole` then completes the one that
+    was read last of them; None: it cannot be read.
+    """
+    if undo:
+        unchanged = (row for row in current if row.key[1:] not in undo)
+        current = merge(unchanged, sorted(_past_rows(undo, wanted)))
+    if wanted.keep is None:
+        return _take(current, wanted)
+    return _choose(current, wanted, wanted.keep, lambda row: row if row.key[1:] in undo else whole(row))
+
+
+def count_past(undo: Undo, wanted: Wanted) -> int:
+    """How many rows of the past there are to look at."""
+    return sum(row is not None and wanted.covers(place) for place, row in undo.items())
+
+
+def _take(current: Iterator[Row], wanted: Wanted) -> Cut:
+    if wanted.max_bytes is None:
+        rows = list(islice(current, wanted.limit))
+    else:
+        rows = _take_bytes(islice(current, wanted.limit), wanted.max_bytes)
+    # A page that would be empty is never cut: it could not be continued.
+    more = bool(rows) and next(current, None) is not None
+    return Cut(rows, more, rows[-1].key[1:] if rows else None)
+
+
+def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
+    rows, size = [], 0
+    for row in current:
+        rows.append(row)
+        size += size_of_row(row)
+        if size >= max_bytes:
+            break
+    return rows
+
+
+def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row | None]) -> Cut:
+    limit, rows = wanted.limit, list[Row]()
+    room = math.inf if wanted.max_bytes is None else wanted.max_bytes
+    last: Row | None = None
+    for looked_at, row in enumerate(current):
+        if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT or room <= 0):
+            return Cut(rows, True, last.key[1:])
+        last = row
+        if keep(row) and (completed := whole(row)) is not None:
+            rows.append(completed)
+            room -= size_of_row(rows[-1])
+    return Cut(rows, False, last.key[1:] if last is not None else None)
+
+
+def _past_rows(undo: Undo, wanted: Wanted) -> list[Row]:
+    rows = [row for place, row in undo.items() if row is not None and wanted.covers(place)]
+    return [row._replace(body=b"") for row in rows] if wanted.meta_only else rows

@@ -1,0 +1,34 @@
+"""Whether a write may go ahead, given the row as it will find it."""
+
+from __future__ import annotations
+
+from certwright.kube.store.contract import Changed, Encode, Exists, Missing, Row
+
+
+def check_put(current: Row | None, expect: int | None) -> None:
+    """Raise `Exists`, `Missing` or `Changed` where `Store.put` must."""
+    if expect is None:
+        return
+    if current is None:
+        if expect != 0:
+            raise Missing(f"nothing is there; revision {expect} was expected")
+    elif expect == 0:
+        raise Exists(current)
+    elif current.revision != expect:
+        raise Changed(current)
+
+
+def check_delete(current: Row | None, expect: int | None) -> Row:
+    """The row that `Store.delete` may remove. Raises `Missing` or `Changed` where it must."""
+    if current is None:
+        raise Missing("nothing is there to delete")
+    if expect is not None and current.revision != expect:
+        raise Changed(current)
+    return current
+
+
+def farewell(current: Row, revision: int, encode: Encode | None) -> Row:
+    """What watchers see last of a row that is deleted at `revision`."""
+    if encode is None:
+        return current._replace(revision=revision)
+    return Row(current.key, revision, *encode(revision))

@@ -1,0 +1,310 @@
+"""The SQLite file: its schema, how it is opened and checked, and what its errors mean to an operator.
+
+One table holds the rows as they are now. `meta` stands before `body`: a large body lies in overflow pages,
+which SQLite does not read when only the columns before it are asked for. The row with the empty bucket holds
+the last revision; it is written with every commit, so that revisions never go back.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sqlite3
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from certwright.kube.store.contract import Damaged, StoreError, Unavailable
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.mark import Mark, MarkFile, new_id
+from certwright.kube.store.sqlite import sealing
+from certwright.kube.util.files import PRIVATE, AlreadyLocked, FileLock
+
+_log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x43574B31  # "CWK1"
+FORMAT, NEWEST = 1, sealing.SEALED_FORMAT
+PAGE_SIZE = 8192  # rows of 2-3 KB: a third more rows per second than with 4096
+WAL_BYTES = 8 << 20
+_BUSY_MS = 5_000  # how long a write waits for another program that has the file locked
+
+_SCHEMA = (
+    "CREATE TABLE rows (bucket TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,"
+    " revision INTEGER NOT NULL, meta BLOB NOT NULL, body BLOB NOT NULL, UNIQUE (bucket, namespace, name))",
+    "INSERT INTO rows VALUES ('', '', '', 0, x'', x'')",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+)
+_MAGIC = b"SQLite format 3\0"
+_WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+
+_SELECT_ID = "SELECT CAST(meta AS TEXT) FROM rows WHERE bucket = '' AND namespace = '' AND name = 'store'"
+_INSERT_ID = "INSERT INTO rows VALUES ('', '', 'store', 0, ?, x'')"
+SELECT_REVISION = "SELECT revision FROM rows WHERE bucket = '' AND namespace = '' AND name = ''"
+
+
+@dataclass(slots=True)
+class Files:
+    """An open store: the writer's and the readers' connection, the lock, its mark, and the last revision."""
+
+    path: Path
+    lock: FileLock
+    writer: sqlite3.Connection
+    reader: sqlite3.Connection
+    mark: Mark
+    revision: int
+
+
+def explain(error: Exception, path: Path) -> StoreError:
+    """What an error of SQLite's means, as one sentence: `Damaged`, or `Unavailable`."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    match code & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return Unavailable(f"the disk that holds {path} is full")
+        case sqlite3.SQLITE_IOERR if _has_no_room(path):
+            return Unavailable(f"the disk that holds {path} is full")
+        case sqlite3.SQLITE_IOERR:
+            name = getattr(error, "sqlite_errorname", "")
+            return Unavailable(f"the disk that holds {path} cannot be read or written ({error}, {name})")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
+            return Unavailable(f"{path} cannot be written; check the permissions of the file and its folder")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Unavailable(f"{path} is locked by another program")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(path, str(error))
+    return Unavailable(f"{path} could not be read or written ({error})")
+
+
+def _has_no_room(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < PAGE_SIZE
+
+
+_PROBE_BYTES = 500_000  # a commit of one page finds room where others do not
+
+
+def write_probe(connection: sqlite3.Connection) -> None:
+    """Commit so many bytes and take them back. Raises `sqlite3.Error` where that fails."""
+    update = "UPDATE rows SET body = zeroblob(?) WHERE bucket = '' AND namespace = '' AND name = ''"
+    # Who asks whether all is well does not wait as long as a writer does.
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS // 20}")
+    try:
+        for size in (_PROBE_BYTES, 0):
+            connection.execute(update, (size,))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+
+
+def damaged(path: Path, what: str) -> Damaged:
+    """`Damaged`, with what was found and the ways out."""
+    return Damaged(
+        f"{path} is damaged ({what}): restore it from a backup, or move it away, together with"
+        f" {path.name}-wal, {path.name}-shm and {path.name}.mark, to begin with an empty store"
+    )
+
+
+def mark_file(path: Path) -> MarkFile:
+    """The mark beside a store."""
+    return MarkFile(path.with_name(f"{path.name}.mark"), str(path))
+
+
+def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files:
+    """Open a store, or make one where there is no file or an empty one. Does file I/O.
+
+    Rows are as `seal` wants them when this returns.
+
+    Raises `Unavailable` (no permission, disk full, in use by another process) and `Damaged`.
+    """
+    lock = FileLock(path.with_name(f"{path.name}.lock"), holder=f"process {os.getpid()}")
+    try:
+        lock.acquire()
+    except AlreadyLocked as error:
+        raise Unavailable(f"{path} is in use by another process ({error.holder or 'unknown'})") from error
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+    try:
+        return _open_locked(path, lock, seal, begin_at)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -> Files:
+    try:
+        marks = mark_file(path)
+        if (known := marks.read()) is not None:
+            _check_present(path, marks, known)
+        _make_private(path)
+        _check_header(path)
+        # Opened and closed once first: this recovers what a crash has left and removes the log,
+        # which can be made anew only while nobody has it open.
+        with closing(connect(path)) as setup:
+            check_identity(setup, path)
+            setup.execute("PRAGMA journal_mode = WAL")
+            (revision,) = _check_readable(setup, path)
+            store = _identify(setup, marks, known, revision)
+            if revision == 0 and begin_at:
+                setup.execute("UPDATE rows SET revision = ? WHERE bucket = '' AND name = ''", (begin_at,))
+            sealing.begin(setup, seal, path, is_new=revision == 0)
+            # Frames that a crash has left may not be flushed yet, and a mark must not be ahead of the disk.
+            setup.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        _grow_wal(path)
+        return _connect_both(path, lock, store, known)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+
+
+def _check_present(path: Path, marks: MarkFile, known: Mark) -> None:
+    """Raise `Damaged` where a mark says that there must be a store, and there is no file or an empty one."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise marks.refusal(known, f"{path} is missing") from None
+    if not size:
+        raise marks.refusal(known, f"{path} is empty")
+
+
+def _identify(connection: sqlite3.Connection, marks: MarkFile, known: Mark | None, revision: int) -> str:
+    """The id of the store; a new store, or one of a version without marks, gets one. Raises `Damaged`."""
+    found: tuple[str] | None = connection.execute(_SELECT_ID).fetchone()
+    if known is not None:
+        marks.check(known, found[0] if found is not None else None, revision)
+    if found is not None:
+        return found[0]
+    store = new_id()
+    connection.execute(_INSERT_ID, (store.encode(),))
+    return store
+
+
+def _cannot_open(path: Path, error: OSError) -> Unavailable:
+    if error.errno == errno.ENOSPC:
+        return Unavailable(f"the disk that holds {path} is full")
+    return Unavailable(f"{path} cannot be opened: {error.strerror}")
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection without Python's own transactions, usable from any one thread at a time."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # What is deleted or overwritten is so in the file, too: it may be a Secret.
+        connection.execute("PRAGMA secure_delete = ON")
+        # Checkpoints are made between batches, not in the way of one.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_both(path: Path, lock: FileLock, store: str, known: Mark | None) -> Files:
+    with ExitStack() as undo:
+        writer = undo.enter_context(closing(connect(path)))
+        reader = undo.enter_context(closing(connect(path)))
+        reader.execute("PRAGMA query_only = ON")
+        # After a spell in which checkpoints were impossible, give the space back.
+        writer.execute(f"PRAGMA journal_size_limit = {8 * WAL_BYTES}")
+        (revision,) = reader.execute(SELECT_REVISION).fetchone()
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).chmod(PRIVATE)
+        mark = Mark(store, revision)
+        if mark != known:
+            mark_file(path).write(mark)
+        undo.pop_all()
+    return Files(path, lock, writer, reader, mark, revision)
+
+
+def _make_private(path: Path) -> None:
+    # SQLite gives its other files the mode of this one, whatever the umask is.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        os.fchmod(handle, PRIVATE)
+    finally:
+        os.close(handle)
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    if not head:
+        return
+    if not head.startswith(_MAGIC):
+        raise Damaged(f"{path} is not a store of certwright's: name another file, or move this one away")
+    # Bytes 16-17 hold the page size, 28-31 the number of pages (SQLite file format, 1.3). While a log is
+    # there, pages may still be in it.
+    wanted = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
+    if size < wanted and not _has_log(path):
+        raise damaged(path, f"it ends after {size} of {wanted} bytes")
+
+
+def _has_log(path: Path) -> bool:
+    try:
+        with path.with_name(f"{path.name}-wal").open("rb") as file:
+            return file.read(4) in _WAL_MAGIC
+    except FileNotFoundError:
+        return False
+
+
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Make an empty database a store. Raises `Damaged` for another program's, or a newer one's."""
+    (identity,) = connection.execute("PRAGMA application_id").fetchone()
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not (identity or found or tables):
+        _create(connection)
+    elif identity != APPLICATION_ID:
+        raise Damaged(f"{path} is a database of another program: name another file")
+    elif found > NEWEST:
+        raise Damaged(
+            f"{path} was written by a newer certwright (format {found}; this one reads {NEWEST}):"
+            " run the newer version, or restore a backup of the older"
+        )
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
+    """The row with the last revision."""
+    # A whole check reads the whole file. This touches the ends of the table and of its index, where a
+    # file that was cut short or overwritten shows it; the rest is noticed when it is read.
+    last: tuple[int] | None = connection.execute(SELECT_REVISION).fetchone()
+    if last is None:
+        raise damaged(path, "the row with its last revision is missing")
+    for order in ("rowid ASC", "rowid DESC", "bucket DESC, namespace DESC, name DESC"):
+        connection.execute(f"SELECT * FROM rows ORDER BY {order} LIMIT 1").fetchone()  # noqa: S608 - constants
+    return last
+
+
+def _grow_wal(path: Path) -> None:
+    """Make the log as large as it will be: a page written over costs a third of one that is appended.
+
+    SQLite takes zeros for an empty log (it has no valid header), and begins at its start.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+    except FileExistsError:
+        return
+    try:
+        for _ in range(WAL_BYTES >> 20):
+            os.write(handle, bytes(1 << 20))
+        os.fsync(handle)
+    except OSError as error:
+        _log.warning("no room for a log of %d MiB beside %s: %s", WAL_BYTES >> 20, path, error.strerror)
+        log.unlink()
+    finally:
+        os.close(handle)

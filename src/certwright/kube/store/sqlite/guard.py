@@ -1,0 +1,124 @@
+"""Notices within a second that the files of an open store were deleted, replaced or cut short.
+
+SQLite notices none of that: its descriptors stay valid, so it commits into files that no path leads to. The
+same timer keeps the mark up to date, by which the next start notices it.
+
+Only `stat` is used: to close a second descriptor of these files would drop SQLite's locks on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from certwright.kube.store.contract import Lost
+from certwright.kube.store.mark import Mark, MarkKeeper
+from certwright.kube.store.sqlite.file import PAGE_SIZE, mark_file
+
+_log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+"""Between two checks. So many seconds of acknowledged commits can be lost with the files."""
+_WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24  # SQLite file format, 4.1
+
+
+class OpenFiles:
+    """The database and its write-ahead log as they were when the store was opened.
+
+    `frames`: how many frames the log holds by its index.
+    """
+
+    def __init__(self, path: Path, frames: Callable[[], int]) -> None:
+        self._path = path
+        self._wal = path.with_name(f"{path.name}-wal")
+        self._frames = frames
+        self._inodes = {file: _inode(os.stat(file)) for file in (self._path, self._wal)}
+        self._size = self._path.stat().st_size
+
+    def problem(self) -> str:
+        """What has become of the files; empty when they are as they must be."""
+        frames = self._frames()
+        try:
+            stats = {file: os.stat(file) for file in (self._path, self._wal)}
+        except (FileNotFoundError, NotADirectoryError) as error:
+            return f"{error.filename} was deleted while it was in use"
+        except OSError as error:
+            # A disk that fails may come back; what SQLite cannot do meanwhile, it reports itself.
+            _log.debug("%s", error)
+            return ""
+        for file, found in stats.items():
+            if _inode(found) != self._inodes[file]:
+                return f"{file} was replaced while it was in use"
+        size, log = (found.st_size for found in stats.values())
+        # The database file never shrinks: nothing here vacuums an open store.
+        if size < self._size:
+            return f"{self._path} was cut short while it was in use"
+        self._size = size
+        # The log may be cut when it is begun again; then its index says that it is empty. A commit may have
+        # begun it again since the index was read, so both must hold before and after.
+        needed = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + PAGE_SIZE)
+        if frames and log < needed and self._frames() >= frames:
+            return f"{self._wal} was cut short while it was in use"
+        return ""
+
+
+def _inode(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+class Guard:
+    """Looks at the files each second, on the event loop, and writes the mark after commits, in a thread.
+
+    `revision`: the last committed one. `lost` is called once, with the error that all requests get from then
+    on.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        files: OpenFiles,
+        mark: Mark,
+        *,
+        revision: Callable[[], int],
+        lost: Callable[[Lost], None],
+    ) -> None:
+        self._files = files
+        self._keeper = MarkKeeper(mark_file(path), mark, revision)
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self.error: Lost | None = None
+        """Why the store is served no more."""
+        self._timer = self._loop.call_later(EVERY_S, self._tick)
+
+    def check(self) -> None:
+        """Look at the files now. Raises `Lost`."""
+        if self.error is None and (problem := self._files.problem()):
+            self.error = Lost(
+                f"{problem}: nothing is read or written any more; stop the server, put the store's files back"
+                " or restore a backup, and start it again"
+            )
+            self._timer.cancel()
+            _log.error("%s", self.error)
+            self._lost(self.error)
+        self.require()
+
+    def require(self) -> None:
+        """Raise `Lost` if the files were found lost before."""
+        if self.error is not None:
+            raise Lost(str(self.error))
+
+    def _tick(self) -> None:
+        try:
+            self.check()
+        except Lost:
+            return
+        self._timer = self._loop.call_later(EVERY_S, self._tick)
+        self._keeper.save_soon()
+
+    async def close(self) -> None:
+        """Stop, and write the mark a last time; call it when all commits are done."""
+        self._timer.cancel()
+        await self._keeper.close(save=self.error is None)

@@ -1,0 +1,66 @@
+"""An SQLite file that is filled from a backup, and put in its place when it is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from certwright.kube.store.contract import Unavailable
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.sqlite.file import mark_file
+from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
+from certwright.kube.util.files import AlreadyLocked, FileLock
+
+_BESIDE = ("-wal", "-shm")
+
+
+@asynccontextmanager
+async def replacing(path: Path, seal: Seal, *, begin_at: int, force: bool) -> AsyncIterator[SqliteStore]:
+    """A new store, to be filled inside the block; at its end it takes the place of what was there.
+
+    Raises `Unavailable` where something lies there and `force` was not given, or a process uses it, and
+    `OSError`.
+    """
+    if not force and _is_there(path):
+        raise Unavailable(f"{path} is there; --force replaces it")
+    lock = FileLock(path.with_name(f"{path.name}.lock"), holder=f"process {os.getpid()}")
+    try:
+        lock.acquire()
+    except AlreadyLocked as error:
+        raise Unavailable(f"{path} is in use by another process ({error.holder or 'unknown'})") from error
+    new = path.with_name(f"{path.name}.restoring")
+    try:
+        _remove(new)
+        store = await open_sqlite(new, seal=seal, begin_at=begin_at)
+        try:
+            yield store
+        finally:
+            await store.close()
+        for suffix in _BESIDE:  # of the store that goes: a log of it must not be taken for the new one's
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        os.replace(new, path)
+        # After the store: a crash in between is a start that is refused, not a check that is skipped.
+        os.replace(mark_file(new).path, mark_file(path).path)
+        _flush(path.parent)
+    finally:
+        _remove(new)
+        lock.release()
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists()
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", *_BESIDE, ".lock", ".mark"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

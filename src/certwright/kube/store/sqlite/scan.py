@@ -1,0 +1,124 @@
+"""Reading a list from the SQLite file, row by row.
+
+Where rows are chosen by their metadata, the bodies of the others are not opened, and large ones not read:
+each of those that are wanted is then a read of its own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from certwright.kube.store.contract import DamagedRow, Key, Row
+from certwright.kube.store.damage import Opener
+from certwright.kube.store.pages import Undo, Wanted, count_past
+
+_BODY = "SELECT body FROM rows WHERE rowid = ?"
+# What lies in the row's own page as a rule. SQLite knows a length without reading what is so long.
+_SMALL_BODY = "CASE WHEN length(body) <= 4096 THEN body END"
+
+# More rows than this are not counted for a page's `remaining`: that takes some 10 ms.
+_COUNTED = 100_000
+
+
+class Scan:
+    """Rows of a bucket as they are now, in order, sealed ones opened. Close it, lest it hold up checkpoints.
+
+    Methods raise `sqlite3.Error`.
+    """
+
+    def __init__(self, reader: sqlite3.Connection, wanted: Wanted, opener: Opener) -> None:
+        self._reader = reader
+        self._wanted = wanted
+        self._opener = opener
+        self.damaged: list[Key] = []
+        """The rows that were passed over because they cannot be read."""
+        self._at: tuple[int, bytes | None] = (0, None)
+        where, values = where_of(wanted)
+        self._has_bodies = wanted.keep is None and not wanted.meta_only
+        body = "body" if self._has_bodies else "NULL" if wanted.meta_only else _SMALL_BODY
+        self._cursor = reader.execute(
+            f"SELECT rowid, namespace, name, revision, meta, {body} FROM rows"  # noqa: S608 - constants
+            f" WHERE {where} ORDER BY namespace, name",
+            values,
+        )
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows, without bodies where `wanted` says `keep` or `meta_only`."""
+        return self._whole_rows() if self._has_bodies else self._bare_rows()
+
+    def _whole_rows(self) -> Iterator[Row]:
+        bucket, opened = self._wanted.bucket, self._opener.row
+        for _, namespace, name, revision, meta, body in self._cursor:
+            try:
+                row = opened(Row(Key(bucket, namespace, name), revision, meta, body))
+            except DamagedRow as error:
+                self.damaged.append(error.key)
+                continue
+            yield row
+
+    def _bare_rows(self) -> Iterator[Row]:
+        bucket, opened = self._wanted.bucket, self._opener.bare
+        for rowid, namespace, name, revision, meta, body in self._cursor:
+            self._at = (rowid, body)
+            try:
+                row = opened(Row(Key(bucket, namespace, name), revision, meta, b""))
+            except DamagedRow as error:
+                self.damaged.append(error.key)
+                continue
+            yield row
+
+    def whole(self, row: Row) -> Row | None:
+        """The row that came last, with its body if that is wanted; None where the body cannot be read."""
+        if self._wanted.meta_only:
+            return row
+        rowid, body = self._at
+        if body is None:
+            # The cursor is still open, so this is of the same moment.
+            (body,) = self._reader.execute(_BODY, (rowid,)).fetchone()
+        try:
+            return self._opener.body(row, body)
+        except DamagedRow as error:
+            self.damaged.append(error.key)
+            return None
+
+    def close(self) -> None:
+        """Read no more."""
+        self._cursor.close()
+
+
+def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    """The condition for the rows that come after `wanted.after`, and its values."""
+    bucket, namespace, after = wanted.bucket, wanted.namespace, wanted.after
+    if namespace is None:
+        if after is None:
+            return "bucket = ?", (bucket,)
+        return "bucket = ? AND (namespace, name) > (?, ?)", (bucket, *after)
+    if after is None or after[0] < namespace:
+        return "bucket = ? AND namespace = ?", (bucket, namespace)
+    if after[0] > namespace:
+        return "FALSE", ()
+    return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
+
+
+def count_rows(reader: sqlite3.Connection, wanted: Wanted, undo: Undo) -> int | None:
+    """How many rows `wanted` is to look at, with what has changed undone; None where they are too many to be
+    counted. Whatever a commit under way writes must be among what is undone."""
+    where, values = where_of(wanted)
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
+    if not undo:
+        (found,) = reader.execute(counted, (*values, _COUNTED + 1)).fetchone()
+        return None if found > _COUNTED else int(found)
+    changed = (
+        "SELECT count(*) FROM json_each(?) AS place CROSS JOIN rows ON rows.bucket = ?"
+        " AND rows.namespace = json_extract(place.value, '$[0]')"
+        " AND rows.name = json_extract(place.value, '$[1]')"
+    )
+    places = msgspec.json.encode([place for place in undo if wanted.covers(place)]).decode()
+    # In one statement, so that both are counted in the same moment.
+    found, now = reader.execute(
+        f"SELECT ({counted}), ({changed})", (*values, _COUNTED + 1, places, wanted.bucket)
+    ).fetchone()
+    return None if found > _COUNTED else int(found - now) + count_past(undo, wanted)

@@ -1,0 +1,146 @@
+"""Sealing in the SQLite file: where the ring lies, and how rows that are not as they should be are rewritten.
+
+A page of rows is rewritten in one transaction, in place: revisions stay as they are, nobody is told. What is
+stopped in the middle goes on at the next start, since the ring says whether it was finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from certwright.kube.store.contract import Damaged, Key, Row
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.key_rotation import Swept
+from certwright.kube.store.keyring import Ring
+
+_log = logging.getLogger(__name__)
+
+SEALED_FORMAT = 2
+"""`PRAGMA user_version` of a file with a ring."""
+
+_ROWS = 64
+_SELECT_RING = "SELECT meta FROM rows WHERE bucket = '' AND namespace = '' AND name = 'ring'"
+_PUT_RING = (
+    "INSERT INTO rows VALUES ('', '', 'ring', 0, ?, x'') ON CONFLICT (bucket, namespace, name)"
+    " DO UPDATE SET meta = excluded.meta"
+)
+_DROP_RING = "DELETE FROM rows WHERE bucket = '' AND namespace = '' AND name = 'ring'"
+_UPDATE = "UPDATE rows SET meta = ?, body = ? WHERE bucket = ? AND namespace = ? AND name = ?"
+_START = Key("", "", "")
+
+
+def read_ring(connection: sqlite3.Connection) -> bytes | None:
+    """The ring as it lies there. Raises `sqlite3.Error`."""
+    found = connection.execute(_SELECT_RING).fetchone()
+    return None if found is None else bytes(found[0])
+
+
+def begin(connection: sqlite3.Connection, seal: Seal | None, path: Path, *, is_new: bool) -> None:
+    """Take the ring of a file that nobody else uses, make one where it has none, and finish what was begun.
+
+    Raises `Damaged` (`WrongKey` among them) and `sqlite3.Error`.
+    """
+    blob = read_ring(connection)
+    if seal is None:
+        if blob is not None:
+            raise Damaged(f"{path} holds sealed rows, and nobody said with which key")
+        return
+    if (changed := seal.begin(blob)) is not None:
+        _put(connection, changed)
+        seal.adopt(changed)
+    if not seal.ring.settled:
+        _finish(connection, seal, is_new=is_new)
+
+
+def _finish(connection: sqlite3.Connection, seal: Seal, *, is_new: bool) -> None:
+    page = sweep(connection, seal, None)
+    unreadable = page.unreadable
+    while page.place is not None:
+        page = sweep(connection, seal, page.place)
+        unreadable += page.unreadable
+    if (is_new or _clean(connection)) and not unreadable:
+        keep(connection, seal, seal.ring.done())
+
+
+def _clean(connection: sqlite3.Connection) -> bool:
+    """Wipe out what was overwritten or deleted before rows were sealed, and may lie in free parts of the
+    file. False: there was no room for that; the next start tries again."""
+    try:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as error:
+        _log.warning("old, unsealed rows may still lie in free parts of the file (%s)", error)
+        return False
+    return True
+
+
+def keep(connection: sqlite3.Connection, seal: Seal, ring: Ring) -> None:
+    """Write a ring down, and use it."""
+    blob = seal.wrapped(ring)
+    if ring.current or not ring.settled:
+        _put(connection, blob)
+    else:
+        connection.execute(_DROP_RING)
+    seal.adopt(blob)
+
+
+def _put(connection: sqlite3.Connection, blob: bytes) -> None:
+    with transaction(connection):
+        connection.execute(_PUT_RING, (blob,))
+        connection.execute(f"PRAGMA user_version = {SEALED_FORMAT}")
+
+
+def sweep(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> Swept:
+    """Rewrite what has to be of the next rows. Raises `sqlite3.Error`."""
+    marks = ", ".join("?" * len(seal.buckets))
+    statement = (
+        "SELECT bucket, namespace, name, revision, meta, body FROM rows"  # noqa: S608 - marks only
+        f" WHERE bucket IN ({marks}) AND (bucket, namespace, name) > (?, ?, ?)"
+        " ORDER BY bucket, namespace, name LIMIT ?"
+    )
+    unreadable = 0
+    with transaction(connection):
+        found = connection.execute(statement, (*sorted(seal.buckets), *(after or _START), _ROWS)).fetchall()
+        rows = [Row(Key(*row[:3]), *row[3:]) for row in found]
+        for row in rows:
+            if not seal.is_current(row.meta, row.body):
+                unreadable += not _rewrite(connection, seal, row)
+    return Swept(rows[-1].key if len(rows) == _ROWS else None, len(rows), unreadable)
+
+
+def _rewrite(connection: sqlite3.Connection, seal: Seal, row: Row) -> bool:
+    try:
+        row = seal.close_row(seal.open_row(row))
+    except Damaged as error:
+        _log.error("%s", error)
+        return False
+    connection.execute(_UPDATE, (row.meta, row.body, *row.key))
+    return True
+
+
+def count(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> tuple[int, int]:
+    """How many rows there are to look at, and how many of them after a key. Raises `sqlite3.Error`."""
+    marks = ", ".join("?" * len(seal.buckets))
+    statement = (
+        "SELECT count(*), count(*) FILTER (WHERE (bucket, namespace, name) > (?, ?, ?))"  # noqa: S608 - marks only
+        f" FROM rows WHERE bucket IN ({marks})"
+    )
+    total, left = connection.execute(statement, (*(after or _START), *sorted(seal.buckets))).fetchone()
+    return int(total), int(left)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is done inside, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

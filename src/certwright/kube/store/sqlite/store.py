@@ -1,0 +1,343 @@
+"""Rows in an SQLite file: durable, with many writes in one commit when many come at once.
+
+The event loop decides and reads; one thread commits (`sqlite_writer`). One batch is in flight while the next
+gathers, without a timer: a lone writer waits for its own commit only, and under load the batches grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from certwright.kube.store.contract import (
+    Changed,
+    Choice,
+    DamagedRow,
+    Encode,
+    Event,
+    Key,
+    Lost,
+    Page,
+    Row,
+    StoreError,
+    Unavailable,
+)
+from certwright.kube.store.damage import Check, DamagedRows, Opener
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.fanout import Fanout, Subscription
+from certwright.kube.store.key_rotation import Rotation
+from certwright.kube.store.log import MAX_BYTES, EventLog, Place
+from certwright.kube.store.overlay import Batch, Overlay
+from certwright.kube.store.pages import Wanted, cut
+from certwright.kube.store.preconditions import check_delete, check_put, farewell
+from certwright.kube.store.sqlite.file import SELECT_REVISION, Files, explain, open_files, write_probe
+from certwright.kube.store.sqlite.guard import Guard, OpenFiles
+from certwright.kube.store.sqlite.keys import AbsentKeys
+from certwright.kube.store.sqlite.scan import Scan, count_rows, where_of
+from certwright.kube.store.sqlite.sweeping import SqliteSweeping
+from certwright.kube.store.sqlite.writer import Writer
+
+_GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
+
+
+async def open_sqlite(
+    path: Path,
+    *,
+    seal: Seal | None = None,
+    check: Check | None = None,
+    begin_at: int = 0,
+    window_bytes: int = MAX_BYTES,
+) -> SqliteStore:
+    """Open the store in a file, or make it; its folder must exist.
+
+    `begin_at`: the revision that a new store is to have. `seal`: how rows lie in the file; None: as they
+    are. What is not as it says yet is rewritten first. `check`: what rows must hold to be readable.
+    `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
+    it are readable by their owner only. Raises `Unavailable` and `Damaged`.
+    """
+    files = await asyncio.to_thread(open_files, path, seal, begin_at)
+    return SqliteStore(files, seal=seal, check=check, window_bytes=window_bytes)
+
+
+class SqliteStore:
+    """A `contract.Store` in a file; made by `open_sqlite`.
+
+    Beside what the contract says, any method raises `Damaged` when SQLite finds the file damaged.
+    """
+
+    def __init__(
+        self, files: Files, *, seal: Seal | None = None, check: Check | None = None, window_bytes: int
+    ) -> None:
+        self._path = files.path
+        self._lock = files.lock
+        self._reader = files.reader
+        self._loop = asyncio.get_running_loop()
+        self._log = EventLog(files.revision, max_bytes=window_bytes)
+        self._fanout = Fanout(self._log)
+        self._overlay = Overlay()
+        self._absent = AbsentKeys(files.reader, self._overlay.keys)
+        self._handed_out = files.revision
+        self._gathering = Batch()
+        self._in_flight: Batch | None = None
+        self._flush_soon = False
+        self._closing = False
+        self._commits = 0
+        self.trouble = ""
+        """See `contract.Store.trouble`."""
+        self.damage = DamagedRows()
+        """See `contract.Store.damage`."""
+        self._opener = Opener(seal, check, self.damage)
+        self._writer = Writer(files.writer, files.path, self._done, seal)
+        self._guard = Guard(
+            files.path,
+            OpenFiles(files.path, self._writer.log.frames),
+            files.mark,
+            revision=lambda: self.revision,
+            lost=self._lose,
+        )
+        self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
+        """The work on the seals, where rows are sealed."""
+        if self.rotation is not None:
+            self.rotation.go_on()
+
+    @property
+    def revision(self) -> int:
+        """The last committed revision; 0 in a new store."""
+        return self._log.revision
+
+    @property
+    def commits(self) -> int:
+        """How many commits there were since the store was opened; each is of one or more writes."""
+        return self._commits
+
+    # -- reading
+
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+        """The last committed revision, without waiting."""
+        return self.revision
+
+    async def get(self, key: Key) -> Row | None:
+        """The committed row."""
+        self._guard.require()
+        entry = self._overlay.find(key)
+        return self._read(key) if entry is None else entry.committed
+
+    async def latest(self, key: Key) -> Row | None:
+        """The row as the next write will find it."""
+        self._guard.require()
+        entry = self._overlay.find(key)
+        return self._read(key) if entry is None else entry.latest
+
+    def at_hand(self, key: Key) -> Row | None:
+        """The committed row, if it was written a moment ago."""
+        return self._log.row(key)
+
+    async def settled(self, key: Key) -> None:
+        """Wait for the write of a row that is under way; see `contract.Store.settled`."""
+        if (entry := self._overlay.find(key)) is not None:
+            await self._waiter(entry.batch)
+
+    def _read(self, key: Key) -> Row | None:
+        if (event := self._log.last(key)) is not None:
+            return None if event.deleted else event.row
+        if self._absent.lacks(key):
+            return None
+        try:
+            found = self._reader.execute(_GET, key).fetchone()
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        if found is None:
+            return None
+        return self._opener.row(Row(key, *found))
+
+    async def list(
+        self,
+        bucket: str,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        after: Place | None = None,
+        revision: int | None = None,
+        meta_only: bool = False,
+        max_bytes: int | None = None,
+        keep: Choice | None = None,
+        counted: bool = False,
+    ) -> Page:
+        """A page of the bucket; see `contract.Store.list`."""
+        self._guard.require()
+        # The commit under way may or may not be in the database yet; for the reader it is not.
+        unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
+        undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
+        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
+        try:
+            with closing(Scan(self._reader, wanted, self._opener)) as scan:
+                rows, more, last = cut(iter(scan), wanted, undo, scan.whole)
+            countable = counted and more and keep is None
+            found = count_rows(self._reader, wanted, undo) if countable else None
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        remaining = found - len(rows) if found is not None else None
+        of = self.revision if revision is None else revision
+        return Page(rows, of, more, remaining, last, tuple(scan.damaged))
+
+    async def count(self, bucket: str, namespace: str | None = None) -> int:
+        """How many rows there are."""
+        self._guard.require()
+        where, values = where_of(Wanted(bucket, namespace))
+        statement = f"SELECT count(*), ({SELECT_REVISION}) FROM rows WHERE {where}"  # noqa: S608 - constants
+        try:
+            counted, revision = self._reader.execute(statement, values).fetchone()
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        # Of one snapshot: when it is newer than what we have been told, the batch in flight is in it.
+        early = self._in_flight if revision > self.revision else None
+        return int(counted) - (self._growth(early, bucket, namespace) if early is not None else 0)
+
+    def _growth(self, batch: Batch, bucket: str, namespace: str | None) -> int:
+        before = self._overlay.before(batch, bucket)
+        return sum(
+            (batch.final[Key(bucket, *place)] is not None) - (row is not None)
+            for place, row in before.items()
+            if namespace is None or place[0] == namespace
+        )
+
+    def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
+        """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        self._guard.require()
+        return self._fanout.subscribe(bucket, after=after, namespace=namespace)
+
+    # -- writing
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        """Write a row; see `contract.Store.put`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        previous = self._read(key) if entry is None else entry.latest
+        try:
+            check_put(previous, expect)
+        except StoreError:
+            await self.settled(key)
+            raise
+        revision = self._handed_out + 1
+        row = Row(key, revision, *encode(revision))
+        await self._write(Event(revision, row, previous))
+        return row
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        """Remove a row; see `contract.Store.delete`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        try:
+            previous = check_delete(self._read(key) if entry is None else entry.latest, expect)
+        except StoreError:
+            await self.settled(key)
+            raise
+        revision = self._handed_out + 1
+        row = farewell(previous, revision, encode)
+        await self._write(Event(revision, row, previous, deleted=True))
+        return row
+
+    async def discard(self, key: Key, encode: Encode) -> Row:
+        """Remove a row that cannot be read; see `contract.Store.discard`."""
+        self._check_open()
+        entry = self._overlay.find(key)
+        try:
+            current = self._read(key) if entry is None else entry.latest
+        except DamagedRow:
+            revision = self._handed_out + 1
+            row = Row(key, revision, *encode(revision))
+            await self._write(Event(revision, row, None, deleted=True))
+            return row
+        raise Changed(check_delete(current, None))
+
+    async def check(self) -> None:
+        """Whether the files are as they must be; where the last commit failed, whether another would
+        succeed."""
+        self._check_open()
+        self._guard.check()
+        if not self.trouble:
+            return
+        try:
+            await self._writer.do(write_probe)
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        self.trouble = ""
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("the store is closed")
+        self._guard.require()
+
+    def _lose(self, error: Lost) -> None:
+        self._writer.abandon(error)
+        self._absent.close()
+        self._fanout.close()
+
+    async def _write(self, event: Event) -> None:
+        self._handed_out = event.revision
+        if event.previous is None:
+            self._absent.note(event.row.key)
+        self._overlay.write(event, self._gathering)
+        if self._in_flight is None and not self._flush_soon:
+            # Soon, not now: what is written in this turn of the loop goes into the same batch.
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+        await self._waiter(self._gathering)
+
+    def _waiter(self, batch: Batch) -> asyncio.Future[None]:
+        waiter = self._loop.create_future()
+        batch.waiters.append(waiter)
+        return waiter
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        if self._in_flight is None and self._gathering.events:
+            self._in_flight, self._gathering = self._gathering, Batch()
+            self._writer.submit(self._in_flight)
+
+    def _done(self, batch: Batch, error: Exception | None) -> None:
+        self._in_flight = None
+        if error is not None:
+            self._fail(batch, error)
+            return
+        self._commits += 1
+        self.trouble = ""
+        self._overlay.committed(batch)
+        self.damage.forget(batch.events)
+        self._flush()
+        for waiter in batch.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        # The writers go on in the loop's next turn, before readers of watches that this wakes. What watchers
+        # are sent is sent now.
+        self._fanout.publish(batch.events)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        # What has gathered meanwhile was decided as if the batch had been committed, so it fails as well.
+        waiters = batch.waiters + self._gathering.waiters
+        self._gathering = Batch()
+        self._overlay.clear()
+        reason = explain(error, self._path)
+        self.trouble = str(reason)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(type(reason)(str(reason)))
+
+    async def close(self) -> None:
+        """Finish what is being committed, end all watches, let go of files."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.rotation is not None:
+            await self.rotation.close()
+        while (batch := self._in_flight or self._gathering).events:
+            await asyncio.gather(self._waiter(batch), return_exceptions=True)
+        self._fanout.close()
+        self._absent.close()
+        await self._guard.close()
+        if self._guard.error is None:
+            self._reader.close()
+        await self._writer.stop()
+        self._lock.release()

@@ -1,0 +1,236 @@
+"""The thread that commits batches, and keeps the write-ahead log small between them.
+
+A batch is one SQL statement where it can be: each call into SQLite gives the interpreter's lock away and has
+to wait for it again, which beside a busy event loop costs more than the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from certwright.kube.store.contract import Key, Lost, Row
+from certwright.kube.store.envelope import Seal
+from certwright.kube.store.overlay import Batch
+from certwright.kube.store.sqlite.file import PAGE_SIZE, WAL_BYTES, explain
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# SQLite keeps what was bound to a statement as long as Python keeps the statement. So there are few
+# sizes of statements, filled up with repetitions of the last row, and large rows go one by one.
+_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_STATEMENT_BYTES = 256 << 10
+
+_DELETE = "DELETE FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
+
+
+def _upsert(rows: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    return (
+        f"INSERT INTO rows VALUES {values} ON CONFLICT (bucket, namespace, name) DO UPDATE"  # noqa: S608 - marks only
+        " SET revision = excluded.revision, meta = excluded.meta, body = excluded.body"
+    )
+
+
+_UPSERTS = {size: _upsert(size) for size in _SIZES}
+
+
+def pieces(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
+    """The statements that write rows, and what is bound to each."""
+    begin = 0
+    while begin < len(rows):
+        end, size = begin, 0
+        while end < len(rows) and end - begin < _SIZES[-1]:
+            size += len(rows[end].meta) + len(rows[end].body)
+            if size > _STATEMENT_BYTES and end > begin:
+                break
+            end += 1
+        piece = list(rows[begin:end])
+        fits = next(count for count in _SIZES if count >= len(piece))
+        piece += [piece[-1]] * (fits - len(piece))
+        yield _UPSERTS[fits], [value for row in piece for value in (*row.key, *row[1:])]
+        begin = end
+
+
+def _settle(result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+    if result.done():  # whoever waited has gone
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
+
+
+class Log:
+    """How long the write-ahead log is, and when to copy it into the database."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, max_bytes: int = WAL_BYTES) -> None:
+        self._connection = connection
+        self._path = path
+        self._max_frames = max_bytes // PAGE_SIZE
+        self._retry_at = 0
+        # Closed only after the connections: closing any handle of a file drops the process's locks on it.
+        self._index = os.open(path.with_name(f"{path.name}-shm"), os.O_RDONLY | os.O_CLOEXEC)
+
+    def frames(self) -> int:
+        """The valid frames in the log (`mxFrame`, bytes 16-19 of the WAL-index; WAL file format, 2.1)."""
+        return int.from_bytes(os.pread(self._index, 4, 16), sys.byteorder)
+
+    def keep_small(self) -> None:
+        """Copy the log into the database when it has grown to its size, so that it is begun anew.
+
+        A failure is not the writers' concern: what they wrote is safe in the log, which just grows.
+        """
+        frames = self.frames()
+        if frames < max(self._max_frames, self._retry_at):
+            return
+        try:
+            _, logged, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            _log.warning("the log could not be copied into the database: %s", explain(error, self._path))
+            logged, copied = frames, 0
+        # A reader may have been in the way. Not after every commit again: each attempt costs a flush.
+        self._retry_at = 0 if copied == logged else frames + self._max_frames // 8
+
+    def close(self) -> None:
+        """Let go of the index; the connections must be closed before."""
+        os.close(self._index)
+
+
+class Writer:
+    """Commits one batch after the other in a thread of its own, and tells `done` on the event loop.
+
+    Takes over the connection and closes it.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        done: Callable[[Batch, Exception | None], None],
+        seal: Seal | None = None,
+    ) -> None:
+        self._connection = connection
+        self._seal = seal
+        self.log = Log(connection, path)
+        """The write-ahead log."""
+        self._abandoned: Lost | None = None
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Batch | Callable[[], None] | None] = SimpleQueue()
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
+        # A daemon, so that a store nobody closed does not keep the program alive.
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def abandon(self, error: Lost) -> None:
+        """Refuse everything from now on, and leave the files as they are when the thread ends.
+
+        To close the last connection would copy the log into the database and delete the log by its path,
+        which may be another store's by now.
+        """
+        self._abandoned = error
+
+    def submit(self, batch: Batch) -> None:
+        """Commit a batch; the one before must be done."""
+        self._queue.put(batch)
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Have something done between two batches; what it returns or raises."""
+        result: asyncio.Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                self._require()
+                done = work(self._connection)
+            except Exception as error:
+                self._tell(_settle, result, None, error)
+            else:
+                self._tell(_settle, result, done, None)
+
+        self._queue.put(run)
+        return await result
+
+    async def stop(self) -> None:
+        """End the thread. All batches must be done, and all other connections closed."""
+        self._queue.put(None)
+        await asyncio.shield(self._stopped)
+        if self._abandoned is None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            if not isinstance(batch, Batch):
+                batch()
+            elif not self._tell(self._done, batch, self._commit(batch)):
+                break
+            if self._abandoned is None:
+                self.log.keep_small()
+        if self._abandoned is None:
+            self._close()
+        self._tell(self._stopped.set_result, None)
+        if self._abandoned is not None:
+            # This frame keeps the connection open until the process ends.
+            threading.Event().wait()
+
+    def _require(self) -> None:
+        if self._abandoned is not None:
+            raise self._abandoned
+
+    def _tell(self, function: Callable[..., object], *arguments: object) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            return False
+        return True
+
+    def _commit(self, batch: Batch) -> Exception | None:
+        rows = [row for row in batch.final.values() if row is not None]
+        gone = [key for key, row in batch.final.items() if row is None]
+        rows.append(Row(Key("", "", ""), batch.revision, b"", b""))
+        try:
+            self._require()
+            if self._seal is not None:
+                rows = list(map(self._seal.close_row, rows))
+            self._write(list(pieces(rows)), gone)
+        except Exception as error:
+            self._roll_back()
+            return error
+        return None
+
+    def _write(self, statements: list[tuple[str, list[object]]], gone: list[Key]) -> None:
+        execute = self._connection.execute
+        if len(statements) == 1 and not gone:
+            execute(*statements[0])
+            return
+        execute("BEGIN IMMEDIATE")
+        for statement, values in statements:
+            execute(statement, values)
+        self._connection.executemany(_DELETE, gone)
+        execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                # SQLite has rolled back by itself, as it does after some errors.
+                _log.debug("rolling back: %s", error)
+
+    def _close(self) -> None:
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            _log.warning("the log was left for the next start: %s", error)
+        self._connection.close()
+        self.log.close()

@@ -1,0 +1,222 @@
+"""Who may order now, by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.acme.ratelimits import published
+from certwright.acme.ratelimits.decisions import ADMIT, Asking, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.published import PRESETS, CaLimits, Limit
+from certwright.acme.ratelimits.recovery import ISSUED, Seen, catch_up
+from certwright.acme.ratelimits.state import LedgerState, restore, state
+from certwright.kit.rate_limit import Rate
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LETS_ENCRYPT = PRESETS["acme-v02.api.letsencrypt.org"]
+ACCOUNT = "https://ca.example/acct/1"
+
+
+def asking(uid: str, *names: str, account: str = ACCOUNT, **rest: Any) -> Asking:
+    """An order of that uid."""
+    return Asking(uid, account, names or (f"{uid}.example.com",), NOW, **rest)
+
+
+@pytest.fixture
+def woken() -> list[str]:
+    """Who has been woken."""
+    return []
+
+
+@pytest.fixture
+def ledger(woken: list[str]) -> Ledger:
+    """That of Let's Encrypt."""
+    return Ledger(LETS_ENCRYPT, woken.append)
+
+
+def issue(ledger: Ledger, one: Asking, now: datetime = NOW) -> None:
+    """Order, and get it at once."""
+    assert ledger.admit(one, now) == ADMIT
+    ledger.placed(one.uid, now)
+    ledger.issued(one.uid, now)
+
+
+def test_the_sixth_certificate_for_the_same_names_waits(ledger: Ledger) -> None:
+    for i in range(5):
+        issue(ledger, asking(f"o{i}", "a.example.com", "b.example.com"))
+    answer = ledger.admit(asking("o6", "B.example.com", "a.example.com"), NOW)
+    assert answer == WaitUntil(
+        NOW + timedelta(hours=33.6),
+        "Waiting until 2026-01-02T09:36:00Z: Let's Encrypt allows 5 certificates for exactly these names "
+        "in 7 days",
+    )
+    assert ledger.admit(asking("o7", "a.example.com"), NOW) == ADMIT
+
+
+def test_an_order_that_replaces_a_certificate_is_exempt_from_everything(ledger: Ledger) -> None:
+    for i in range(5):
+        issue(ledger, asking(f"o{i}", "a.example.com"))
+    for _ in range(5):
+        ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
+    assert isinstance(ledger.admit(asking("new", "a.example.com"), NOW), WaitUntil)
+    issue(ledger, asking("renewal", "a.example.com", replaces=True))
+
+
+def test_the_same_names_again_count_for_their_set_only(ledger: Ledger) -> None:
+    for i in range(50):
+        issue(ledger, asking(f"o{i}"))
+    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+    for i in range(4):
+        issue(ledger, asking(f"again{i}", "o1.example.com", renewal=True))
+    answer = ledger.admit(asking("again4", "o1.example.com", renewal=True), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert "exactly these names" in answer.sentence
+
+
+def test_a_name_that_has_failed_five_times_waits_and_others_do_not(ledger: Ledger) -> None:
+    for _ in range(5):
+        ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
+    answer = ledger.admit(asking("o", "b.example.com", "*.a.example.com"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=12)
+    assert answer.sentence.endswith("allows 5 failed validations of a.example.com in an hour")
+    assert ledger.admit(asking("p", "b.example.com"), NOW) == ADMIT
+    assert ledger.admit(asking("q", "a.example.com", account="https://ca.example/acct/2"), NOW) == ADMIT
+
+
+def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
+    limits = CaLimits(
+        limits={
+            published.ORDERS: Limit(Rate(1, HOUR)),
+            published.DOMAIN: Limit(Rate(2, HOUR), {"big.com": 9}),
+        }
+    )
+    ledger = Ledger(limits, lambda _uid: None)
+    issue(ledger, asking("a"))
+    assert isinstance(ledger.admit(asking("b", "b.other.com"), NOW), WaitUntil)
+    issue(ledger, asking("c", account="second"))
+    answer = ledger.admit(asking("d", account="third"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert "for example.com" in answer.sentence
+    for i in range(9):
+        issue(ledger, asking(f"big{i}", f"{i}.big.com", account=f"account{i}"))
+
+
+def test_an_order_that_fails_gives_back_its_certificate_but_not_its_order(ledger: Ledger) -> None:
+    for i in range(50):
+        assert ledger.admit(asking(f"o{i}"), NOW) == ADMIT
+        ledger.placed(f"o{i}", NOW)
+    assert isinstance(ledger.admit(asking("late"), NOW), WaitUntil)
+    ledger.failed("o7", NOW)
+    assert ledger.admit(asking("late"), NOW) == ADMIT
+    kept = state(ledger, NOW).buckets
+    assert kept[f"newOrders/{ACCOUNT}"][1] == 1
+
+
+def test_names_that_nobody_proves_do_not_keep_others_for_ever(ledger: Ledger, woken: list[str]) -> None:
+    for i in range(50):
+        ledger.admit(asking(f"dead{i}"), NOW)
+        ledger.placed(f"dead{i}", NOW)
+    answer = ledger.admit(asking("live"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + HOUR
+    woken.clear()
+    later = NOW + HOUR + timedelta(minutes=2)
+    assert ledger.admit(asking("live"), later) == ADMIT
+    ledger.issued("dead3", later)
+    assert ledger.admit(asking("dead3"), later) == ADMIT
+
+
+def test_asking_twice_counts_once(ledger: Ledger) -> None:
+    assert ledger.admit(asking("o"), NOW) == ledger.admit(asking("o"), NOW) == ADMIT
+    assert state(ledger, NOW).buckets[f"newOrders/{ACCOUNT}"][1] == 1
+
+
+def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
+    one = asking("o")
+    assert ledger.admit(one, NOW) == ADMIT
+    text = 'too many certificates (50) already issued for "example.com", retry after 2026-01-01 02:00:00 UTC'
+    ledger.told(one, text, None, NOW)
+    answer = ledger.admit(one, NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + 2 * HOUR
+    assert ledger.admit(asking("p", "other.org"), NOW) == ADMIT
+    assert ledger.admit(one, NOW + 2 * HOUR) == ADMIT
+
+
+def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
+    for number in range(10):
+        assert ledger.admit_account(f"account-{number}", NOW) == ADMIT
+    answer = ledger.admit_account("late", NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=18)
+    ledger.account_ended("account-0", NOW, is_made=False)
+    assert ledger.admit_account("late", NOW) == ADMIT
+    for uid in (*(f"account-{number}" for number in range(1, 10)), "late"):
+        ledger.account_ended(uid, NOW, is_made=True)
+    assert isinstance(ledger.admit_account("later", NOW), WaitUntil)
+    assert ledger.admit_account("later", NOW + timedelta(minutes=18)) == ADMIT
+
+
+def test_a_ca_that_limits_failures_only_has_its_orders_followed() -> None:
+    ledger = Ledger(CaLimits(limits={published.FAILURES: Limit(Rate(1, HOUR))}), lambda _uid: None)
+    ledger.admit(asking("o"), NOW)
+    assert ledger.is_changed
+    ledger.failed_validation(ACCOUNT, "o.example.com", NOW)
+    assert isinstance(ledger.admit(asking("p", "o.example.com"), NOW), WaitUntil)
+
+
+def saved_and_read(ledger: Ledger) -> LedgerState:
+    """What a later process reads."""
+    return msgspec.json.decode(msgspec.json.encode(state(ledger, NOW)), type=LedgerState)
+
+
+def test_orders_that_went_while_nobody_looked_count(ledger: Ledger) -> None:
+    for i in range(50):
+        ledger.admit(asking(f"o{i}"), NOW)
+        ledger.placed(f"o{i}", NOW)
+    restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    restore(restored, saved_and_read(ledger), NOW)
+    # Half of them have been issued, the others are gone.
+    seen = [
+        Seen(asking(f"o{i}"), is_newer=False, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW)
+        for i in range(25)
+    ]
+    catch_up(restored, seen, NOW)
+    for i in range(25, 50):
+        restored.abandon(f"o{i}", NOW)
+    answer = restored.admit(asking("new"), NOW)
+    assert isinstance(answer, WaitUntil)
+    assert answer.moment == NOW + timedelta(minutes=201.6)
+
+
+def test_what_is_restored_is_what_was_saved(ledger: Ledger) -> None:
+    for i in range(7):
+        ledger.admit(asking(f"o{i}", f"{i}.example.com", f"{i}.example.org"), NOW)
+    ledger.placed("o3", NOW)
+    ledger.issued("o4", NOW)
+    ledger.told(asking("o5"), "no", NOW + HOUR, NOW)
+    ledger.admit(asking("replaces", replaces=True), NOW)
+    restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
+    restore(restored, saved_and_read(ledger), NOW)
+    assert restored.buckets == ledger.buckets
+    assert restored.flights == ledger.flights
+    assert restored.paces == ledger.paces
+
+
+def test_what_an_earlier_version_reserved_counts_as_used(ledger: Ledger) -> None:
+    """It wrote down which orders were under way, but not which buckets they were reserved in."""
+    text = b'{"buckets": {"certificatesPerDomain/example.com": [0, 50, 0]}, "flights": {"o1": [0, true]}}'
+    restore(ledger, msgspec.json.decode(text, type=LedgerState), NOW)
+    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+    assert ledger.flights == {}
+
+
+def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
+    restore(ledger, LedgerState(buckets={"newOrders/x": ["a"], "newOrders/y": [1]}), NOW)
+    assert ledger.admit(asking("o"), NOW) == ADMIT

@@ -1,0 +1,283 @@
+"""Versions of a custom resource that a webhook converts, asked over real HTTPS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube.apiserver.callers import CRDS, JSON_PATCH, MERGE, PARTIAL, TABLE, Api, Json
+from kube.apiserver.webhook_server import WebhookServer, patch, register, running
+
+APPLY = "application/apply-patch+yaml"
+V1 = "/apis/example.com/v1/namespaces/default/hosts"
+V2 = "/apis/example.com/v2/namespaces/default/hosts"
+
+
+def convert(request: Json) -> Json:
+    """v1 has `host: name:port`, v2 has `name` and `port`."""
+    wanted, converted = request["desiredAPIVersion"], []
+    for obj in request["objects"]:
+        spec = obj.get("spec", {})
+        if wanted.endswith("/v2"):
+            name, _, port = spec["host"].partition(":")
+            spec = {"name": name, "port": int(port)}
+        else:
+            spec = {"host": f"{spec['name']}:{spec['port']}"}
+        converted.append({**obj, "apiVersion": wanted, "spec": spec})
+    return {"result": {"status": "Success"}, "convertedObjects": converted}
+
+
+def host(version: str, called: str, /, **spec: Any) -> Json:
+    """An object in one version."""
+    return {
+        "apiVersion": f"example.com/{version}",
+        "kind": "Host",
+        "metadata": {"name": called},
+        "spec": spec,
+    }
+
+
+def host_crd(client: Json) -> Json:
+    def version(name: str, properties: Json, *, storage: bool) -> Json:
+        spec = {"type": "object", "required": sorted(properties), "properties": properties}
+        schema = {"type": "object", "properties": {"spec": spec}}
+        columns = [
+            {"name": key.capitalize(), "type": "string", "jsonPath": f".spec.{key}"} for key in properties
+        ]
+        return {
+            "name": name,
+            "served": True,
+            "storage": storage,
+            "schema": {"openAPIV3Schema": schema},
+            "additionalPrinterColumns": columns,
+        }
+
+    text, number = {"type": "string"}, {"type": "integer"}
+    return {
+        "metadata": {"name": "hosts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "hosts", "kind": "Host"},
+            "versions": [
+                version("v1", {"host": text}, storage=True),
+                version("v2", {"name": text, "port": number}, storage=False),
+            ],
+            "conversion": {
+                "strategy": "Webhook",
+                "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+            },
+        },
+    }
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[WebhookServer]:
+    async with running() as server:
+        server.answers["/convert"] = convert
+        yield server
+
+
+@pytest.fixture
+async def hosts(api: Api, webhook: WebhookServer) -> Api:
+    await api.ok("POST", CRDS, host_crd(webhook.client_config("/convert")))
+    await api.ok("POST", V1, host("v1", "a", host="x:1"))
+    return api
+
+
+async def test_an_object_is_read_in_each_version(hosts: Api) -> None:
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:1"}
+    found = await hosts.ok("GET", f"{V2}/a")
+    assert (found["apiVersion"], found["spec"]) == ("example.com/v2", {"name": "x", "port": 1})
+
+
+async def test_the_kept_version_needs_no_webhook(hosts: Api, webhook: WebhookServer) -> None:
+    await hosts.ok("GET", V1)
+    assert webhook.reviews == []
+
+
+async def test_what_is_written_in_another_version_is_kept_in_the_first(hosts: Api) -> None:
+    made = await hosts.ok("POST", V2, host("v2", "b", name="y", port=2))
+    assert made["spec"] == {"name": "y", "port": 2}
+    made["spec"]["port"] = 3
+    await hosts.ok("PUT", f"{V2}/b", made)
+    assert (await hosts.ok("GET", f"{V1}/b"))["spec"] == {"host": "y:3"}
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [(MERGE, {"spec": {"port": 9}}), (JSON_PATCH, [{"op": "replace", "path": "/spec/port", "value": 9}])],
+)
+async def test_a_patch_sees_the_version_that_it_is_for(hosts: Api, media: str, body: Any) -> None:
+    found = await hosts.ok("PATCH", f"{V2}/a", body, content_type=media)
+    assert found["spec"] == {"name": "x", "port": 9}
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:9"}
+
+
+def _owned(obj: Json) -> dict[str, Any]:
+    """What each manager owns of `spec`."""
+    entries = obj["metadata"]["managedFields"]
+    return {f"{entry['manager']} {entry['apiVersion']}": entry["fieldsV1"]["f:spec"] for entry in entries}
+
+
+async def test_a_change_takes_fields_from_their_owners_in_other_versions(
+    hosts: Api, webhook: WebhookServer
+) -> None:
+    await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
+    found = await hosts.ok("PATCH", f"{V2}/b?fieldManager=bob", {"spec": {"port": 3}}, content_type=MERGE)
+    assert _owned(found) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
+    # What is stored, before and after in the version of the other owner, what is written, and the answer.
+    assert len(webhook.reviews) == 5
+
+
+async def test_an_apply_comes_into_conflict_with_owners_in_other_versions(hosts: Api) -> None:
+    await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
+    wanted, target = host("v2", "b", port=3), f"{V2}/b?fieldManager=bob"
+    refused = await hosts.call("PATCH", target, wanted, content_type=APPLY)
+    assert (refused.status, [cause["field"] for cause in refused.json["details"]["causes"]]) == (
+        409,
+        [".spec.host"],
+    )
+    found = await hosts.ok("PATCH", f"{target}&force=true", wanted, content_type=APPLY)
+    assert _owned(found)["bob example.com/v2"] == {"f:port": {}}
+
+
+async def test_a_webhook_that_cannot_be_asked_leaves_nobody_an_owner(
+    hosts: Api, webhook: WebhookServer
+) -> None:
+    await hosts.ok("PATCH", f"{V2}/a?fieldManager=bob", {"spec": {"port": 2}}, content_type=MERGE)
+    webhook.answers["/convert"] = lambda _: {"result": {"status": "Failed", "message": "no"}}
+    found = await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:1"}}, content_type=MERGE)
+    assert "managedFields" not in found["metadata"]
+
+
+async def test_a_list_is_converted_in_one_request(hosts: Api, webhook: WebhookServer) -> None:
+    await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
+    found = await hosts.ok("GET", V2)
+    assert (found["apiVersion"], found["kind"]) == ("example.com/v2", "HostList")
+    assert [item["spec"]["port"] for item in found["items"]] == [1, 2]
+    assert len(webhook.reviews) == 1
+
+
+async def test_tables_and_metadata_of_a_converted_version(hosts: Api) -> None:
+    table = await hosts.ok("GET", V2, accept=TABLE)
+    assert [row["cells"] for row in table["rows"]] == [["a", "x", "1"]]
+    assert (await hosts.ok("GET", f"{V2}/a", accept=TABLE))["rows"][0]["cells"] == ["a", "x", "1"]
+    assert (await hosts.ok("GET", f"{V2}/a", accept=PARTIAL))["kind"] == "PartialObjectMetadata"
+
+
+async def test_events_are_converted(hosts: Api) -> None:
+    stream = await hosts.watch(V2)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("ADDED", {"name": "x", "port": 1})
+    await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:5"}}, content_type=MERGE)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("MODIFIED", {"name": "z", "port": 5})
+    await stream.close()
+
+
+async def test_each_version_is_checked_by_its_own_schema(hosts: Api) -> None:
+    answer = await hosts.call("POST", V2, host("v2", "b", name="y"))
+    assert answer.status == 422
+    assert answer.message == 'Host.example.com "b" is invalid: spec.port: Required value'
+
+
+async def test_an_object_can_be_deleted_in_any_version(hosts: Api) -> None:
+    await hosts.ok("DELETE", f"{V2}/a")
+    assert (await hosts.call("GET", f"{V1}/a")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"result": {"status": "Failed", "message": "no way"}}, "failed: no way"),
+        ({"result": {"status": "Success"}}, "returned 0 objects, expected 1"),
+        (
+            {"result": {"status": "Success"}, "convertedObjects": [{"metadata": {}}]},
+            "returned invalid object: invalid groupVersion (expected example.com/v2, received None)",
+        ),
+    ],
+)
+async def test_a_webhook_that_fails_is_named(
+    hosts: Api, webhook: WebhookServer, answer: Json, text: str
+) -> None:
+    webhook.answers["/convert"] = lambda _: answer
+    found = await hosts.call("GET", f"{V2}/a")
+    assert found.status == 500
+    assert found.message == f"conversion webhook for example.com/v1, Kind=Host {text}"
+
+
+async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
+    hosts: Api, webhook: WebhookServer
+) -> None:
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v2"], "resources": ["hosts"], "operations": ["*"]}
+    webhook.answers["/change"] = lambda _: patch({"op": "replace", "path": "/spec/port", "value": 9})
+    await register(hosts, "Mutating", webhook.hook(path="/change", rules=[rule]))
+    made = await hosts.ok("POST", V1, host("v1", "b", host="y:1"))
+    assert made["spec"] == {"host": "y:9"}
+    asked = next(request for request in webhook.requests if "operation" in request)
+    assert (asked["object"]["apiVersion"], asked["object"]["spec"]) == (
+        "example.com/v2",
+        {"name": "y", "port": 1},
+    )
+    assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")
+
+
+async def test_a_version_is_applied_in_its_own_fields(hosts: Api) -> None:
+    applied = host("v2", "a", name="z", port=7)
+    target = f"{V2}/a?fieldManager=x&force=true"
+    found = await hosts.ok("PATCH", target, applied, content_type=APPLY)
+    assert found["spec"] == {"name": "z", "port": 7}
+    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "z:7"}
+    [entry] = [one for one in found["metadata"]["managedFields"] if one["operation"] == "Apply"]
+    assert entry["apiVersion"] == "example.com/v2"
+    made = await hosts.call(
+        "PATCH", f"{V2}/new?fieldManager=x", host("v2", "new", name="n", port=1), content_type=APPLY
+    )
+    assert made.status == 201
+
+
+async def test_objects_are_read_after_another_version_is_stored(hosts: Api, webhook: WebhookServer) -> None:
+    crd = await hosts.ok("GET", f"{CRDS}/hosts.example.com")
+    first, second = crd["spec"]["versions"]
+    moved = {"spec": {"versions": [{**first, "storage": False}, {**second, "storage": True}]}}
+    changed = await hosts.ok("PATCH", f"{CRDS}/hosts.example.com", moved, content_type=MERGE)
+    assert changed["status"]["storedVersions"] == ["v1", "v2"]
+    await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
+    webhook.reviews.clear()
+    assert [item["spec"] for item in (await hosts.ok("GET", V1))["items"]] == [
+        {"host": "x:1"},
+        {"host": "y:2"},
+    ]
+    assert len(webhook.reviews) == 1
+    ports = [item["spec"]["port"] for item in (await hosts.ok("GET", V2))["items"]]
+    assert ports == [1, 2]
+
+
+async def test_a_version_may_go_once_nothing_is_stored_in_it(hosts: Api) -> None:
+    crd = await hosts.ok("GET", f"{CRDS}/hosts.example.com")
+    first, second = crd["spec"]["versions"]
+    target = f"{CRDS}/hosts.example.com"
+    moved = {"spec": {"versions": [{**first, "storage": False}, {**second, "storage": True}]}}
+    await hosts.ok("PATCH", target, moved, content_type=MERGE)
+    await hosts.ok("PUT", f"{V2}/a", await hosts.ok("GET", f"{V2}/a"))
+    await hosts.ok("PATCH", f"{V2}/a", {"metadata": {"labels": {"moved": "yes"}}}, content_type=MERGE)
+    await hosts.ok("PATCH", f"{target}/status", {"status": {"storedVersions": ["v2"]}}, content_type=MERGE)
+    only = {"spec": {"versions": [{**second, "storage": True}]}}
+    await hosts.ok("PATCH", target, only, content_type=MERGE)
+    assert (await hosts.ok("GET", f"{V2}/a"))["spec"] == {"name": "x", "port": 1}
+
+
+async def test_a_deletion_ends_with_what_was_there(hosts: Api) -> None:
+    stream = await hosts.watch(V2)
+    await stream.next()
+    await hosts.ok("PATCH", f"{V1}/a", {"metadata": {"finalizers": ["x.dev/y"]}}, content_type=MERGE)
+    await stream.next()
+    await hosts.ok("DELETE", f"{V2}/a")
+    await stream.next()
+    await hosts.ok("PATCH", f"{V1}/a", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    event = await stream.next()
+    assert (event["type"], event["object"]["spec"]) == ("DELETED", {"name": "x", "port": 1})
+    await stream.close()

@@ -1,0 +1,267 @@
+"""Rules that a CustomResourceDefinition brings: which are accepted, and what is said of the others.
+
+The texts are those of k8s.io/apiextensions-apiserver 0.35.0. And the rules of our own definitions: whatever
+they refuse, our own validation refuses.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from certwright.kube.apiserver.base import field_paths
+from certwright.kube.apiserver.crds.validations import rule_errors
+from certwright.kube.apiserver.schemas.structural import Schema
+from certwright.resources.crds import custom_resource_definitions
+from certwright.resources.validation import validate
+
+Json = dict[str, Any]
+TEXT: Json = {"type": "string", "maxLength": 20}
+NUMBER: Json = {"type": "integer"}
+PROPERTIES: Json = {
+    "a": TEXT,
+    "n": NUMBER,
+    "d": {"type": "number"},
+    "a-b": TEXT,
+    "namespace": TEXT,
+    "o": {"type": "object", "properties": {"x": NUMBER}},
+    "l": {"type": "array", "maxItems": 9, "items": TEXT},
+    "m": {"type": "object", "additionalProperties": TEXT},
+    "mo": {"type": "object", "additionalProperties": {"type": "object", "properties": {"q": TEXT}}},
+    "ios": {"x-kubernetes-int-or-string": True},
+    "ts": {"type": "string", "format": "date-time"},
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+    "a_b": TEXT,
+    "aB": {"type": "object", "additionalProperties": TEXT},
+}
+
+
+def checked(*rules: str | Json, **more: Any) -> list[str]:
+    given = [{"rule": rule} if isinstance(rule, str) else rule for rule in rules]
+    spec: Json = {"type": "object", "properties": PROPERTIES | more}
+    if given:
+        spec["x-kubernetes-validations"] = given
+    errors = rule_errors("root", {"type": "object", "properties": {"spec": spec}})
+    return [f"{error.field.removeprefix('root.properties[spec].')}: {error.detail}" for error in errors]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.a == 'x' || self.n > 1.5 || self.d > 1",
+        "self.__namespace__ == self.namespace && self.a__dash__b == 'y'",
+        "self.m.x == self.m['x'] && self.mo.all(k, self.mo[k].q == 'x')",
+        "self.ios == 5 || self.ios == 'x'",
+        "self.ts > timestamp('2020-01-01T00:00:00Z')",
+        "self.aB['x'] == self.a_b",
+        "self == oldSelf",
+        "self.?o.x.hasValue() && has(self.o.x)",
+        "quantity(self.a).add(5).asInteger() == 5 && isURL(self.a) && cidr(self.a).containsIP(self.a)",
+        "self.l.transformList(i, v, v + 'x').size() == 1",
+        "self.l.isSorted() && sets.contains(self.l, ['a'])",
+        "true // with a remark",
+    ],
+)
+def test_a_right_rule_is_accepted(rule: str) -> None:
+    assert checked(rule) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem", "line"),
+    [
+        ("self.missing == 1", "1:5: undefined field 'missing'", "....^"),
+        ("self.mo['x'].z == 'y'", "1:13: undefined field 'z'", "............^"),
+        ("self.any == 1", "1:5: undefined field 'any'", "....^"),
+        ("self.a == 1", "1:8: found no matching overload for '_==_' applied to '(string, int)'", ".......^"),
+        (
+            "self.ts > '2020'",
+            "1:9: found no matching overload for '_>_' applied to '(timestamp, string)'",
+            "........^",
+        ),
+        (
+            "self.l.sum() == 1",
+            "1:11: found no matching overload for 'sum' applied to 'list(string).()'",
+            "..........^",
+        ),
+        ("foo(1) == 1", "1:4: undeclared reference to 'foo' (in container '')", "...^"),
+        ("self.n.x == 1", "1:7: type 'int' does not support field selection", "......^"),
+    ],
+)
+def test_a_wrong_rule_is_shown_with_a_mark_under_the_mistake(rule: str, problem: str, line: str) -> None:
+    escaped = rule.replace(">", "\\u003e")
+    shown = (
+        f'{{"Rule":"{escaped}","Message":"","MessageExpression":"","Reason":null,"FieldPath":"",'
+        '"OptionalOldSelf":null}'
+    )
+    text = f"compilation failed: ERROR: <input>:{problem}\n | {rule}\n | {line}"
+    assert checked(rule) == [f"x-kubernetes-validations[0].rule: Invalid value: {shown}: {text}"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "where", "text"),
+    [
+        ({"rule": " "}, "rule", "Required value: rule is not specified"),
+        ({"rule": "true", "message": " "}, "message", 'Invalid value: " ": must be non-empty if specified'),
+        (
+            {"rule": "true", "message": "a\nb"},
+            "message",
+            'Invalid value: "a\\nb": must not contain line breaks',
+        ),
+        (
+            {"rule": "true\n|| true"},
+            "message",
+            "Required value: message must be specified if rule contains line breaks",
+        ),
+        (
+            {"rule": "true", "messageExpression": " "},
+            "messageExpression",
+            "Required value: messageExpression must be non-empty if specified",
+        ),
+        ({"rule": "true", "fieldPath": ".zz"}, "fieldPath", 'Invalid value: ".zz": must be a valid path'),
+        (
+            {"rule": "true", "optionalOldSelf": True},
+            "optionalOldSelf",
+            "Invalid value: true: may not be set if oldSelf is not used in rule",
+        ),
+        (
+            {"rule": "true", "reason": "Foo"},
+            "reason",
+            'Unsupported value: "Foo": supported values: "FieldValueDuplicate", "FieldValueForbidden", '
+            '"FieldValueInvalid", "FieldValueRequired"',
+        ),
+    ],
+)
+def test_the_parts_of_a_rule_are_checked(rule: Json, where: str, text: str) -> None:
+    assert checked(rule) == [f"x-kubernetes-validations[0].{where}: {text}"]
+
+
+def test_a_rule_is_a_question_and_its_message_a_text() -> None:
+    (error,) = checked("self.a")
+    assert error.endswith(": cel expression must evaluate to a bool")
+    (error,) = checked({"rule": "self.a == 'x'", "messageExpression": "self.n"})
+    assert error.endswith(": messageExpression must evaluate to a string")
+
+
+def test_old_values_are_optional_where_a_rule_wants_them_so() -> None:
+    assert checked({"rule": "oldSelf.?a.orValue('x') == self.a", "optionalOldSelf": True}) == []
+    (error,) = checked({"rule": "oldSelf.hasValu()", "optionalOldSelf": True})[1:]
+    assert "ERROR: <input>:1:16: undeclared reference to 'hasValu'" in error
+
+
+def test_items_that_cannot_be_told_apart_have_no_old_value() -> None:
+    items = TEXT | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    (error,) = checked(l={"type": "array", "maxItems": 9, "items": items})
+    assert error == (
+        'properties[l].items.x-kubernetes-validations[0].rule: Invalid value: "self == oldSelf": oldSelf '
+        "cannot be used on the uncorrelatable portion of the schema within "
+        "root.properties[spec].properties[l]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("a", "expected [ or . but got: a"),
+        (".zz", "does not refer to a valid field"),
+        (".m[k]", "expected single quoted string but got k"),
+        (".", "unexpected end of JSON path"),
+        (".m['k'", "unexpected end of JSON path"),
+    ],
+)
+def test_a_path_that_leads_nowhere(path: str, problem: str) -> None:
+    with pytest.raises(ValueError) as error:
+        field_paths.resolve(path, {"type": "object", "properties": PROPERTIES})
+    assert str(error.value) == problem
+
+
+def test_a_path_is_shown_in_one_way() -> None:
+    schema = {"type": "object", "properties": PROPERTIES}
+    assert field_paths.resolve("['o'].x", schema) == ("o.x", NUMBER)
+    assert field_paths.resolve(".m['it\\'s']", schema) == ("m[it's]", TEXT)
+
+
+# --- our own ----------------------------------------------------------------------------------------------
+
+OURS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}
+REQUEST: Json = {"request": "aGk=", "issuerRef": {"name": "ca"}}
+CERTIFICATE: Json = {"secretName": "s", "dnsNames": ["a.example"], "issuerRef": {"name": "ca"}}
+ORDER: Json = {"request": "aGk=", "issuerRef": {"name": "ca"}}
+CHALLENGE: Json = {
+    "authorizationURL": "https://a",
+    "dnsName": "a.example",
+    "issuerRef": {"name": "ca"},
+    "key": "k",
+    "solver": {},
+    "token": "t",
+    "type": "DNS-01",
+    "url": "https://u",
+    "wildcard": False,
+}
+
+
+def decided(**statuses: str) -> Json:
+    return {"conditions": [{"type": kind, "status": status} for kind, status in statuses.items()]}
+
+
+@pytest.mark.parametrize("kind", sorted(OURS))
+def test_our_own_rules_compile(kind: str) -> None:
+    assert rule_errors("x", OURS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "new", "old"),
+    [
+        ("Issuer", {"spec": {}}, None),
+        ("ClusterIssuer", {"spec": {"selfSigned": {}, "ca": {"secretName": "s"}}}, None),
+        (
+            "Certificate",
+            {"spec": CERTIFICATE | {"literalSubject": "CN=a", "subject": {"countries": ["DE"]}}},
+            None,
+        ),
+        ("Certificate", {"spec": CERTIFICATE | {"literalSubject": "CN=a", "commonName": "a"}}, None),
+        ("Certificate", {"spec": CERTIFICATE | {"renewBefore": "1h", "renewBeforePercentage": 5}}, None),
+        ("Certificate", {"spec": CERTIFICATE | {"revisionHistoryLimit": 0}}, None),
+        (
+            "Certificate",
+            {"spec": CERTIFICATE | {"nameConstraints": {"permitted": {"dnsDomains": ["a.example"]}}}},
+            None,
+        ),
+        ("CertificateRequest", {"spec": REQUEST, "status": decided(Approved="False")}, None),
+        ("CertificateRequest", {"spec": REQUEST, "status": decided(Approved="True", Denied="True")}, None),
+        ("CertificateRequest", {"spec": REQUEST | {"isCA": True}}, {"spec": REQUEST}),
+        (
+            "CertificateRequest",
+            {"spec": REQUEST, "status": decided(Ready="True")},
+            {"spec": REQUEST, "status": decided(Approved="True")},
+        ),
+        ("Order", {"spec": ORDER | {"request": "aGo="}}, {"spec": ORDER}),
+        ("Order", {"spec": ORDER, "status": {"url": "b"}}, {"spec": ORDER, "status": {"url": "a"}}),
+        ("Challenge", {"spec": CHALLENGE | {"token": "u"}}, {"spec": CHALLENGE}),
+    ],
+)
+def test_what_our_rules_refuse_our_validation_refuses(kind: str, new: Json, old: Json | None) -> None:
+    crd = OURS[kind]
+    schema = Schema(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    head = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "x"}}
+    after, before = {**head, **copy.deepcopy(new)}, {**head, **copy.deepcopy(old)} if old else None
+    assert schema.process(after) == []
+    by_rule = {(error.field, error.detail) for error in schema.validate(after, before)}
+    assert len(by_rule) == 1, by_rule
+    assert validate(kind, crd["spec"]["group"], after, before) != []
+
+
+def test_a_literal_subject_may_stand_beside_an_empty_one() -> None:
+    schema = Schema(OURS["Certificate"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    head = {"apiVersion": "x/v1", "kind": "Certificate", "metadata": {"name": "x"}}
+    for subject in ({}, {"organizations": [], "serialNumber": ""}):
+        spec = CERTIFICATE | {"literalSubject": "CN=a", "subject": subject}
+        assert schema.validate({**head, "spec": spec}, None) == []
+
+
+async def test_our_server_says_it_once(api: Any) -> None:
+    path = "/apis/cert-manager.io/v1/namespaces/default/issuers"
+    issuer = {"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "x"}, "spec": {}}
+    answer = await api.call("POST", path, issuer)
+    assert len(answer.json["details"]["causes"]) == 1

@@ -1,0 +1,313 @@
+"""POST."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+from certwright.kube.util.http_messages import Identity
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from kube.apiserver.callers import (
+    CERTIFICATES,
+    CONFIG_MAPS,
+    CRDS,
+    MERGE,
+    SECRETS,
+    THING,
+    THINGS,
+    Api,
+    StartApi,
+    certificate,
+    thing_crd,
+)
+
+
+async def test_a_created_object_carries_what_the_server_decides(api: Api) -> None:
+    made = await api.ok("POST", CERTIFICATES, certificate("web", labels={"a": "b"}))
+    meta = made["metadata"]
+    assert (meta["namespace"], meta["generation"], meta["labels"]) == ("default", 1, {"a": "b"})
+    assert meta["creationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert re.fullmatch(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", meta["uid"])
+    assert meta["resourceVersion"] == str(api.store.revision)
+    assert await api.ok("GET", f"{CERTIFICATES}/web") == made
+
+
+async def test_what_a_client_may_not_set_is_ignored(api: Api) -> None:
+    meta = {
+        "uid": "mine",
+        "generation": 7,
+        "resourceVersion": "",
+        "deletionTimestamp": "2020-01-01T00:00:00Z",
+    }
+    made = await api.ok("POST", CERTIFICATES, {**certificate("web", **meta), "status": {"revision": 3}})
+    assert made["metadata"]["uid"] != "mine"
+    assert made["metadata"]["generation"] == 1
+    assert "deletionTimestamp" not in made["metadata"]
+    assert "status" not in made
+
+
+async def test_a_taken_name_is_refused(api: Api) -> None:
+    await api.secret("a")
+    answer = await api.call("POST", SECRETS, {"metadata": {"name": "a"}})
+    assert (answer.status, answer.json["reason"]) == (409, "AlreadyExists")
+    assert answer.message == 'secrets "a" already exists'
+    assert answer.json["details"] == {"name": "a", "kind": "secrets"}
+
+
+async def test_a_secret_keeps_string_data_as_data(api: Api) -> None:
+    made = await api.secret("a")
+    assert (made["type"], made["data"]) == ("Opaque", {"key": "YQ=="})
+    assert "stringData" not in made
+    assert "generation" not in made["metadata"]
+
+
+async def test_a_namespace_must_exist(api: Api) -> None:
+    answer = await api.call("POST", "/api/v1/namespaces/nowhere/secrets", {"metadata": {"name": "a"}})
+    assert (answer.status, answer.message) == (404, 'namespaces "nowhere" not found')
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            {**certificate("a"), "apiVersion": "v2"},
+            "the API version in the data (v2) does not match the expected API version (cert-manager.io/v1)",
+        ),
+        (
+            certificate("a", namespace="other"),
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            {**certificate("a"), "metadata": []},
+            "json: cannot unmarshal array into Go value of type v1.ObjectMeta",
+        ),
+        (
+            certificate("a", labels={"a": 1}),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+        ),
+        ([], "the object provided is unrecognized (must be of type Certificate): couldn't get version/kind"),
+        ({"metadata": {"name": "a"}}, "Object 'Kind' is missing in '"),
+    ],
+)
+async def test_a_body_that_does_not_fit_the_path_is_a_bad_request(
+    api: Api, body: object, sentence: str
+) -> None:
+    answer = await api.call("POST", CERTIFICATES, body)
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+    assert sentence in answer.message
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a":' * 3000, b"", b'{"metadata":"\\ud800"}'])
+async def test_a_body_that_is_no_json_is_a_bad_request(api: Api, body: bytes) -> None:
+    response = await api.raw("POST", SECRETS, body)
+    assert response.status == 400
+
+
+async def test_a_yaml_body_is_read_like_json(api: Api) -> None:
+    body = b"metadata:\n  name: a\ndata:\n  on: 'true'\n"
+    response = await api.raw("POST", CONFIG_MAPS, body, content_type="application/yaml")
+    assert response.status == 201, response.body
+    broken = await api.raw("POST", CONFIG_MAPS, b"a: b: c", content_type="application/yaml")
+    assert broken.status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "media"),
+    [
+        (SECRETS, "text/plain"),
+        (CERTIFICATES, "text/plain"),
+        (CERTIFICATES, "application/vnd.kubernetes.protobuf"),
+    ],
+)
+async def test_other_bodies_are_not_read(api: Api, path: str, media: str) -> None:
+    answer = await api.call("POST", path, {"metadata": {"name": "a"}}, content_type=media)
+    assert answer.status == 415
+    assert "accepted media types include: application/json, application/yaml" in answer.message
+
+
+async def test_wrong_fields_are_named_all_at_once(api: Api) -> None:
+    body = certificate("Not_DNS", labels={"-": "x"})
+    body["spec"]["secretName"] = 7
+    answer = await api.call("POST", CERTIFICATES, body)
+    assert (answer.status, answer.json["reason"]) == (422, "Invalid")
+    fields = {cause["field"] for cause in answer.json["details"]["causes"]}
+    assert {"metadata.name", "metadata.labels", "spec.secretName"} <= fields
+    assert answer.message.startswith('Certificate.cert-manager.io "Not_DNS" is invalid: [')
+
+
+@pytest.mark.parametrize("data", [7, ["x"], {"x": 7}, {"x": None}, "x"])
+async def test_wrong_types_in_core_kinds_are_named(api: Api, data: object) -> None:
+    for field in ("data", "stringData"):
+        answer = await api.call("POST", SECRETS, {"metadata": {"name": "a"}, field: data})
+        assert answer.status in (201, 400), answer.body
+        await api.secret("b")
+        patched = await api.call("PATCH", f"{SECRETS}/b", {field: data}, content_type=MERGE)
+        assert patched.status in (200, 400, 422), patched.body
+        await api.call("DELETE", f"{SECRETS}/a")
+        await api.call("DELETE", f"{SECRETS}/b")
+
+
+async def test_our_own_rules_hold_for_every_writer(api: Api) -> None:
+    body = certificate("web")
+    body["spec"]["duration"] = "1m"
+    answer = await api.call("POST", CERTIFICATES, body)
+    assert (answer.status, answer.json["reason"]) == (406, "NotAcceptable")
+    assert answer.message == (
+        'admission webhook "webhook.cert-manager.io" denied the request: '
+        'spec.duration: Invalid value: "1m": must be at least 1h'
+    )
+    assert [cause["field"] for cause in answer.json["details"]["causes"]] == ["spec.duration"]
+
+
+async def test_suspicious_names_are_accepted_with_a_warning(api: Api) -> None:
+    body = certificate("web")
+    body["spec"] |= {"dnsNames": ["*.*.com"] * 2, "commonName": "a\u202eb"}
+    answer = await api.call("POST", CERTIFICATES, body)
+    assert answer.status == 201
+    for words in ("spec.dnsNames[0]: ", "is listed 2 times", "spec.commonName: "):
+        assert words in answer.headers["warning"]
+    change = {"metadata": {"labels": {"a": "b"}}}
+    relabelled = await api.call("PATCH", f"{CERTIFICATES}/web", change, content_type=MERGE)
+    assert (relabelled.status, relabelled.headers.get("warning")) == (200, None)
+
+
+async def test_unknown_fields_warn_unless_strict(api: Api) -> None:
+    body = certificate("a", colour="red")
+    body["spec"]["foo"] = 1
+    warned = await api.call("POST", CERTIFICATES, body)
+    assert warned.status == 201
+    assert '299 - "unknown field \\"spec.foo\\""' in warned.headers["warning"]
+    assert "metadata.colour" in warned.headers["warning"]
+    assert "foo" not in warned.json["spec"]
+    silent = await api.call(
+        "POST", f"{CERTIFICATES}?fieldValidation=Ignore&dryRun=All", certificate("b", x=1)
+    )
+    assert (silent.status, silent.headers.get("warning")) == (201, None)
+    strict = await api.call("POST", f"{CERTIFICATES}?fieldValidation=Strict", body)
+    assert strict.status == 400
+    assert strict.message == (
+        'Certificate in version "v1" cannot be handled as a Certificate: strict decoding error: '
+        'unknown field "metadata.colour", unknown field "spec.foo"'
+    )
+    assert (await api.call("POST", f"{CERTIFICATES}?fieldValidation=Perhaps", body)).status == 422
+
+
+async def test_duplicate_fields_warn_unless_strict(api: Api) -> None:
+    body = b'{"metadata":{"name":"a"},"data":{"x":"1","y":"2","x":"3"}}'
+    strict = await api.raw("POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body)
+    assert strict.status == 400
+    assert b'duplicate field \\"data.x\\"' in strict.body
+    warned = await api.raw("POST", CONFIG_MAPS, body)
+    assert warned.status == 201
+    assert warned.headers["warning"] == '299 - "duplicate field \\"data.x\\""'
+
+
+async def test_a_custom_object_of_another_kind_is_invalid(api: Api) -> None:
+    answer = await api.call("POST", CERTIFICATES, {**certificate("a"), "kind": "Issuer"})
+    assert answer.status == 422
+    assert (
+        answer.message
+        == 'Issuer.cert-manager.io "a" is invalid: kind: Invalid value: "Issuer": must be Certificate'
+    )
+
+
+async def test_a_dry_run_answers_and_stores_nothing(api: Api) -> None:
+    before = api.store.revision
+    made = await api.ok("POST", f"{SECRETS}?dryRun=All", {"metadata": {"name": "a"}})
+    assert made["metadata"]["name"] == "a"
+    assert (await api.call("GET", f"{SECRETS}/a")).status == 404
+    assert api.store.revision == before
+    assert (await api.call("POST", f"{SECRETS}?dryRun=Some", {"metadata": {"name": "a"}})).status == 422
+
+
+async def test_a_generated_name_has_five_characters_and_fits(api: Api) -> None:
+    made = await api.ok("POST", SECRETS, {"metadata": {"generateName": "web-"}})
+    assert re.fullmatch(r"web-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
+    long = await api.ok("POST", SECRETS, {"metadata": {"generateName": "x" * 80 + "-"}})
+    assert long["metadata"]["name"].startswith("x" * 58)
+    assert len(long["metadata"]["name"]) == 63
+
+
+async def test_a_taken_generated_name_is_replaced(start_api: StartApi) -> None:
+    suffixes = itertools.chain(["aaaaa"] * 8, itertools.repeat("bbbbb"))
+    api = await start_api(name_suffix=lambda: next(suffixes))
+    names = [
+        (await api.ok("POST", SECRETS, {"metadata": {"generateName": "x-"}}))["metadata"]["name"]
+        for _ in range(2)
+    ]
+    assert names == ["x-aaaaa", "x-bbbbb"]
+
+
+async def test_after_eight_taken_names_the_create_fails(start_api: StartApi) -> None:
+    tried = itertools.count()
+    api = await start_api(name_suffix=lambda: "aaaaa" if next(tried) >= 0 else "")
+    await api.ok("POST", SECRETS, {"metadata": {"generateName": "x-"}})
+    answer = await api.call("POST", SECRETS, {"metadata": {"generateName": "x-"}})
+    assert (answer.status, answer.json["reason"]) == (409, "AlreadyExists")
+    assert answer.message == (
+        'secrets "x-aaaaa" already exists, the server was not able to generate a unique name for the object'
+    )
+    assert next(tried) == 9
+
+
+async def test_a_definition_brings_its_kind(api: Api) -> None:
+    assert (await api.call("GET", THINGS)).status == 404
+    made = await api.ok("POST", CRDS, thing_crd())
+    crd = await api.ok("GET", f"{CRDS}/{made['metadata']['name']}")
+    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]}["Established"] == "True"
+    made = await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
+    assert made["spec"] == {"size": 1, "colour": "red"}
+    wrong = await api.call("POST", THINGS, {**THING, "metadata": {"name": "b"}, "spec": {"size": 0}})
+    assert wrong.status == 422
+
+
+def signing_request() -> str:
+    """A certificate signing request, as it stands in `spec.request`."""
+    pem = build_csr(CsrPlan(common_name="r"), generate(KeyPlan.of("ECDSA")))
+    return base64.b64encode(pem).decode()
+
+
+async def test_a_request_for_a_certificate_says_who_asked(start_api: StartApi) -> None:
+    api = await start_api(user=Identity("eve", uid="7", groups=("system:masters",), extra={"a": ("b",)}))
+    body = {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "CertificateRequest",
+        "metadata": {"name": "r"},
+        "spec": {"request": signing_request(), "issuerRef": {"name": "ca"}, "username": "admin"},
+    }
+    path = "/apis/cert-manager.io/v1/namespaces/default/certificaterequests"
+    spec = (await api.ok("POST", path, body))["spec"]
+    assert (spec["username"], spec["uid"], spec["groups"], spec["extra"]) == (
+        "eve",
+        "7",
+        ["system:masters"],
+        {"a": ["b"]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"request": "YQ=="}, "error decoding certificate request PEM block"),
+        ({"isCA": True, "usages": ["cert sign"]}, "the signing request"),
+        ({"usages": ["client auth"]}, "the signing request has the usages"),
+    ],
+)
+async def test_a_signing_request_must_be_sound_and_as_the_request_says(
+    change: dict[str, Any], words: str, api: Api
+) -> None:
+    body = {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "CertificateRequest",
+        "metadata": {"name": "r"},
+        "spec": {"request": signing_request(), "issuerRef": {"name": "ca"}, **change},
+    }
+    answer = await api.call("POST", "/apis/cert-manager.io/v1/namespaces/default/certificaterequests", body)
+    assert answer.status == 406
+    assert answer.message.startswith('admission webhook "webhook.cert-manager.io" denied the request: ')
+    assert f'spec.request: Invalid value: \\"<signing request>\\": {words}'.encode() in answer.body

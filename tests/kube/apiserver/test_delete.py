@@ -1,0 +1,294 @@
+"""DELETE, finalizers, namespaces, owners."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certwright.kube.apiserver.verbs import watch as watch_verb
+from certwright.kube.store.contract import Encode, Key, Row
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import open_sqlite
+from kube.apiserver.callers import (
+    CERTIFICATES,
+    CONFIG_MAPS,
+    CRDS,
+    MERGE,
+    SECRETS,
+    THING,
+    THINGS,
+    Api,
+    Json,
+    StartApi,
+    thing_crd,
+)
+from support.waiting import turns, until
+
+
+def owned_by(*owners: Json, kind: str = "Certificate", group: str = "cert-manager.io/v1") -> list[Json]:
+    return [
+        {"apiVersion": group, "kind": kind, "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]}
+        for o in owners
+    ]
+
+
+async def exists(api: Api, path: str) -> bool:
+    return (await api.call("GET", path)).status == 200
+
+
+async def test_a_deleted_object_is_gone_and_the_answer_says_which(api: Api) -> None:
+    made = await api.certificate("web")
+    answer = await api.ok("DELETE", f"{CERTIFICATES}/web")
+    assert answer == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": "web",
+            "group": "cert-manager.io",
+            "kind": "certificates",
+            "uid": made["metadata"]["uid"],
+        },
+    }
+    again = await api.call("DELETE", f"{CERTIFICATES}/web")
+    assert (again.status, again.message) == (404, 'certificates.cert-manager.io "web" not found')
+
+
+async def test_a_finalizer_holds_the_object_until_it_is_taken_away(api: Api) -> None:
+    await api.certificate("web", finalizers=["test.dev/hold"])
+    api.clock.advance(timedelta(minutes=1))
+    marked = await api.ok("DELETE", f"{CERTIFICATES}/web")
+    assert marked["kind"] == "Certificate"
+    assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:01:00Z"
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert marked["metadata"]["generation"] == 2
+    assert await api.ok("DELETE", f"{CERTIFICATES}/web") == marked
+    more = {"metadata": {"finalizers": ["test.dev/hold", "test.dev/more"]}}
+    refused = await api.call("PATCH", f"{CERTIFICATES}/web", more, content_type=MERGE)
+    assert refused.status == 422
+    assert "no new finalizers can be added if the object is being deleted" in refused.message
+    await api.ok("PATCH", f"{CERTIFICATES}/web", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    assert not await exists(api, f"{CERTIFICATES}/web")
+
+
+async def test_preconditions_guard_a_delete(api: Api) -> None:
+    made = await api.secret("a")
+    for wrong in ({"uid": "other"}, {"resourceVersion": "1"}):
+        answer = await api.call("DELETE", f"{SECRETS}/a", {"kind": "DeleteOptions", "preconditions": wrong})
+        assert answer.status == 409
+        assert "in the precondition" in answer.message
+    right = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
+    await api.ok("DELETE", f"{SECRETS}/a", {"preconditions": right})
+
+
+async def test_delete_options_are_checked(api: Api) -> None:
+    await api.secret("a")
+    assert (await api.call("DELETE", f"{SECRETS}/a?propagationPolicy=Sideways")).status == 422
+    assert (await api.call("DELETE", f"{SECRETS}/a", {"kind": "Secret"})).status == 400
+    assert (await api.call("DELETE", f"{SECRETS}/a", {"gracePeriodSeconds": "x"})).status == 400
+    await api.ok("DELETE", f"{SECRETS}/a?dryRun=All")
+    assert await exists(api, f"{SECRETS}/a")
+    await api.ok("DELETE", f"{SECRETS}/a", {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    assert not await exists(api, f"{SECRETS}/a")
+
+
+async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
+    for number in range(5):
+        await api.secret(f"s{number}", labels={"even": "no" if number % 2 else "yes"})
+    deleted = await api.ok("DELETE", f"{SECRETS}?labelSelector=even%3Dyes")
+    assert deleted["kind"] == "SecretList"
+    assert len(deleted["items"]) == 3
+    assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["s1", "s3"]
+
+
+async def test_a_namespace_goes_with_all_that_is_in_it(api: Api) -> None:
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.secret("a", namespace="team")
+    path = "/apis/cert-manager.io/v1/namespaces/team/issuers"
+    head = {"apiVersion": "cert-manager.io/v1", "kind": "Issuer"}
+    await api.ok("POST", path, {**head, "metadata": {"name": "i"}, "spec": {"selfSigned": {}}})
+    marked = await api.ok("DELETE", "/api/v1/namespaces/team")
+    assert marked["status"]["phase"] == "Terminating"
+    refused = await api.call("POST", "/api/v1/namespaces/team/secrets", {"metadata": {"name": "b"}})
+    assert refused.status == 403
+    assert "because it is being terminated" in refused.message
+    assert refused.json["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    await api.settle()
+    assert not await exists(api, "/api/v1/namespaces/team")
+    assert not await exists(api, "/api/v1/namespaces/team/secrets/a")
+    assert not await exists(api, f"{path}/i")
+    await api.secret("other")
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+
+
+async def test_a_namespace_waits_for_finalizers_in_it(api: Api) -> None:
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.secret("a", namespace="team", finalizers=["test.dev/hold"])
+    await api.ok("DELETE", "/api/v1/namespaces/team")
+    await turns()
+    assert await exists(api, "/api/v1/namespaces/team")
+    release: Json = {"metadata": {"finalizers": []}}
+    await api.ok("PATCH", "/api/v1/namespaces/team/secrets/a", release, content_type=MERGE)
+    await api.settle()
+    assert not await exists(api, "/api/v1/namespaces/team")
+
+
+async def test_a_restart_goes_on_with_a_namespace(start_api: StartApi) -> None:
+    store = MemoryStore()
+    api = await start_api(store=store)
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.secret("a", namespace="team", finalizers=["test.dev/hold"])
+    await api.ok("DELETE", "/api/v1/namespaces/team")
+    await api.server.close()
+    again = await start_api(store=store)
+    release: Json = {"metadata": {"finalizers": []}}
+    await again.ok("PATCH", "/api/v1/namespaces/team/secrets/a", release, content_type=MERGE)
+    await again.settle()
+    assert not await exists(again, "/api/v1/namespaces/team")
+
+
+async def test_some_namespaces_stay(api: Api) -> None:
+    for name in ("default", "kube-system", "kube-public"):
+        answer = await api.call("DELETE", f"/api/v1/namespaces/{name}")
+        assert answer.message == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+
+
+async def test_a_definition_goes_with_all_its_objects(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_verb, "_LAST_WORDS_S", 0.0)
+    await api.ok("POST", CRDS, thing_crd())
+    for number in range(3):
+        await api.ok("POST", THINGS, {**THING, "metadata": {"name": f"t{number}"}, "spec": {"size": 1}})
+    watch = await api.watch(f"{THINGS}?resourceVersion={api.store.revision}")
+    await api.ok("DELETE", f"{CRDS}/things.test.dev")
+    await api.settle()
+    await turns()  # the watch has been ended, and still tells what it was told
+    assert (await api.call("GET", THINGS)).status == 404
+    assert not await exists(api, f"{CRDS}/things.test.dev")
+    assert [event["type"] for event in await watch.rest()] == ["DELETED"] * 3
+    await api.ok("POST", CRDS, thing_crd())
+    assert (await api.ok("GET", THINGS))["items"] == []
+
+
+async def test_dependents_follow_their_owner(api: Api) -> None:
+    owner = await api.certificate("web")
+    for number in range(3):
+        await api.secret(f"s{number}", ownerReferences=owned_by(owner))
+    await api.secret("free")
+    await api.settle()
+    await api.ok("DELETE", f"{CERTIFICATES}/web")
+    await api.settle()
+    assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["free"]
+
+
+async def test_a_dependent_of_two_owners_outlives_the_first(api: Api) -> None:
+    one, other = await api.certificate("one"), await api.certificate("other")
+    await api.secret("s", ownerReferences=owned_by(one, other))
+    await api.ok("DELETE", f"{CERTIFICATES}/one")
+    await api.settle()
+    kept = await api.ok("GET", f"{SECRETS}/s")
+    assert [o["name"] for o in kept["metadata"]["ownerReferences"]] == ["other"]
+    await api.ok("DELETE", f"{CERTIFICATES}/other")
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/s")
+
+
+async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
+    owner = await api.certificate("web")
+    await api.ok("DELETE", f"{CERTIFICATES}/web")
+    await api.secret("late", ownerReferences=owned_by(owner))
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/late")
+
+
+async def test_what_is_created_for_a_dead_namesake_of_its_owner_is_collected(api: Api) -> None:
+    owner = await api.certificate("web")
+    await api.ok("DELETE", f"{CERTIFICATES}/web")
+    await api.certificate("web")
+    await api.secret("late", ownerReferences=owned_by(owner))
+    await api.settle()
+    assert not await exists(api, f"{SECRETS}/late")
+
+
+async def test_what_is_created_while_its_owner_is_deleted_is_collected(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    api = await start_api(store=await open_sqlite(tmp_path / "store.db"))
+    owners = [await api.certificate(f"web-{number}") for number in range(8)]
+    await asyncio.gather(
+        *(api.ok("DELETE", f"{CERTIFICATES}/web-{number}") for number in range(0, 8, 2)),
+        *(api.secret(f"s-{number}", ownerReferences=owned_by(owner)) for number, owner in enumerate(owners)),
+        *(api.ok("DELETE", f"{CERTIFICATES}/web-{number}") for number in range(1, 8, 2)),
+    )
+    async with asyncio.timeout(60):
+        while (await api.ok("GET", SECRETS))["items"]:  # noqa: ASYNC110 - bounded by the timeout
+            await asyncio.sleep(0.01)
+
+
+async def test_an_owner_of_a_kind_nobody_serves_is_left_in_peace(api: Api) -> None:
+    stranger: dict[str, Any] = {"metadata": {"name": "x", "uid": "1"}}
+    await api.secret("s", ownerReferences=owned_by(stranger, kind="ReplicaSet", group="apps/v1"))
+    await api.settle()
+    assert await exists(api, f"{SECRETS}/s")
+
+
+async def test_orphans_stay_without_their_owner(api: Api) -> None:
+    owner = await api.certificate("web")
+    await api.secret("s", ownerReferences=owned_by(owner))
+    await api.settle()
+    await api.ok("DELETE", f"{CERTIFICATES}/web?propagationPolicy=Orphan")
+    await api.settle()
+    assert "ownerReferences" not in (await api.ok("GET", f"{SECRETS}/s"))["metadata"]
+
+
+async def test_a_restart_finds_what_lost_its_owner_meanwhile(start_api: StartApi) -> None:
+    store = MemoryStore()
+    api = await start_api(store=store)
+    owner = await api.certificate("web")
+    await api.secret("s", ownerReferences=owned_by(owner))
+    await api.settle()
+    await api.server.close()
+    # A server that is closed answers still, but does nothing in the background.
+    await api.ok("DELETE", f"{CERTIFICATES}/web")
+    assert await exists(api, f"{SECRETS}/s")
+    again = await start_api(store=store)
+    await again.settle()
+    assert not await exists(again, f"{SECRETS}/s")
+
+
+class SlowStore(MemoryStore):
+    """Answers deletions only when the test lets it, as a disk that is busy would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
+        gone = await super().delete(key, encode, expect=expect)
+        self.begun.set()
+        await self.go.wait()
+        return gone
+
+
+async def test_a_deletion_whose_caller_went_away_is_seen_to_its_end(start_api: StartApi) -> None:
+    store = SlowStore()
+    api = await start_api(store=store)
+    owner = await api.certificate("web")
+    await api.secret("s", ownerReferences=owned_by(owner))
+    await api.settle()
+    deleting = asyncio.create_task(api.call("DELETE", f"{CERTIFICATES}/web"))
+    await asyncio.wait_for(store.begun.wait(), 60)
+    deleting.cancel()
+    store.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await deleting
+    await until(lambda: store.at_hand(Key("secrets", "default", "s")) is None)
+
+
+async def test_a_config_map_is_not_a_secret(api: Api) -> None:
+    await api.secret("a")
+    assert (await api.call("DELETE", f"{CONFIG_MAPS}/a")).status == 404

@@ -1,0 +1,138 @@
+"""Built-in kinds are read as Go's types read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from certwright.kube.api.errors import BadRequest
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_lists import MergeKeys
+
+Json = dict[str, Any]
+INGRESS = NativeSchema("networking.k8s.io/v1", "Ingress")
+EVENT = NativeSchema("v1", "Event")
+POD = NativeSchema("v1", "Pod")
+
+
+def read(schema: NativeSchema, **fields: Any) -> Json:
+    obj: Json = {"metadata": {}, **fields}
+    assert schema.process(obj) == []
+    return obj
+
+
+def refused(schema: NativeSchema, **fields: Any) -> str:
+    with pytest.raises(BadRequest) as caught:
+        schema.process({"metadata": {}, **fields})
+    return str(caught.value).partition(": ")[2]
+
+
+def test_zero_values_that_go_writes_are_written() -> None:
+    assert read(EVENT) == {
+        "metadata": {},
+        "involvedObject": {},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    }
+    assert read(NativeSchema("rbac.authorization.k8s.io/v1", "Role"))["rules"] is None
+    assert read(INGRESS)["status"] == {"loadBalancer": {}}
+
+
+def test_empty_values_are_left_out_and_pointers_kept() -> None:
+    secret = read(NativeSchema("v1", "Secret"), data={}, type="", immutable=False)
+    assert secret == {"metadata": {}, "immutable": False}
+
+
+def test_nulls_mean_zero() -> None:
+    assert read(NativeSchema("v1", "Secret"), data={"a": None}, type=None)["data"] == {"a": ""}
+    assert read(NativeSchema("v1", "ConfigMap"), data={"a": None})["data"] == {"a": ""}
+
+
+def test_unknown_fields_are_dropped_with_their_path() -> None:
+    obj: Json = {"spec": {"rules": [{"host": "x", "colour": 1}]}, "surprise": 1}
+    assert INGRESS.process(obj) == ["spec.rules[0].colour", "surprise"]
+    assert obj["spec"]["rules"] == [{"host": "x"}]
+
+
+def test_inline_fields_stand_in_the_object() -> None:
+    pod = read(POD, spec={"containers": [], "volumes": [{"name": "v", "secret": {"secretName": "s"}}]})
+    assert pod["spec"]["volumes"] == [{"name": "v", "secret": {"secretName": "s"}}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"spec": {"rules": [{"host": 4}]}},
+            "json: cannot unmarshal number into Go struct field IngressRule.spec.rules.host of type string",
+        ),
+        (
+            {"spec": {"rules": "all"}},
+            "json: cannot unmarshal string into Go struct field IngressSpec.spec.rules "
+            "of type []v1.IngressRule",
+        ),
+        (
+            {"spec": []},
+            "json: cannot unmarshal array into Go struct field IngressSpec.spec of type v1.IngressSpec",
+        ),
+    ],
+)
+def test_a_wrong_type_is_told_as_go_tells_it(fields: Json, text: str) -> None:
+    assert refused(INGRESS, **fields) == text
+
+
+@pytest.mark.parametrize("count", [1.5, "1", True, 2**31])
+def test_a_number_is_whole_and_fits(count: object) -> None:
+    assert "into Go struct field Event.count of type int32" in refused(EVENT, count=count)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        ("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05Z"),
+        ("2026-01-02T05:04:05+02:00", "2026-01-02T03:04:05Z"),
+    ],
+)
+def test_times_are_kept_in_utc_and_whole_seconds(given: str, kept: str) -> None:
+    assert read(EVENT, lastTimestamp=given)["lastTimestamp"] == kept
+
+
+def test_fine_times_have_six_digits() -> None:
+    fine = "2026-01-02T03:04:05.678901Z"
+    assert read(EVENT, eventTime=fine)["eventTime"] == fine
+    assert refused(EVENT, eventTime="2026-01-02T03:04:05Z").startswith('parsing time "2026-01-02T03:04:05Z"')
+
+
+@pytest.mark.parametrize("given", ["yesterday", "", "2026-13-01T00:00:00Z", "2026-01-01"])
+def test_what_is_no_time_is_refused(given: str) -> None:
+    assert refused(EVENT, lastTimestamp=given).startswith(f'parsing time "{given}"')
+
+
+def test_quantities_may_be_numbers() -> None:
+    quota = NativeSchema("v1", "ResourceQuota")
+    assert read(quota, spec={"hard": {"pods": 4, "cpu": "500m"}})["spec"]["hard"] == {
+        "pods": "4",
+        "cpu": "500m",
+    }
+    assert refused(quota, spec={"hard": {"cpu": "much"}}).startswith("quantities must match")
+
+
+def test_merge_keys_are_known_at_any_depth() -> None:
+    keys = MergeKeys(POD)
+    assert keys["spec", "containers"] == "name"
+    assert keys["spec", "containers", "env"] == "name"
+    assert keys["spec", "containers", "ports"] == "containerPort"
+    assert keys["metadata", "finalizers"] == ""
+    assert ("spec", "tolerations") not in keys
+
+
+def test_schemas_say_how_lists_are_merged() -> None:
+    ports = NativeSchema("v1", "Service").openapi["properties"]["spec"]["properties"]["ports"]
+    assert ports["x-kubernetes-list-map-keys"] == ["port", "protocol"]
+    assert ports["items"]["properties"]["protocol"]["default"] == "TCP"

@@ -1,0 +1,87 @@
+"""Who is told of which writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from certwright.kube.apiserver.builtin import make_registry
+from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.namespaces import Namespaces
+from certwright.kube.store.contract import Encode, Key, Row
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util import ids
+from certwright.kube.util.clock import TestClock
+from certwright.kube.util.tasks import TaskSet
+
+
+class Listener:
+    """An observer that notes what it is told, together with others."""
+
+    def __init__(self, name: str, told: list[str], *, hears_of: Collection[str] | None) -> None:
+        self._name = name
+        self._told = told
+        self.hears_of = hears_of
+
+    def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
+        """Note a write."""
+        self._told.append(
+            f"{self._name}: {'' if previous is None else 're'}wrote {definition.plural} {row.key.name}"
+        )
+
+    def removed(self, definition: ResourceDefinition, row: Row) -> None:
+        """Note a deletion."""
+        self._told.append(f"{self._name}: removed {definition.plural} {row.key.name}")
+
+
+@pytest.fixture
+def backend() -> Backend:
+    """One over an empty store, of which nobody is told anything yet."""
+    store, clock = MemoryStore(), TestClock()
+    namespaces = Namespaces(store)
+    return Backend(store, make_registry(clock), clock, namespaces, ids.random_suffix, TaskSet())
+
+
+def saying(text: str) -> Encode:
+    """A row with that text as its body."""
+    return lambda revision: (b"%d" % revision, text.encode())
+
+
+async def write(backend: Backend, plural: str, name: str) -> Row:
+    """Create an object."""
+    definition = backend.registry.by_resource("", plural)
+    assert definition is not None
+    return await backend.put(definition, Key(definition.bucket, "ns", name), saying(name), previous=None)
+
+
+async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_they_came(
+    backend: Backend,
+) -> None:
+    told: list[str] = []
+    backend.observe(Listener("all", told, hears_of=None), Listener("secrets", told, hears_of=("secrets",)))
+    await write(backend, "configmaps", "a")
+    row = await write(backend, "secrets", "b")
+    definition = backend.registry.by_resource("", "secrets")
+    assert definition is not None
+    row = await backend.put(definition, row.key, saying("c"), previous=row)
+    await backend.delete(definition, row, saying("d"))
+    assert told == [
+        "all: wrote configmaps a",
+        "all: wrote secrets b",
+        "secrets: wrote secrets b",
+        "all: rewrote secrets b",
+        "secrets: rewrote secrets b",
+        "all: removed secrets b",
+        "secrets: removed secrets b",
+    ]
+
+
+async def test_an_observer_that_comes_later_is_told_of_what_follows(backend: Backend) -> None:
+    told: list[str] = []
+    backend.observe(Listener("first", told, hears_of=None))
+    await write(backend, "secrets", "a")
+    backend.observe(Listener("later", told, hears_of=("secrets",)))
+    await write(backend, "secrets", "b")
+    assert told == ["first: wrote secrets a", "first: wrote secrets b", "later: wrote secrets b"]

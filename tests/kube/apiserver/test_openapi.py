@@ -1,0 +1,250 @@
+"""OpenAPI documents."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.kube.apiserver.builtin import make_registry
+from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_openapi import components
+from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.apiserver.openapi import proto
+from certwright.kube.apiserver.openapi.documents import OpenApi
+from certwright.kube.util.clock import TestClock
+from certwright.kube.util.http_messages import Response
+from certwright.resources.crds import custom_resource_definitions
+from kube.apiserver.accepting import serve
+
+Json = dict[str, Any]
+PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = make_registry(TestClock())
+    for crd in copy.deepcopy(custom_resource_definitions()):
+        serve(made, crd)
+    return made
+
+
+@pytest.fixture
+def api(registry: Registry) -> OpenApi:
+    return OpenApi(registry)
+
+
+def answer(api: OpenApi, path: str, **more: str) -> Response:
+    response = asyncio.run(api.respond(path, **more))
+    assert response is not None
+    return response
+
+
+def document(api: OpenApi, path: str) -> Json:
+    decoded: Json = msgspec.json.decode(answer(api, path).body)
+    return decoded
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for item in node.values():
+            yield from references(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from references(item)
+
+
+def test_the_index_names_each_group_and_version_with_a_hash(api: OpenApi, registry: Registry) -> None:
+    paths = document(api, "/openapi/v3")["paths"]
+    named = {f"apis/{d.group}/{d.version}" if d.group else "api/v1" for d in registry.all()}
+    assert paths.keys() == named
+    assert paths["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
+
+
+def test_a_hash_changes_with_its_group_only(api: OpenApi, registry: Registry) -> None:
+    before = document(api, "/openapi/v3")["paths"]
+    registry.drop_crd("issuers.cert-manager.io")
+    after = document(api, "/openapi/v3")["paths"]
+    assert [name for name in before if before[name] != after[name]] == ["apis/cert-manager.io/v1"]
+
+
+@pytest.mark.parametrize("path", ["api/v1", "apis/cert-manager.io/v1", "apis/apiextensions.k8s.io/v1"])
+def test_a_document_holds_all_that_it_refers_to(api: OpenApi, path: str) -> None:
+    content = document(api, f"/openapi/v3/{path}")
+    schemas = {f"#/components/schemas/{name}" for name in content["components"]["schemas"]}
+    assert set(references(content)) <= schemas
+
+
+def test_kubectl_finds_out_that_patches_take_field_validation(api: OpenApi) -> None:
+    content = document(api, "/openapi/v3/apis/cert-manager.io/v1")
+    item = content["paths"]["/apis/cert-manager.io/v1/namespaces/{namespace}/certificates/{name}"]
+    assert item["patch"]["x-kubernetes-group-version-kind"] == {
+        "group": "cert-manager.io",
+        "version": "v1",
+        "kind": "Certificate",
+    }
+    assert {"fieldValidation", "dryRun"} <= {parameter["name"] for parameter in item["patch"]["parameters"]}
+    assert "application/merge-patch+json" in item["patch"]["requestBody"]["content"]
+    assert "application/strategic-merge-patch+json" not in item["patch"]["requestBody"]["content"]
+
+
+def test_strategic_patches_are_said_to_work_for_core_kinds(api: OpenApi) -> None:
+    item = document(api, "/openapi/v3/api/v1")["paths"]["/api/v1/namespaces/{namespace}/secrets/{name}"]
+    assert "application/strategic-merge-patch+json" in item["patch"]["requestBody"]["content"]
+
+
+def test_every_field_of_our_kinds_and_the_built_in_kinds_is_explained(
+    api: OpenApi, registry: Registry
+) -> None:
+    def unexplained(schema: Json, path: str) -> Iterator[str]:
+        for name, prop in schema.get("properties", {}).items():
+            if not prop.get("description"):
+                yield f"{path}.{name}"
+            yield from unexplained(prop, f"{path}.{name}")
+            yield from unexplained(prop.get("items", {}), f"{path}.{name}[]")
+
+    schemas_of = {d.kind: d.schema for d in registry.all() if d.kind != "Pod"}
+    # What a pod is made of is left to Kubernetes' own documentation.
+    explained = {
+        name
+        for schema in schemas_of.values()
+        if isinstance(schema, NativeSchema)
+        for name, _ in components(schema.message, lambda _: {})
+    }
+    for path in document(api, "/openapi/v3")["paths"]:
+        schemas = document(api, f"/openapi/v3/{path}")["components"]["schemas"]
+        for name, schema in schemas.items():
+            if name in explained or not name.startswith("io.k8s.api."):
+                assert list(unexplained(schema, name)) == []
+
+
+def test_a_schema_keeps_what_the_definition_says_and_gets_the_frame(api: OpenApi) -> None:
+    schemas = document(api, "/openapi/v3/apis/cert-manager.io/v1")["components"]["schemas"]
+    certificate = schemas["io.cert-manager.v1.Certificate"]
+    assert {"apiVersion", "kind", "metadata", "spec", "status"} == certificate["properties"].keys()
+    assert "secretName" in certificate["properties"]["spec"]["required"]
+    assert "io.k8s.api.core.v1.Secret" in document(api, "/openapi/v3/api/v1")["components"]["schemas"]
+
+
+def test_the_second_version_holds_all_kinds_and_nothing_newer(api: OpenApi) -> None:
+    content = document(api, "/openapi/v2")
+    assert content["swagger"] == "2.0"
+    assert {"io.cert-manager.v1.Issuer", "io.k8s.api.core.v1.Secret"} <= content["definitions"].keys()
+    assert set(references(content)) <= {f"#/definitions/{name}" for name in content["definitions"]}
+    text = answer(api, "/openapi/v2").body
+    for word in (b'"nullable":', b'"oneOf":', b'"anyOf":'):
+        assert word not in text
+
+
+def test_who_takes_only_protobuf_of_the_third_version_is_told_what_there_is(api: OpenApi) -> None:
+    assert answer(api, "/openapi/v3/api/v1", accept=PROTOBUF).status == 406
+    assert answer(api, "/openapi/v3", accept=PROTOBUF).headers["content-type"] == "application/json"
+    both = answer(api, "/openapi/v2", accept=f"{PROTOBUF}, application/json")
+    assert both.headers["content-type"] == "application/json"
+
+
+Fields = dict[int, list[Any]]
+
+
+def read_message(raw: bytes) -> Fields:
+    """The fields of a protobuf message: numbers, and bytes for what has a length."""
+    fields: Fields = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    while at < len(raw):
+        tag = varint()
+        if tag & 7 == 0:
+            fields.setdefault(tag >> 3, []).append(varint())
+        else:
+            length = varint() if tag & 7 == 2 else 8
+            fields.setdefault(tag >> 3, []).append(raw[at : at + length])
+            at += length
+    assert at == len(raw)
+    return fields
+
+
+def named(pairs: list[bytes]) -> dict[str, Fields]:
+    read = (read_message(pair) for pair in pairs)
+    return {pair[1][0].decode(): read_message(pair[2][0]) for pair in read}
+
+
+def test_kubectl_gets_the_second_version_in_protobuf(api: OpenApi) -> None:
+    response = answer(api, "/openapi/v2", accept=PROTOBUF)
+    assert response.headers["content-type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    content = read_message(response.body)
+    assert content[1] == [b"2.0"]
+    definitions = named(read_message(content[9][0])[1])
+    assert definitions.keys() == document(api, "/openapi/v2")["definitions"].keys()
+    secret = definitions["io.k8s.api.core.v1.Secret"]
+    properties = named(read_message(secret[25][0])[1])
+    assert read_message(properties["type"][22][0]) == {1: [b"string"]}
+    assert properties["metadata"][1] == [b"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]
+    kinds = named(secret[31])["x-kubernetes-group-version-kind"]
+    assert msgspec.json.decode(kinds[2][0]) == [{"group": "", "version": "v1", "kind": "Secret"}]
+
+
+def test_the_protobuf_form_holds_numbers_flags_and_lists() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {
+                "type": "integer",
+                "minimum": 1.5,
+                "maxLength": 300,
+                "enum": [1, "a"],
+                "exclusiveMinimum": True,
+            },
+            "m": {"type": "object", "additionalProperties": {"type": "string"}},
+            "free": {"type": "object", "additionalProperties": True},
+            "l": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+    content = read_message(proto.encode({"definitions": {"x": schema}}))
+    made = named(read_message(content[9][0])[1])["x"]
+    properties = named(read_message(made[25][0])[1])
+    assert properties["n"][9] == [struct.pack("<d", 1.5)]
+    assert (properties["n"][11], properties["n"][10]) == ([300], [1])
+    assert [read_message(item)[2] for item in properties["n"][20]] == [[b"1"], [b'"a"']]
+    assert read_message(properties["free"][21][0]) == {2: [1]}
+    assert 22 in read_message(read_message(properties["m"][21][0])[1][0])
+    assert 22 in read_message(read_message(properties["l"][23][0])[1][0])
+
+
+def test_an_unchanged_document_is_not_sent_again(api: OpenApi) -> None:
+    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
+    path, _, query = address.partition("?")
+    first = answer(api, path, query=query)
+    assert first.headers["cache-control"] == "public, immutable"
+    again = answer(api, "/openapi/v3/api/v1", if_none_match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_an_address_that_is_out_of_date_leads_to_the_right_one(api: OpenApi) -> None:
+    moved = answer(api, "/openapi/v3/api/v1", query="hash=ABC")
+    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
+    assert (moved.status, moved.body, moved.headers["location"]) == (301, b"", address)
+
+
+@pytest.mark.parametrize(
+    "path", ["/openapi", "/openapi/v3/api/v2", "/openapi/v3/apis/none/v1", "/openapi/v4"]
+)
+def test_other_paths_are_not_answered(api: OpenApi, path: str) -> None:
+    assert asyncio.run(api.respond(path)) is None

@@ -1,0 +1,74 @@
+"""What the server says of itself: the APIServices of its groups, the Service `kubernetes`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from kube.apiserver.callers import CRDS, Api, thing_crd
+from kube.apiserver.webhook_server import register, running
+from support.waiting import until
+
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+DEFAULT = "/api/v1/namespaces/default"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+
+
+async def _names(api: Api) -> set[str]:
+    await api.settle()
+    return {item["metadata"]["name"] for item in (await api.ok("GET", API_SERVICES))["items"]}
+
+
+async def test_every_group_of_ours_has_an_api_service_that_is_available(api: Api) -> None:
+    assert {"v1.", "v1.rbac.authorization.k8s.io", "v1.cert-manager.io"} <= await _names(api)
+    found = await api.ok("GET", f"{API_SERVICES}/v1.cert-manager.io")
+    assert found["status"]["conditions"][0]["reason"] == "Local"
+    assert (await api.call("GET", f"{API_SERVICES}/v1.apiregistration.k8s.io")).status == 404
+
+
+async def test_an_api_service_comes_and_goes_with_its_definition(api: Api) -> None:
+    made = await api.ok("POST", CRDS, thing_crd())
+    name = f"v1.{made['spec']['group']}"
+    assert name in await _names(api)
+    await api.ok("DELETE", f"{API_SERVICES}/{name}")
+    assert name in await _names(api)
+    await api.ok("DELETE", f"{CRDS}/{made['metadata']['name']}")
+    assert name not in await _names(api)
+
+
+@pytest.mark.parametrize(("host", "family"), [("192.0.2.7", "IPv4"), ("2001:db8::7", "IPv6")])
+async def test_the_service_kubernetes_leads_to_the_server(api: Api, host: str, family: str) -> None:
+    await api.server.publish(host=host, port=7001)
+    await api.server.publish(host=host, port=7002)
+    service = await api.ok("GET", f"{DEFAULT}/services/kubernetes")
+    assert service["spec"]["ports"][0] | {"port": 443, "targetPort": 7002} == service["spec"]["ports"][0]
+    (subset,) = (await api.ok("GET", f"{DEFAULT}/endpoints/kubernetes"))["subsets"]
+    assert (subset["addresses"], subset["ports"][0]["port"]) == ([{"ip": host}], 7002)
+    piece = await api.ok("GET", f"{SLICES}/kubernetes")
+    assert (piece["addressType"], piece["endpoints"][0]["addresses"]) == (family, [host])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "localhost"])  # noqa: S104 - not listened on
+async def test_an_address_that_is_nobody_elses_is_not_published(api: Api, host: str) -> None:
+    await api.server.publish(host=host, port=7001)
+    assert (await api.call("GET", f"{DEFAULT}/services/kubernetes")).status == 200
+    assert (await api.call("GET", f"{DEFAULT}/endpoints/kubernetes")).status == 404
+
+
+async def test_an_api_service_that_is_refused_is_made_later(api: Api) -> None:
+    await api.settle()
+    async with running() as hooks:
+        rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["apiservices"], "operations": ["*"]}
+        await register(api, "Validating", hooks.hook(rules=[rule]))
+        hooks.answers["/"] = lambda _: {"allowed": False}
+        made = await api.ok("POST", CRDS, thing_crd())
+        name = f"v1.{made['spec']['group']}"
+        await until(lambda: bool(hooks.reviews))
+        assert name not in await _names(api)
+        hooks.answers["/"] = lambda _: {"allowed": True}
+        async with asyncio.timeout(60):
+            while (await api.call("GET", f"{API_SERVICES}/{name}")).status != 200:
+                api.clock.advance(timedelta(minutes=1))
+                await asyncio.sleep(0.01)

@@ -1,0 +1,222 @@
+"""Clients that dawdle, hoard or crowd, over TLS: each costs little, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from certwright.kube.apiserver.http import https, protocol, response_writer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.http_messages import Handler, Request, Response
+from kube.apiserver import greedy
+from kube.apiserver.callers import CONFIG_MAPS, SECRETS, StartApi
+from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served
+from support.waiting import until
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /livez HT", head("POST", SECRETS, content_length="10") + b"{"],
+    ids=["nothing", "half a header", "half a body"],
+)
+async def test_who_does_not_send_on_is_disconnected(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+    monkeypatch.setattr(protocol, "BODY_S", 0.3)
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(sent)
+        assert await is_closed(reader)
+        await until(lambda: not it.connections)
+
+
+async def test_empty_lines_do_not_keep_a_connection_open(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(head("GET", "/livez"))
+        await reader.readuntil(b"\r\n\r\nok")
+        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+        writer.write(b"\r\n")
+        assert await is_closed(reader)
+
+
+async def test_a_body_has_more_time_than_the_header(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        await until(lambda: len(it.connections) == 1)
+        (connection,) = it.connections
+        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+        body = b'{"metadata":{"name":"slow"}}'
+        fields = {"content_type": "application/json", "content_length": str(len(body))}
+        writer.write(head("POST", SECRETS, **fields))
+        # The header has come, and its 0.1 s are over.
+        await until(lambda: connection._incoming is not None and not connection._in_body)
+        writer.write(body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+
+
+async def test_a_handshake_that_does_not_come_is_not_waited_for(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "HANDSHAKE_S", 0.1)
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await asyncio.open_connection("127.0.0.1", it.face.port)
+        it.writers.append(writer)
+        assert await is_closed(reader)
+
+
+async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_writer, "WRITE_S", 1.0)
+    async with served(start_api, tmp_path) as it:
+        _, writer = await it.connect()
+        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+        await until(lambda: it.api.server.open_watches == 1)
+        (connection,) = it.connections
+        most = 0
+        for number in range(200):  # 20 MB
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+            await asyncio.sleep(0)
+            most = max(most, connection.transport.get_write_buffer_size())
+        assert most < 2 << 20
+        await until(lambda: it.api.server.open_watches == 0)
+        await until(lambda: not it.connections)
+
+
+async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
+    start_api: StartApi, tmp_path: Path
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        assert isinstance(it.api.store, MemoryStore)
+        it.api.store._fanout.max_pending_events = 20
+        reader, writer = await it.connect()
+        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+        await until(lambda: it.api.server.open_watches == 1)
+        for number in range(100):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+            await asyncio.sleep(0)
+        read = b""
+        async with asyncio.timeout(FOR_EVER):
+            while not read.endswith(b"\r\n0\r\n\r\n"):
+                read += await reader.read(65536)
+        lines = read.splitlines()
+        last = next(json.loads(line) for line in reversed(lines) if line.startswith(b"{"))
+        assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
+        assert sum(line.startswith(b'{"type":"ADDED"') for line in lines) < 100
+        assert it.api.server.open_watches == 0
+
+
+async def test_a_list_that_is_not_read_gives_back_its_seats(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_writer, "WRITE_S", 0.5)
+    async with served(start_api, tmp_path) as it:
+        for number in range(1200):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+        _, writer = await it.connect()
+        writer.write(head("GET", CONFIG_MAPS))
+        taken = [level.queues for level in it.api.server._fairness.levels]
+        await until(lambda: sum(queues.in_use for queues in taken) == 10)
+        await until(lambda: sum(queues.in_use for queues in taken) == 0)
+        await until(lambda: not it.connections)
+
+
+async def test_bodies_on_their_way_are_bounded_together(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "MAX_BODIES", 1_000_000)
+    async with served(start_api, tmp_path) as it:
+        fields = {"authorization": "", "content_type": "application/json", "content_length": "900000"}
+        begun = [await it.connect() for _ in range(2)]
+        for _, writer in begun:
+            writer.write(head("POST", SECRETS, **fields) + b" " * 600_000)
+        answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
+        async with asyncio.timeout(FOR_EVER):
+            done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().split()[1] for task in done] == [b"429"]
+        kept = next(index for index, task in enumerate(answers) if not task.done())
+        begun[kept][1].write(b" " * 300_000)
+        assert (await answers[kept]).split()[1] == b"401"
+
+
+async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        bomb = gzip.compress(b" " * (64 << 20))
+        fields = {"content_type": "application/json", "content_encoding": "gzip"}
+        writer.write(head("POST", SECRETS, content_length=str(len(bomb)), **fields) + bomb)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+
+
+class Counting:
+    """Around a handler: how many requests of `greedy` have been answered with a list."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    def around(self, handler: Handler) -> Handler:
+        """The handler, counted."""
+
+        async def counted(request: Request) -> Response:
+            response = await handler(request)
+            self.lists += response.status == 200 and request.headers.get("authorization") == "Bearer greedy"
+            return response
+
+        return counted
+
+
+async def test_two_hundred_greedy_connections_do_not_starve_others(
+    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "HANDSHAKE_S", FOR_EVER)
+    monkeypatch.setattr(protocol, "HEADER_S", FOR_EVER)
+    counting = Counting()
+    async with served(start_api, tmp_path, counting.around) as it:
+        rule = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        group = rule | {"kind": "User"}
+        subjects = [group | {"name": "greedy"}, group | {"name": "polite"}]
+        binding = {"metadata": {"name": "everything"}, "roleRef": rule, "subjects": subjects}
+        await it.api.ok("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        for number in range(400):
+            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
+            await it.api.ok("POST", CONFIG_MAPS, made)
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, greedy.__file__, it.url + CONFIG_MAPS, str(it.ca_file), "greedy", "200"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            await until(lambda: len(it.connections) == 200 and counting.lists > 200)
+            passed = [await _passed_by(it, counting, "polite") for _ in range(10)]
+        finally:
+            program.kill()
+            await program.wait()
+    # Without fairness each of them would be passed by every one of the two hundred.
+    assert max(passed) < 200, passed
+
+
+async def _passed_by(it: Served, counting: Counting, user: str) -> int:
+    """How many greedy lists are answered while `user` asks for one."""
+    connector = aiohttp.TCPConnector(ssl=it.tls())
+    headers = {"authorization": f"Bearer {user}"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        async with session.get(it.url + "/livez") as ready:
+            assert ready.status == 200
+        before = counting.lists
+        async with session.get(f"{it.url}{CONFIG_MAPS}") as answer:
+            assert answer.status == 200
+            return counting.lists - before

@@ -1,0 +1,206 @@
+"""Tables: what `kubectl get` prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.kube.apiserver.builtin import make_registry
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.representations.tables import printer_columns, render
+from certwright.kube.util.clock import TestClock
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+REGISTRY = make_registry(TestClock())
+
+
+def kind(name: str) -> ResourceDefinition:
+    return next(d for d in REGISTRY.all() if d.kind == name)
+
+
+def stamp(**ago: int) -> str:
+    return (NOW - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def table(definition: ResourceDefinition, *objects: Json, **options: Any) -> Json:
+    raw = render(definition, [msgspec.json.encode(obj) for obj in objects], now=NOW, **options)
+    decoded: Json = msgspec.json.decode(raw)
+    return decoded
+
+
+def cells(name: str, obj: Json, *, wide: bool = True) -> dict[str, Any]:
+    """Headings and cells of one object, as kubectl shows them."""
+    meta = {"name": "x", "creationTimestamp": stamp(minutes=5)}
+    shown = table(kind(name), {"metadata": meta, **obj})
+    columns = [c["name"] for c in shown["columnDefinitions"]]
+    if not wide:
+        columns = [c["name"] for c in shown["columnDefinitions"] if c["priority"] == 0]
+    everything = dict(
+        zip([c["name"] for c in shown["columnDefinitions"]], shown["rows"][0]["cells"], strict=True)
+    )
+    return {name: everything[name] for name in columns}
+
+
+@pytest.mark.parametrize(
+    ("name", "obj", "expected"),
+    [
+        (
+            "Secret",
+            {"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}},
+            {"Name": "x", "Type": "kubernetes.io/tls", "Data": 2, "Age": "5m"},
+        ),
+        ("ConfigMap", {"data": {"a": ""}, "binaryData": {"b": ""}}, {"Name": "x", "Data": 2, "Age": "5m"}),
+        ("Namespace", {"status": {"phase": "Active"}}, {"Name": "x", "Status": "Active", "Age": "5m"}),
+        ("ServiceAccount", {}, {"Name": "x", "Secrets": 0, "Age": "5m"}),
+        ("Lease", {"spec": {"holderIdentity": "me"}}, {"Name": "x", "Holder": "me", "Age": "5m"}),
+        ("CustomResourceDefinition", {}, {"Name": "x", "Created At": stamp(minutes=5)}),
+    ],
+)
+def test_built_in_kinds_have_the_columns_of_kubernetes(name: str, obj: Json, expected: Json) -> None:
+    assert cells(name, obj) == expected
+
+
+EVENT = {
+    "involvedObject": {"kind": "Certificate", "name": "web"},
+    "type": "Normal",
+    "reason": "Issuing",
+    "message": " text \n",
+    "source": {"component": "certwright"},
+    "firstTimestamp": stamp(hours=2),
+    "lastTimestamp": stamp(seconds=30),
+    "count": 3,
+}
+
+
+def test_an_event_shows_when_it_was_seen_last() -> None:
+    assert cells("Event", EVENT, wide=False) == {
+        "Last Seen": "30s",
+        "Type": "Normal",
+        "Reason": "Issuing",
+        "Object": "certificate/web",
+        "Message": "text",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {"First Seen": "120m", "Count": 3, "Source": "certwright", "Name": "x"}),
+        ({"lastTimestamp": None, "count": None}, {"Last Seen": "120m", "Count": 1}),
+        (
+            {"firstTimestamp": None, "lastTimestamp": None, "eventTime": stamp(minutes=1)},
+            {"First Seen": "60s", "Last Seen": "60s"},
+        ),
+        ({"series": {"count": 9, "lastObservedTime": stamp(seconds=1)}}, {"Count": 9, "Last Seen": "1s"}),
+        (
+            {"source": {}, "reportingComponent": "c", "reportingInstance": "i"},
+            {"Source": "c, i"},
+        ),
+        ({"involvedObject": {"kind": "Node", "fieldPath": "spec"}}, {"Object": "node", "Subobject": "spec"}),
+    ],
+)
+def test_wide_columns_of_events(change: Json, expected: Json) -> None:
+    shown = cells("Event", {**EVENT, **change})
+    assert {key: shown[key] for key in expected} == expected
+
+
+def column(path: str, shown_as: str) -> Any:
+    [_, made] = printer_columns([{"name": "C", "type": shown_as, "jsonPath": path}])
+    obj = {
+        "metadata": {},
+        "spec": {
+            "s": "text",
+            "i": 3,
+            "f": 1.5,
+            "b": True,
+            "n": None,
+            "d": stamp(days=3),
+            "l": ["a", 1],
+            "o": {"k": 1},
+        },
+    }
+    return made.cell(obj, NOW.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("path", "shown_as", "cell"),
+    [
+        (".spec.s", "string", "text"),
+        (".spec.i", "string", "3"),
+        (".spec.b", "string", "true"),
+        (".spec.l", "string", '["a",1]'),
+        (".spec.o", "string", '{"k":1}'),
+        (".spec.i", "integer", 3),
+        (".spec.f", "integer", 1),
+        (".spec.s", "integer", None),
+        (".spec.b", "integer", None),
+        (".spec.f", "number", 1.5),
+        (".spec.b", "boolean", True),
+        (".spec.i", "boolean", None),
+        (".spec.d", "date", "3d"),
+        (".spec.s", "date", "<invalid>"),
+        (".spec.i", "date", None),
+        (".spec.n", "date", None),
+        (".spec.missing", "string", None),
+    ],
+)
+def test_cells_of_custom_columns(path: str, shown_as: str, cell: Any) -> None:
+    assert column(path, shown_as) == cell
+
+
+def test_a_kind_without_columns_shows_name_and_age() -> None:
+    assert [(c.name, c.type, c.format) for c in printer_columns([])] == [
+        ("Name", "string", "name"),
+        ("Age", "date", ""),
+    ]
+
+
+SECRET = {
+    "kind": "Secret",
+    "apiVersion": "v1",
+    "metadata": {"name": "x", "labels": {"a": "b"}},
+    "data": {"k": ""},
+}
+
+
+def test_a_row_brings_its_metadata_with_it() -> None:
+    shown = table(kind("Secret"), SECRET, metadata=b'{"resourceVersion":"7"}')
+    assert (shown["kind"], shown["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert shown["metadata"] == {"resourceVersion": "7"}
+    assert shown["rows"][0]["object"] == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": SECRET["metadata"],
+    }
+
+
+def test_a_row_can_bring_the_whole_object_or_nothing() -> None:
+    assert table(kind("Secret"), SECRET, include="Object")["rows"][0]["object"] == SECRET
+    assert table(kind("Secret"), SECRET, include="None")["rows"][0]["object"] is None
+
+
+def test_the_older_version_of_the_form_is_spoken_too() -> None:
+    shown = table(kind("Secret"), SECRET, version="v1beta1")
+    assert shown["apiVersion"] == shown["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
+
+
+def test_later_events_of_a_watch_leave_the_columns_out() -> None:
+    assert table(kind("Secret"), SECRET, with_columns=False)["columnDefinitions"] is None
+
+
+def test_an_empty_table_is_a_table() -> None:
+    assert table(kind("Secret"))["rows"] == []
+
+
+def test_a_hundred_columns_of_one_large_field_show_its_beginning_once() -> None:
+    columns = [{"name": f"c{n}", "type": "string", "jsonPath": ".spec.text"} for n in range(100)]
+    definition = replace(kind("Secret"), columns=printer_columns(columns))
+    large, small = ({"metadata": {"name": "x"}, "spec": {"text": "x" * size}} for size in (100_000, 10))
+    shown = table(definition, large, small)["rows"]
+    assert [len(cell or "") for cell in shown[0]["cells"]] == [1, 65_535, *[0] * 99]
+    assert shown[1]["cells"] == ["x", *["x" * 10] * 100]

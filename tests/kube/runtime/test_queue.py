@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certwright.kube.runtime.queue import WorkQueue
+from certwright.kube.util.clock import TestClock
+from support.waiting import turns
+
+
+async def test_a_key_added_twice_is_given_out_once() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_keys_of_lower_rank_come_first_and_equal_ones_in_their_order() -> None:
+    ranks = {"late": 9.0, "soon": 1.0, "too": 1.0, "middle": 5.0}
+    queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
+    for key in ("late", "soon", "middle", "too"):
+        queue.add(key)
+    assert [await queue.take() for _ in ranks] == ["soon", "too", "middle", "late"]
+
+
+async def test_a_key_whose_rank_gets_lower_moves_up_and_is_given_out_once() -> None:
+    ranks = {"a": 1.0, "b": 1.0, "c": 1.0}
+    queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
+    for key in ranks:
+        queue.add(key)
+    ranks["c"] = 0.0
+    queue.add("c")
+    ranks["a"] = 5.0
+    queue.add("a")
+    assert len(queue) == 3
+    assert [await queue.take() for _ in ranks] == ["c", "a", "b"]
+    assert len(queue) == 0
+
+
+async def test_flows_of_one_rank_take_turns() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock(), flow=lambda key: key[0])
+    for number in range(100):
+        queue.add(f"a{number}")
+    first = [await queue.take() for _ in range(10)]
+    # One that comes later does not stand behind what the others have waiting.
+    for number in range(3):
+        queue.add(f"b{number}")
+    assert first == [f"a{number}" for number in range(10)]
+    assert [await queue.take() for _ in range(6)] == ["b0", "a10", "b1", "a11", "b2", "a12"]
+
+
+async def test_a_key_added_while_worked_on_is_given_out_once_more_after() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    queue.add("a")
+    await queue.take()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert await queue.take() == "a"
+    queue.done("a")
+    assert queue.idle
+
+
+async def test_it_is_idle_when_all_that_is_left_waits_for_its_time() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    idle = [queue.idle]
+    queue.add("a")
+    idle.append(queue.idle)
+    await queue.take()
+    idle.append(queue.idle)
+    queue.done("a")
+    queue.add_after("a", timedelta(seconds=1))
+    idle.append(queue.idle)
+    assert idle == [True, False, False, True]
+    assert queue.waiting == 1
+    await queue.close()
+
+
+async def test_who_waits_is_given_what_comes_and_cancelling_loses_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.ensure_future(queue.take()) for _ in range(2))
+    await turns()
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
+
+
+async def test_failures_double_the_wait_and_a_success_forgets_them() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    delays = [queue.retry_delay("a", n).total_seconds() for n in range(1, 8)]
+    assert [round(d / delays[0]) for d in delays] == [1, 2, 4, 8, 16, 30, 30]
+    assert 0.9 <= delays[0] <= 1
+    assert queue.retry_delay("a", 1) != queue.retry_delay("b", 1)
+    assert [queue.failed("a"), queue.failed("a")] == [1, 2]
+    queue.succeeded("a")
+    assert queue.failed("a") == 1
+    await queue.close()
+
+
+async def test_what_failed_comes_back_after_its_wait() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    queue.add("a")
+    key = await queue.take()
+    queue.failed(key)
+    queue.done(key)
+    await turns()
+    clock.advance(timedelta(seconds=0.8))
+    await turns()
+    assert len(queue) == 0
+    clock.advance(timedelta(seconds=0.2))
+    await turns()
+    assert await queue.take() == "a"
+    await queue.close()
+
+
+async def test_add_at_is_by_the_wall_clock_and_the_earliest_counts() -> None:
+    clock = TestClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    queue.add_at("a", clock.now() + timedelta(hours=1))
+    queue.add_at("a", clock.now() + timedelta(hours=2))
+    await turns()
+    clock.advance(timedelta(hours=1))
+    await turns()
+    assert await queue.take() == "a"
+    assert queue.waiting == 0
+    await queue.close()
+
+
+Steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.integers(0, 3)), max_size=40)
+
+
+@settings(max_examples=100)
+@given(Steps)
+def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int]]) -> None:
+    async def run() -> None:
+        queue: WorkQueue[int] = WorkQueue(TestClock())
+        wanted: set[int] = set()
+        working: set[int] = set()
+        for what, key in steps:
+            if what == "add":
+                queue.add(key)
+                wanted.add(key)
+            elif what == "take" and len(queue):
+                taken = await queue.take()
+                assert taken not in working
+                working.add(taken)
+                wanted.discard(taken)
+            elif what == "done" and key in working:
+                working.discard(key)
+                queue.done(key)
+        for key in list(working):
+            queue.done(key)
+        left = set()
+        while len(queue):
+            left.add(await queue.take())
+        assert left == wanted
+
+    asyncio.run(run())
+
+
+async def test_keys_that_are_not_admitted_are_dropped_and_those_not_known_yet_are_asked_about_again() -> None:
+    clock = TestClock()
+    verdicts: dict[str, bool | None] = {"mine": True, "theirs": False, "unknown": None}
+    queue: WorkQueue[str] = WorkQueue(clock, admit=verdicts.__getitem__)
+    for key in verdicts:
+        queue.add(key)
+    assert [await queue.take()] == ["mine"]
+    assert len(queue) == 0
+    verdicts["unknown"] = True
+    clock.advance(timedelta(seconds=1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await queue.take() == "unknown"
+    await queue.close()
+
+
+async def test_who_has_waited_longest_is_given_the_first_key() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await turns(2)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    assert await asyncio.gather(*waiting) == ["a", "b", "c"]
+
+
+async def test_what_one_was_woken_for_and_does_not_take_is_for_the_next() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await turns(2)
+    queue.add("a")
+    first.cancel()
+    await turns(5)
+    assert first.cancelled()
+    assert second.result() == "a"
+
+
+async def test_one_that_gave_up_waiting_is_not_woken_instead_of_another() -> None:
+    queue: WorkQueue[str] = WorkQueue(TestClock())
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await turns(2)
+    first.cancel()
+    await turns(2)
+    queue.add("a")
+    await turns(5)
+    assert second.result() == "a"

@@ -1,0 +1,163 @@
+"""Sealed rows in etcd: two servers, one ring of data keys."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from certwright.kube.store.contract import Key
+from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.store import EtcdStore, open_etcd
+from certwright.kube.store.keyring import KEY_BYTES, WrongKey
+from support.etcd import Etcd, running_etcd
+from support.sealed import SECRETS, Keys, seal_with
+
+PEM = b"-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n"
+META = b'{"annotations":{"last-applied":"' + base64.b64encode(PEM) + b'"}}'
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """One wrapping key."""
+    return Keys(os.urandom(KEY_BYTES))
+
+
+async def server(etcd: Etcd, keys: Keys | None, prefix: str) -> EtcdStore:
+    """The store as one server has it; without keys, one of before."""
+    seal = None if keys is None else seal_with(keys)
+    return await open_etcd(Access((etcd.member,), patience_s=120.0), seal=seal, prefix=prefix)
+
+
+async def write(store: EtcdStore, namespace: str, count: int) -> None:
+    """Secrets, some of them deleted."""
+    for number in range(count):
+        key = Key(SECRETS, namespace, f"{number:03}")
+        await store.put(key, lambda revision: (META, PEM))
+        if number % 5 == 4:
+            await store.delete(key, lambda revision: (META, PEM))
+
+
+async def settle(store: EtcdStore) -> None:
+    """Wait until all rows are sealed as they are to be."""
+    assert store.rotation is not None
+    async with asyncio.timeout(200):
+        await store.rotation.finished()
+    assert store.rotation.settled
+
+
+def files_that_show(folder: Path) -> set[str]:
+    """Which of etcd's files hold what must not be seen."""
+    secrets = PEM[:40], base64.b64encode(PEM)[:40]
+    found = set()
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        with suppress(FileNotFoundError):  # etcd renames those that it has just made
+            content = path.read_bytes()
+            found |= {path.name for secret in secrets if secret in content}
+    return found
+
+
+async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:
+    with running_etcd(tmp_path) as etcd:
+        store = await server(etcd, keys, "/shown")
+        await write(store, "ns", 20)
+        await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
+        assert files_that_show(tmp_path) == set()
+        await store.close()
+        plain = await server(etcd, None, "/other")
+        await write(plain, "ns", 1)
+        assert files_that_show(tmp_path) != set()
+        await plain.close()
+
+
+async def test_the_wrong_key_is_refused(etcd: Etcd, keys: Keys) -> None:
+    await (await server(etcd, keys, "/wrong")).close()
+    with pytest.raises(WrongKey):
+        await server(etcd, Keys(os.urandom(KEY_BYTES)), "/wrong")
+
+
+async def test_what_one_server_seals_another_reads_and_watches(etcd: Etcd, keys: Keys) -> None:
+    one, two = await server(etcd, keys, "/two"), await server(etcd, keys, "/two")
+    watch = two.watch(SECRETS, after=two.revision)
+    await write(one, "ns", 5)
+    assert [row.body for row in (await two.list(SECRETS)).rows] == [PEM] * 4
+    heard = 0
+    while heard < 6:
+        batch = await watch.next(60)
+        assert batch
+        assert {(event.row.meta, event.row.body) for event in batch} == {(META, PEM)}
+        heard += len(batch)
+    await one.close()
+    await two.close()
+
+
+async def test_rows_of_before_are_sealed_in_the_background(etcd: Etcd, keys: Keys) -> None:
+    old = await server(etcd, None, "/before")
+    await write(old, "ns", 100)
+    await old.close()
+    store = await server(etcd, keys, "/before")
+    await settle(store)
+    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 80
+    await store.close()
+
+
+async def test_nothing_is_lost_when_one_server_rotates_while_others_write(etcd: Etcd, keys: Keys) -> None:
+    one, two = await server(etcd, keys, "/rotate"), await server(etcd, keys, "/rotate")
+    await write(one, "before", 100)
+    writing = asyncio.gather(write(two, "two", 150), write(one, "one", 150))
+    assert one.rotation is not None
+    for _ in range(3):
+        await one.rotation.rotate()
+        await settle(one)
+    await writing
+    await one.close()
+    await two.close()
+    fresh = await server(etcd, keys, "/rotate")
+    rows = (await fresh.list(SECRETS)).rows
+    assert len(rows) == 320
+    assert {(row.meta, row.body) for row in rows} == {(META, PEM)}
+    await fresh.close()
+
+
+async def test_a_rotation_that_was_broken_off_goes_on_at_the_next_start(etcd: Etcd, keys: Keys) -> None:
+    store = await server(etcd, keys, "/broken")
+    await write(store, "ns", 100)
+    assert store.rotation is not None
+    await store.rotation.rotate()
+    await store.close()
+    store = await server(etcd, keys, "/broken")
+    await settle(store)
+    assert len((await store.list(SECRETS)).rows) == 80
+    await store.close()
+
+
+@pytest.mark.parametrize("change", ["rotate", "rewrap"])
+async def test_a_change_of_the_keys_whose_answer_is_lost_has_happened(
+    etcd: Etcd, keys: Keys, lose_an_answer: Callable[[], None], change: str
+) -> None:
+    store = await server(etcd, keys, f"/lost/{change}")
+    await write(store, "ns", 5)
+    assert store.rotation is not None
+    before = await store.rotation.progress()
+    lose_an_answer()
+    await getattr(store.rotation, change)()
+    await settle(store)
+    after = await store.rotation.progress()
+    assert (before.wrapped_by == after.wrapped_by) == (change == "rotate")
+    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
+    await store.close()
+
+
+async def test_another_server_that_has_both_keys_follows_to_the_new_one(etcd: Etcd, keys: Keys) -> None:
+    one, two = await server(etcd, keys, "/rewrap"), await server(etcd, keys, "/rewrap")
+    assert one.rotation is not None
+    await one.rotation.rewrap()
+    await write(two, "ns", 5)
+    assert len((await one.list(SECRETS)).rows) == 4
+    await one.close()
+    await two.close()
