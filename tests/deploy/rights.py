@@ -13,8 +13,8 @@ from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.kinds import Kind
-from certwright.kube.apiserver.auth.auth import Action
-from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
+from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline
@@ -89,14 +89,14 @@ class Work:
 
 def record(patches: pytest.MonkeyPatch, work: Work) -> None:
     """Have the work hear of every right that `ACCOUNT` needs."""
-    allows = Authorizer.allows
+    allows = RbacAuthorizer.allows
 
-    def recorded(self: Authorizer, user: Identity, action: Action) -> bool:
+    def recorded(self: RbacAuthorizer, user: Identity, action: Action) -> bool:
         if user.name == ACCOUNT.name:
             work.note(action)
         return allows(self, user, action)
 
-    patches.setattr(Authorizer, "allows", recorded)
+    patches.setattr(RbacAuthorizer, "allows", recorded)
 
 
 async def install(world: World, text: str) -> None:

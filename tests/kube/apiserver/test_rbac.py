@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.apiserver.auth.auth import Action
-from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.rbac import GROUP, Rbac
+from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.util.http_messages import Identity
 from kube.apiserver.callers import ADMIN, SECRETS, Api, StartApi
 
@@ -34,12 +34,12 @@ def subject(kind: str, name: str, **more: Any) -> Json:
 
 def authorizer(
     *rules: Json, namespace: str = "", to: Json | None = None, role_kind: str = "ClusterRole"
-) -> Authorizer:
+) -> RbacAuthorizer:
     rbac = Rbac()
     put(rbac, "clusterroles" if role_kind == "ClusterRole" else "roles", namespace, {"rules": rules})
     binding = {"roleRef": {"kind": role_kind, "name": "it"}, "subjects": [to or subject("User", "eve")]}
     put(rbac, "rolebindings" if namespace else "clusterrolebindings", namespace, binding)
-    return Authorizer(rbac)
+    return RbacAuthorizer(rbac)
 
 
 def put(rbac: Rbac, plural: str, namespace: str, obj: Json) -> None:
@@ -120,7 +120,7 @@ def test_reasons() -> None:
     rbac = Rbac()
     binding = {"roleRef": {"kind": "ClusterRole", "name": "gone"}, "subjects": [subject("User", "eve")]}
     put(rbac, "clusterrolebindings", "", binding)
-    found = Authorizer(rbac).explain(EVE, Action("get", resource="secrets"))
+    found = RbacAuthorizer(rbac).explain(EVE, Action("get", resource="secrets"))
     assert found.reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'
 
 
@@ -132,7 +132,7 @@ def test_an_answer_that_is_remembered_takes_microseconds() -> None:
     assert best < 20e-6  # of the processor: 1 µs where it was written
 
 
-def _timed(judge: Authorizer, action: Action) -> float:
+def _timed(judge: RbacAuthorizer, action: Action) -> float:
     began = time.thread_time()
     for _ in range(1000):
         judge.allows(EVE, action)

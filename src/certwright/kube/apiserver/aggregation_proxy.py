@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from certwright.kube.api.errors import Unavailable
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
-from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
-from certwright.kube.apiserver.webhooks.config import Target, target_of
+from certwright.kube.apiserver.webhooks.config import target_of
 from certwright.kube.store.contract import Row
 from certwright.kube.util.http_messages import Identity, Request, Response
 
@@ -39,7 +39,7 @@ class Elsewhere:
     def __init__(self, backend: Backend, client: WebhookClient) -> None:
         self._backend = backend
         self._client = client
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, WebhookTarget] = {}
 
     async def load(self) -> None:
         """Use what the store holds."""

@@ -28,8 +28,8 @@ from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.aggregation_proxy import Elsewhere
 from certwright.kube.apiserver.auth import rbac, rbac_defaults
-from certwright.kube.apiserver.auth.auth import MASTERS, Action, Authenticator, FirstOf, authenticate
-from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, FirstOf, authenticate
+from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.impersonation import act_as
 from certwright.kube.apiserver.auth.rbac import Rbac
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
@@ -52,6 +52,7 @@ from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
 from certwright.kube.apiserver.http.fairness import Fairness, InFlight
 from certwright.kube.apiserver.metrics import Metrics, Source, Track
+from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import BOOTSTRAP, Namespaces
@@ -116,7 +117,8 @@ class ApiServer:
         self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
         self._backend.gates = gates or FeatureGates()
         self._rbac = Rbac()
-        self._backend.authorizer = Authorizer(self._rbac)
+        authorizer = RbacAuthorizer(self._rbac)
+        self._backend.authorizer = authorizer
         tokens = tokens or TokenIssuer()
         self._accounts = ServiceAccounts(self._backend, tokens)
         self._authenticator = FirstOf(authenticator, self._accounts)
@@ -124,11 +126,11 @@ class ApiServer:
         self._garbage = GarbageCollector(self._backend, read=self._tokens.found)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
-        reviews = Reviews(self._backend.authorizer, authenticator, self._accounts)
+        reviews = Reviews(authorizer, authenticator, self._accounts)
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
-        self._backend.admission = AdmissionChain(self._backend, self._webhooks, policy)
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._rbac, policy)
         self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from certwright.kube.api.errors import Details, Forbidden
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.auth import privileges
+from certwright.kube.apiserver.auth.rbac import Rbac
 from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call
@@ -27,10 +28,13 @@ class AdmissionChain:
     """The chain of one server (`backend.Admission`). `policy` is what its operator allows objects to do;
     None: that is decided where the controllers run."""
 
-    def __init__(self, backend: Backend, webhooks: Webhooks, policy: OperatorPolicy | None = None) -> None:
+    def __init__(
+        self, backend: Backend, webhooks: Webhooks, rbac: Rbac, policy: OperatorPolicy | None = None
+    ) -> None:
         self._policy = policy
         self._backend = backend
         self._webhooks = webhooks
+        self._rbac = rbac
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
         """Change `new` in place. True: a webhook did; then it must be shaped once more by whoever calls.
@@ -59,7 +63,7 @@ class AdmissionChain:
         call.warnings += admission.warnings(definition, new, old)
         if definition.is_crd:
             call.warnings += await offload.run(rules.warnings, new, old)
-        compare = privileges.to_compare(backend.authorizer, call.user, definition, new, old)
+        compare = privileges.to_compare(backend.authorizer, self._rbac, call.user, definition, new, old)
         if compare is not None:
             await offload.run(compare)
         if csr_approvals.concerns(definition):

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from cryptography import x509
@@ -32,18 +31,6 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = Identity("system:anonymous", groups=(UNAUTHENTICATED,))
-
-
-class Action(NamedTuple):
-    """What is asked for, in the terms of a `SubjectAccessReview`: a resource, or a path that is none."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
 
 
 def go_quoted(text: str) -> str:

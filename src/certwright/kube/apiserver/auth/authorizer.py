@@ -6,11 +6,10 @@ Source: Kubernetes documentation, "Authorization"; apiserver `pkg/endpoints/hand
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from certwright.kube.api.errors import Details, Forbidden
-from certwright.kube.apiserver.auth.auth import MASTERS, Action, go_quoted
+from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
 from certwright.kube.apiserver.auth.rbac import Rbac, Rule
+from certwright.kube.apiserver.model.authorization import Action, Decision
 from certwright.kube.util.http_messages import Identity
 
 _MAX_USERS = 1024
@@ -20,14 +19,7 @@ Answer = bool | frozenset[str]
 """Allowed or not, or allowed for objects of these names only."""
 
 
-class Decision(NamedTuple):
-    """An answer, and why (as RBAC's reasons are worded; may be empty)."""
-
-    allowed: bool
-    reason: str
-
-
-class Authorizer:
+class RbacAuthorizer:
     """Decides by the rules of `rbac`.
 
     An answer does not depend on the object's name unless rules name objects, so a few answers serve all

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from certwright.kube.api.errors import InternalError
-from certwright.kube.apiserver.auth.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Action
-from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
 from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.util.http_messages import Identity
 
 _PREFIX = "impersonate-"

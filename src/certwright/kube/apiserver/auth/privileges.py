@@ -14,9 +14,10 @@ import msgspec
 
 from certwright.kube.api.errors import Details, NotFound
 from certwright.kube.apiserver.auth import escalation
-from certwright.kube.apiserver.auth.auth import MASTERS, Action, go_quoted
-from certwright.kube.apiserver.auth.authorizer import Authorizer, refused
-from certwright.kube.apiserver.auth.rbac import ALL, GROUP, RoleRef, Rule
+from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
+from certwright.kube.apiserver.auth.authorizer import refused
+from certwright.kube.apiserver.auth.rbac import ALL, GROUP, Rbac, RoleRef, Rule
+from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Identity
@@ -34,6 +35,7 @@ _EVERYTHING = (
 
 def to_compare(
     authorizer: Authorizer,
+    rbac: Rbac,
     user: Identity,
     definition: ResourceDefinition,
     new: Json,
@@ -47,8 +49,8 @@ def to_compare(
     if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
         return None
     if definition.plural in _ROLES:
-        return _compare_role(authorizer, user, definition, new, old)
-    return _compare_binding(authorizer, user, definition, new)
+        return _compare_role(authorizer, rbac, user, definition, new, old)
+    return _compare_binding(authorizer, rbac, user, definition, new)
 
 
 def _said(obj: Json) -> Json:
@@ -58,7 +60,12 @@ def _said(obj: Json) -> Json:
 
 
 def _compare_role(
-    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json, old: Json | None
+    authorizer: Authorizer,
+    rbac: Rbac,
+    user: Identity,
+    definition: ResourceDefinition,
+    new: Json,
+    old: Json | None,
 ) -> Comparison | None:
     meta = new["metadata"]
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
@@ -66,7 +73,7 @@ def _compare_role(
     named = name if old is not None else ""
     if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
         return None
-    own = authorizer.rbac.rules(user, namespace)
+    own = rbac.rules(user, namespace)
 
     def compare() -> None:
         _compare(user, definition, name, _rules(new), own)
@@ -79,20 +86,20 @@ def _compare_role(
 
 
 def _compare_binding(
-    authorizer: Authorizer, user: Identity, definition: ResourceDefinition, new: Json
+    authorizer: Authorizer, rbac: Rbac, user: Identity, definition: ResourceDefinition, new: Json
 ) -> Comparison | None:
     meta, ref = new["metadata"], convert(new.get("roleRef") or {}, RoleRef)
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
     plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
     if authorizer.allows(user, Action("bind", GROUP, plural, "", namespace, ref.name)):
         return None
-    rules = authorizer.rbac.role(ref, namespace)
+    rules = rbac.role(ref, namespace)
     if rules is None:
         kind = plural.removesuffix("s")
         raise NotFound(
             f'{kind}.{GROUP} "{ref.name}" not found', details=Details(name=ref.name, group=GROUP, kind=kind)
         )
-    return partial(_compare, user, definition, name, rules, authorizer.rbac.rules(user, namespace))
+    return partial(_compare, user, definition, name, rules, rbac.rules(user, namespace))
 
 
 def _compare(

@@ -17,13 +17,14 @@ from certwright.kube.apiserver.background.gc import one_per_bucket
 from certwright.kube.apiserver.background.remains import Remains
 from certwright.kube.apiserver.crds import controllers
 from certwright.kube.apiserver.crds import status as crd_status
+from certwright.kube.apiserver.crds.kind import CLEANUP_FINALIZER
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
 from certwright.kube.apiserver.model.namespaces import is_terminating
 from certwright.kube.apiserver.model.outline import lightly, outline
-from certwright.kube.apiserver.verbs.deletes import BACKGROUND, CRD_CLEANUP, every_row, remove
+from certwright.kube.apiserver.verbs.deletes import BACKGROUND, every_row, remove
 from certwright.kube.apiserver.verbs.shaping import is_released
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
 from certwright.kube.util.tasks import TaskSet
@@ -170,7 +171,7 @@ class Termination:
         """Say in a CustomResourceDefinition's status that its objects are being deleted."""
         row = await self._backend.store.latest(key)
         obj = outline(definition, row) if row is not None else None
-        if row is None or obj is None or CRD_CLEANUP not in obj["metadata"].get("finalizers", ()):
+        if row is None or obj is None or CLEANUP_FINALIZER not in obj["metadata"].get("finalizers", ()):
             return
         status = crd_status.with_deletion(obj, self._backend.timestamp())
         if status != obj["status"]:
@@ -200,7 +201,7 @@ class Termination:
 
 def _without_own_finalizer(obj: dict[str, Any]) -> bool:
     """Take out the finalizer that this module works off; whether it was there."""
-    holder, own = obj["metadata"], CRD_CLEANUP
+    holder, own = obj["metadata"], CLEANUP_FINALIZER
     if obj["kind"] == "Namespace":
         holder, own = obj.setdefault("spec", {}), _FINALIZER
     before = holder.get("finalizers") or []

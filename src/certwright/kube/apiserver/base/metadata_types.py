@@ -14,11 +14,13 @@ from typing import Annotated, Any
 import msgspec
 
 from certwright.kube.api.errors import quoted
-from certwright.kube.apiserver.model.objects import MANAGED, Json
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.memo import remembering
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+Json = dict[str, Any]
+MANAGED = "managedFields"
 
 
 class _Owner(msgspec.Struct, rename="camel"):

@@ -48,16 +48,16 @@ class Cost(NamedTuple):
     size: Range | None = None
 
 
-Target = Argument | None
+WebhookTarget = Argument | None
 Args = tuple[Argument, ...]
-Estimate = Callable[[str, Target, Args], Cost | None]
+Estimate = Callable[[str, WebhookTarget, Args], Cost | None]
 
 
 def _fixed(cost: int) -> Estimate:
     return lambda _, __, ___: Cost(exactly(cost))
 
 
-def _through_list(_: str, target: Target, __: Args) -> Cost | None:
+def _through_list(_: str, target: WebhookTarget, __: Args) -> Cost | None:
     """Once through a list; through its texts, too."""
     if target is None:
         return None
@@ -70,7 +70,7 @@ def _through_list(_: str, target: Target, __: Args) -> Cost | None:
 
 
 def _through_first(factor: float, *, sized: bool = False) -> Estimate:
-    def estimate(_: str, __: Target, args: Args) -> Cost | None:
+    def estimate(_: str, __: WebhookTarget, args: Args) -> Cost | None:
         if not args:
             return None
         size = args[0].size()
@@ -79,14 +79,14 @@ def _through_first(factor: float, *, sized: bool = False) -> Estimate:
     return estimate
 
 
-def _through_target(_: str, target: Target, __: Args) -> Cost | None:
+def _through_target(_: str, target: WebhookTarget, __: Args) -> Cost | None:
     if target is None:
         return None
     size = target.size()
     return Cost(size.scaled(TRAVERSAL), size)
 
 
-def _replace(_: str, target: Target, args: Args) -> Cost | None:
+def _replace(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     if target is None or len(args) < 2:
         return None
     size, old, new = target.size(), args[0].size(), args[1].size()
@@ -105,7 +105,7 @@ def _replaced(length: int, old: int, *, shorter: bool) -> tuple[int, int]:
     return min(math.ceil(float(length) / float(old)), LIMIT), 0
 
 
-def _split(_: str, target: Target, args: Args) -> Cost | None:
+def _split(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     if target is None:
         return None
     size = target.size()
@@ -115,7 +115,7 @@ def _split(_: str, target: Target, args: Args) -> Cost | None:
     return Cost(size.scaled(2 * TRAVERSAL), Range(0, most))
 
 
-def _join(_: str, target: Target, args: Args) -> Cost | None:
+def _join(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     if target is None:
         return None
     count, size = target.size(), NOTHING
@@ -127,7 +127,7 @@ def _join(_: str, target: Target, args: Args) -> Cost | None:
     return Cost(size.scaled(TRAVERSAL), size)
 
 
-def _find(_: str, target: Target, args: Args) -> Cost | None:
+def _find(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     if target is None or not args:
         return None
     size = target.size()
@@ -135,13 +135,13 @@ def _find(_: str, target: Target, args: Args) -> Cost | None:
     return Cost(cost, Range(0, size.most))
 
 
-def _ip(overload: str, target: Target, args: Args) -> Cost | None:
+def _ip(overload: str, target: WebhookTarget, args: Args) -> Cost | None:
     # `ip` of a CIDR is a field of it.
     return Cost(ONE) if target is not None else _through_first(TRAVERSAL)(overload, target, args)
 
 
 def _contains(extra: Range) -> Estimate:
-    def estimate(_: str, __: Target, args: Args) -> Cost | None:
+    def estimate(_: str, __: WebhookTarget, args: Args) -> Cost | None:
         if not args:
             return None
         cost = _ADDRESS.plus(_ADDRESS).scaled(TRAVERSAL).plus(extra)
@@ -152,11 +152,11 @@ def _contains(extra: Range) -> Estimate:
     return estimate
 
 
-def _validate(_: str, __: Target, args: Args) -> Cost | None:
+def _validate(_: str, __: WebhookTarget, args: Args) -> Cost | None:
     return Cost(args[0].size().scaled(TRAVERSAL).scaled(_LONG_REGEX * REGEX)) if args else None
 
 
-def _equal(_: str, __: Target, args: Args) -> Cost | None:
+def _equal(_: str, __: WebhookTarget, args: Args) -> Cost | None:
     """Of the types that Kubernetes adds; None for all others."""
     if len(args) != 2 or args[0].type != args[1].type:
         return None
@@ -175,7 +175,7 @@ def _list_made(factor: float, size: Range) -> Cost:
     return Cost(size.scaled(factor).plus(exactly(1 + _MAKE_LIST)), size)
 
 
-def _slice(_: str, target: Target, args: Args) -> Cost | None:
+def _slice(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     if target is None or len(args) != 2:
         return None
     start, end = _number(args[0], 0), _number(args[1], target.size().most)
@@ -187,24 +187,24 @@ def _number(argument: Argument, otherwise: int) -> int:
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
-def _range(_: str, target: Target, args: Args) -> Cost | None:
+def _range(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     return None if target is not None or len(args) != 1 else _list_made(1, exactly(_number(args[0], LIMIT)))
 
 
-def _reverse(_: str, target: Target, __: Args) -> Cost | None:
+def _reverse(_: str, target: WebhookTarget, __: Args) -> Cost | None:
     return None if target is None else _list_made(1, target.size())
 
 
-def _flatten(_: str, target: Target, args: Args) -> Cost | None:
+def _flatten(_: str, target: WebhookTarget, args: Args) -> Cost | None:
     depth = _number(args[0], LIMIT) if args else 1
     return None if target is None else _list_made(float(depth), target.size())
 
 
-def _distinct(_: str, target: Target, __: Args) -> Cost | None:
+def _distinct(_: str, target: WebhookTarget, __: Args) -> Cost | None:
     return None if target is None else _list_made(2.0, target.size().times(target.size()))
 
 
-def _sort(overload: str, target: Target, args: Args) -> Cost | None:
+def _sort(overload: str, target: WebhookTarget, args: Args) -> Cost | None:
     sorted_by = args[0] if args else target
     if sorted_by is None:
         return None
@@ -213,7 +213,7 @@ def _sort(overload: str, target: Target, args: Args) -> Cost | None:
 
 
 def _sets(factor: float) -> Estimate:
-    def estimate(_: str, __: Target, args: Args) -> Cost | None:
+    def estimate(_: str, __: WebhookTarget, args: Args) -> Cost | None:
         if len(args) != 2:
             return None
         return Cost(args[0].size().times(args[1].size()).scaled(factor).plus(ONE))

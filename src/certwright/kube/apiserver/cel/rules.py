@@ -18,10 +18,10 @@ from certwright.kube.apiserver.base import field_paths
 from certwright.kube.apiserver.base.field_errors import MapKey, Path, show_path
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.ratchet import old_items
+from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
 from certwright.kube.apiserver.cel import environment
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.cel.schema import Convert, converter
-from certwright.kube.apiserver.schemas.walk import EMBEDDED
 
 RULES = "x-kubernetes-validations"
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
 from certwright.kube.apiserver.cel.schema import INT_OR_STRING, as_root, escape
-from certwright.kube.apiserver.schemas.walk import EMBEDDED
 
 Schema = Mapping[str, Any]
 

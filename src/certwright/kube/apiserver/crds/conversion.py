@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from certwright.kube.api.errors import InternalError
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.crds.other_versions import OtherVersions
 from certwright.kube.apiserver.crds.reading import STORED_VERSION
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
-from certwright.kube.apiserver.webhooks.config import Target
 from certwright.kube.store.contract import Choice, Damages, Encode, Key, Page, Row, Store, Watch
 from certwright.kube.util import ids
 from certwright.kube.util.http_messages import Response
@@ -40,17 +40,6 @@ _KNOWN_REVIEWS = ("v1", "v1beta1")
 Verb = Callable[[Backend, Call], Awaitable[Response]]
 _Rows = list[Row]
 _Placed = list[tuple[int, Json]]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """Who converts. `stored` is the version that objects are stored in now, `first` that of rows which do not
-    say theirs."""
-
-    target: Target
-    review_versions: tuple[str, ...]
-    stored: str
-    first: str
 
 
 class Conversions:
@@ -308,10 +297,10 @@ def _with_labels(meta: bytes, before: Json, after: Json) -> bytes:
     if all(before.get(name) == after.get(name) for name in names):
         return meta
     found = {name: value for name, value in objects.decode_json(meta).items() if name not in names}
-    managed = found.pop(objects.MANAGED, None)
+    managed = found.pop(MANAGED, None)
     found.update({name: after[name] for name in names if after.get(name)})
     if managed is not None:
-        found[objects.MANAGED] = managed
+        found[MANAGED] = managed
     return objects.encode_json(found)
 
 

@@ -11,9 +11,8 @@ from functools import partial
 
 from certwright.kube.apiserver.base.jsonpath import simple_keys
 from certwright.kube.apiserver.crds import reading, status
-from certwright.kube.apiserver.crds.conversion import Conversion
 from certwright.kube.apiserver.crds.status import is_true
-from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
 from certwright.kube.apiserver.model.registry import version_rank
 from certwright.kube.apiserver.representations.tables import printer_columns
 from certwright.kube.apiserver.schemas.structural import Schema

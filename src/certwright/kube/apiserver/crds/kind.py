@@ -14,6 +14,9 @@ from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.model.definitions import Json, Strategy
 from certwright.kube.apiserver.schemas.structural import Schema
 
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Keeps a deleted definition until its objects are gone."""
+
 
 class DefinitionSchema(Schema):
     """The schema of CustomResourceDefinitions. Documents show it as it is written down: a schema may hold
@@ -75,4 +78,11 @@ def _prepare_update(new: Json, old: Json) -> None:
     new["status"] = status
 
 
-STRATEGY = Strategy(_prepare_create, _prepare_update)
+def _mark_deleted(crd: Json) -> None:
+    metadata = crd["metadata"]
+    crd_status.mark_pending(crd, metadata["deletionTimestamp"])
+    if CLEANUP_FINALIZER not in metadata.get("finalizers", ()):
+        metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP_FINALIZER]
+
+
+STRATEGY = Strategy(_prepare_create, _prepare_update, mark_deleted=_mark_deleted)

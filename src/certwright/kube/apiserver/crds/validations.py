@@ -15,8 +15,8 @@ import msgspec
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import field_paths
+from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
 from certwright.kube.apiserver.crds.costs import Budget, times
-from certwright.kube.apiserver.schemas.walk import EMBEDDED
 
 if TYPE_CHECKING:
     from certwright.kube.apiserver.cel.checker import Checker

@@ -14,6 +14,7 @@ import msgspec
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Conflict, Details, InternalError
 from certwright.kube.apiserver.base.json_values import encode_sorted, same
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.fieldmanager.entries import (
     APPLY,
@@ -46,7 +47,7 @@ from certwright.kube.apiserver.fieldmanager.versions import (
     type_in_version,
 )
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.objects import MANAGED, Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies, options
 

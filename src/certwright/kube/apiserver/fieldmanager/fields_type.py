@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, PRESERVE
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.schemas.walk import EMBEDDED, PRESERVE
 
 Schema = Mapping[str, Any]
 

@@ -16,6 +16,7 @@ import msgspec
 
 from certwright.kube.api.errors import invalid_object
 from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager.entries import (
     MAX_UPDATERS,
     NOTHING,
@@ -37,7 +38,7 @@ from certwright.kube.apiserver.fieldmanager.member_sets import extended, members
 from certwright.kube.apiserver.fieldmanager.versions import Change, type_in_version
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import MANAGED, Json
+from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.options import check_manager
 
 MAX_MANAGER_LENGTH: Final = 128

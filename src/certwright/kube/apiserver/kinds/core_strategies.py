@@ -153,7 +153,11 @@ def finalize(new: Json, old: Json) -> Json:
     return {**old, "metadata": dict(old["metadata"]), "spec": spec}
 
 
-NAMESPACE = Strategy(_prepare_namespace, _prepare_namespace_update)
+def _mark_namespace_deleted(obj: Json) -> None:
+    obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+
+
+NAMESPACE = Strategy(_prepare_namespace, _prepare_namespace_update, mark_deleted=_mark_namespace_deleted)
 
 # --- Event ------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from certwright.kube.api.errors import (
     invalid_object,
 )
 from certwright.kube.api.errors import not_supported as unsupported_value
-from certwright.kube.apiserver.auth.authorizer import Authorizer
 from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.model.authorization import Authorizer
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import Namespaces
 from certwright.kube.apiserver.model.negotiation import Form

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row
 from certwright.kube.util.http_messages import Identity
-
-if TYPE_CHECKING:
-    from certwright.kube.apiserver.crds.conversion import Conversion
 
 Json = dict[str, Any]
 
@@ -52,13 +49,38 @@ def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookTarget:
+    """Where a webhook listens: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
+    system's certificate authorities; `skip_verify`: whoever answers is trusted."""
+
+    url: str
+    ca_pem: str
+    service: tuple[str, str] | None = None
+    port: int = 443
+    path: str = "/"
+    skip_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Who converts. `stored` is the version that objects are stored in now, `first` that of rows which do not
+    say theirs."""
+
+    target: WebhookTarget
+    review_versions: tuple[str, ...]
+    stored: str
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
 class Strategy:
     """What a kind does beside its schema. Objects are whole and are changed in place.
 
     `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
     on writes to the status subresource, when all but the status is already as it was. `validate(new, old)`
     runs last, on objects that their schema allows; `old` is None on create. `identify(obj, user)` notes in a
-    new object who asked for it.
+    new object who asked for it. `mark_deleted(obj)` marks an object whose deletion has begun and that
+    stays until its contents are gone.
     """
 
     prepare_create: Callable[[Json], None] = _nothing
@@ -66,6 +88,7 @@ class Strategy:
     prepare_status: Callable[[Json, Json], None] = _nothing_on_update
     validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
     identify: Callable[[Json, Identity], None] | None = None
+    mark_deleted: Callable[[Json], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import msgspec
 
 from certwright.kube.api.errors import TooLarge
 from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.store.contract import Encode, Row
 from certwright.kube.util.decoders import json_decoder
@@ -22,7 +23,6 @@ encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 MAX_OBJECT = 6 * 1024 * 1024
 """Bytes of an object but for its metadata: twice what one request may bring. Patches could let it grow."""
-MANAGED = "managedFields"
 """The member of metadata that is passed on as bytes, `msgspec.Raw`: it is longer than all the others."""
 # With it ends every row's metadata. A label may be called so too, but is no list; in a string the quotes
 # would be escaped.

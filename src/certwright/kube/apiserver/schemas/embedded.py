@@ -5,16 +5,13 @@ Source: Kubernetes documentation, "RawExtension"; apiextensions-apiserver `pkg/a
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from certwright.kube.api.errors import BadRequest, FieldError, invalid
 from certwright.kube.apiserver.base import field_errors as words
-from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base import metadata, object_names
 from certwright.kube.apiserver.base.field_errors import Path, show_path
-
-if TYPE_CHECKING:
-    from certwright.kube.apiserver.model.definitions import ResourceDefinition
 
 
 class Malformed(ValueError):
@@ -26,9 +23,6 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
 
     Raises `Malformed` where a type is wrong.
     """
-    # Imported here because metadata is checked with what definitions say, and they hold schemas.
-    from certwright.kube.apiserver.requests import metadata
-
     for key in ("apiVersion", "kind"):
         if key in value and type(value[key]) is not str:
             raise Malformed(str(invalid(show_path((path, key)), value[key], "must be a string")))
@@ -36,7 +30,7 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
         return
     prefix = show_path(path)
     try:
-        found = metadata.clean(_definition(), value)
+        found = metadata.clean(_EMBEDDED, value)
     except BadRequest as error:
         detail = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
         raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], detail))) from None
@@ -46,23 +40,18 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
             owner.setdefault(key, "")
 
 
-@cache
-def _definition() -> ResourceDefinition:
-    """Stands for the kind of any embedded object."""
-    # Imported here because definitions hold schemas.
-    from certwright.kube.apiserver.model.definitions import ResourceDefinition
-    from certwright.kube.apiserver.schemas.structural import Schema
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """Any embedded object, to the rules of metadata."""
 
-    return ResourceDefinition(
-        group="",
-        version="v1",
-        kind="Object",
-        plural="objects",
-        singular="object",
-        namespaced=True,
-        custom=True,
-        schema=Schema(),
-    )
+    group: str = ""
+    version: str = "v1"
+    kind: str = "Object"
+    custom: bool = True
+    name_rule: object_names.NameRule = object_names.dns_subdomain
+
+
+_EMBEDDED = _Embedded()
 
 
 def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
@@ -89,9 +78,6 @@ def _problem(key: str, text: str) -> str:
 
 
 def _metadata_errors(meta: Any, path: Path) -> list[FieldError]:
-    # Imported here because metadata is checked with what definitions say, and they hold schemas.
-    from certwright.kube.apiserver.requests import metadata
-
     prefix = show_path(path)
     if type(meta) is not dict:
         return [invalid(prefix, meta, "must be an object")]

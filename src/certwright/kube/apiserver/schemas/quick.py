@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from certwright.kube.apiserver.base.schema_keywords import META_FIELDS, PRESERVE
 from certwright.kube.apiserver.base.string_formats import check_for
-from certwright.kube.apiserver.schemas.walk import META_FIELDS, PRESERVE
 from certwright.kube.util.decoders import Converter
 
 Schema = Mapping[str, Any]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, META_FIELDS, PRESERVE
 from certwright.kube.apiserver.schemas import embedded as schema_embedded
 
 Walk = Callable[[Any, Path, list[str]], None]
@@ -23,9 +24,6 @@ Walk = Callable[[Any, Path, list[str]], None]
 Make = Callable[[], Any]
 Schema = Mapping[str, Any]
 
-PRESERVE = "x-kubernetes-preserve-unknown-fields"
-EMBEDDED = "x-kubernetes-embedded-resource"
-META_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 _NOTHING: frozenset[str] = frozenset()
 _LOOKED_INTO = frozenset({"properties", "additionalProperties", "items", EMBEDDED})
 """Words of a schema that say something of what is in its values."""

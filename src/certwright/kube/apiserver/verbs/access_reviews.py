@@ -19,13 +19,15 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
 )
-from certwright.kube.apiserver.auth.auth import MASTERS, Action, Authenticator, ask
-from certwright.kube.apiserver.auth.authorizer import Authorizer
+from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, ask
+from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.rbac import ALL, Rule
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
+from certwright.kube.apiserver.base import metadata
+from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import encode_json
-from certwright.kube.apiserver.requests import bodies, forms, metadata
+from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.verbs.shaping import check_type
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Identity, Request, Response
@@ -99,7 +101,7 @@ class Reviews:
     """Answers the reviews. `authenticator` knows all tokens but those of ServiceAccounts."""
 
     def __init__(
-        self, authorizer: Authorizer, authenticator: Authenticator, accounts: ServiceAccounts
+        self, authorizer: RbacAuthorizer, authenticator: Authenticator, accounts: ServiceAccounts
     ) -> None:
         self._authorizer = authorizer
         self._authenticator = authenticator

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details
+from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.model import objects, offload
@@ -16,7 +17,7 @@ from certwright.kube.apiserver.model.backend import Backend, Call, already_exist
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import is_terminating
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.requests import bodies, forms, metadata, options
+from certwright.kube.apiserver.requests import bodies, forms, options
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs.shaping import (
     check_type,

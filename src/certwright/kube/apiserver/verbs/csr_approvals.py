@@ -19,8 +19,9 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.errors import DENIED, Details, Forbidden
-from certwright.kube.apiserver.auth.auth import MASTERS, Action, go_quoted
-from certwright.kube.apiserver.auth.authorizer import Authorizer, refused
+from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
+from certwright.kube.apiserver.auth.authorizer import refused
+from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.util.http_messages import Identity

@@ -26,7 +26,6 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.base.metadata_types import struct_problem
-from certwright.kube.apiserver.crds import status
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, details, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -44,7 +43,6 @@ from certwright.kube.store.contract import Changed, DamagedRow, Missing, Row
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Response
 
-CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
@@ -344,13 +342,8 @@ def _finalizers(given: list[str], policy: str) -> list[str]:
 def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
     meta = obj["metadata"]
     meta["deletionTimestamp"] = backend.timestamp()
-    if definition.bucket == NAMESPACES:
-        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        return
-    if definition.is_crd:
-        status.mark_pending(obj, meta["deletionTimestamp"])
-        if CRD_CLEANUP not in meta.get("finalizers", ()):
-            meta["finalizers"] = [*meta.get("finalizers", ()), CRD_CLEANUP]
+    if definition.strategy.mark_deleted is not None:
+        definition.strategy.mark_deleted(obj)
         return
     meta["deletionGracePeriodSeconds"] = 0
     if meta.get("generation"):

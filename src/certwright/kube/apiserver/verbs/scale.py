@@ -25,6 +25,7 @@ from certwright.kube.api.errors import (
     invalid,
 )
 from certwright.kube.apiserver.base import go_values
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.model import objects
@@ -233,7 +234,7 @@ def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
     scale = _scale(call, obj)
     if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
         scale["spec"]["replicas"] = _UNSET
-    stored = obj["metadata"].get(objects.MANAGED)
+    stored = obj["metadata"].get(MANAGED)
     entries.put(scale["metadata"], scale_owners.of_scale(backend, call, stored))
     return scale
 
@@ -251,8 +252,8 @@ def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json,
     for name in ("name", "namespace", "uid", "resourceVersion"):
         if meta.get(name):
             changed["metadata"][name] = meta[name]
-    stored = old["metadata"].get(objects.MANAGED)
-    entries.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(objects.MANAGED)))
+    stored = old["metadata"].get(MANAGED)
+    entries.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(MANAGED)))
     return changed
 
 

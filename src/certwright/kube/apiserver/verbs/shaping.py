@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
+from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Call, conflict
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import content_type
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.requests import bodies, metadata
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import APPLY
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.store.contract import Row
@@ -304,7 +306,7 @@ def shape_update(
         admission.check_shape(definition, new, old, part="status", warnings=call.warnings, is_fine=is_fine)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
-        owners = new["metadata"].get(objects.MANAGED)
+        owners = new["metadata"].get(MANAGED)
         new = part.shape(new, old)
         _set_owners(new, owners)
         admission.check_shape(definition, new, old, warnings=call.warnings)
@@ -335,15 +337,15 @@ def _only_status(new: Json, old: Json) -> Json:
     """The stored object with the status of the new one; its metadata is a copy: it gets a new revision."""
     restored = dict(old)
     _restore(restored, new, "status")
-    _set_owners(restored, new["metadata"].get(objects.MANAGED))
+    _set_owners(restored, new["metadata"].get(MANAGED))
     return restored
 
 
 def _set_owners(obj: Json, owners: object) -> None:
     meta = obj["metadata"] = dict(obj["metadata"])
-    meta.pop(objects.MANAGED, None)
+    meta.pop(MANAGED, None)
     if owners is not None:
-        meta[objects.MANAGED] = owners
+        meta[MANAGED] = owners
 
 
 def _restore(into: Json, source: Json, name: str) -> None:

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details, Invalid, TooLarge
-from certwright.kube.apiserver.auth.auth import Action
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
 from certwright.kube.apiserver.fieldmanager import apply, managed
 from certwright.kube.apiserver.fieldmanager.entries import keep_times
 from certwright.kube.apiserver.model import objects, offload
+from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, not_found
 from certwright.kube.apiserver.model.negotiation import content_type, unsupported
 from certwright.kube.apiserver.model.objects import Json

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from certwright.kube.apiserver.webhooks.config import Target
+from certwright.kube.apiserver.model.definitions import WebhookTarget
 from certwright.kube.util.insecure_tls import unverified_tls
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class WebhookClient:
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
-    async def post(self, target: Target, body: bytes, *, timeout_s: int) -> bytes:
+    async def post(self, target: WebhookTarget, body: bytes, *, timeout_s: int) -> bytes:
         """The body of the answer. Raises `CallFailed`."""
         shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
         headers = [("content-type", "application/json"), ("accept", "application/json")]
@@ -80,7 +80,7 @@ class WebhookClient:
 
     async def send(
         self,
-        target: Target,
+        target: WebhookTarget,
         method: str,
         path: str,
         *,
@@ -95,7 +95,7 @@ class WebhookClient:
 
     async def _call(
         self,
-        target: Target,
+        target: WebhookTarget,
         method: str,
         shown: str,
         headers: Sequence[tuple[str, str]],
@@ -119,7 +119,7 @@ class WebhookClient:
             raise CallFailed(f"{told}: {error}") from None
 
     async def _connect(
-        self, target: Target, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
+        self, target: WebhookTarget, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
     ) -> Answer:
         parts = urlsplit(shown)
         if parts.scheme != "https" or not parts.hostname:
@@ -164,7 +164,7 @@ class WebhookClient:
             )
         return self._session
 
-    def _context(self, target: Target) -> ssl.SSLContext:
+    def _context(self, target: WebhookTarget) -> ssl.SSLContext:
         """The TLS context that trusts its authorities (empty: the system's). Raises `ValueError`."""
         if target.skip_verify:
             return _tls()

@@ -11,7 +11,7 @@ import binascii
 from dataclasses import dataclass
 from typing import Any
 
-from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.selectors import Requirement
 
@@ -49,25 +49,12 @@ def _any_or(wanted: frozenset[str], value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a webhook listens: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
-    system's certificate authorities; `skip_verify`: whoever answers is trusted."""
-
-    url: str
-    ca_pem: str
-    service: tuple[str, str] | None = None
-    port: int = 443
-    path: str = "/"
-    skip_verify: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Hook:
     """One webhook. `key` names it among all; `fails_closed`: a call that fails refuses the request."""
 
     key: str
     name: str
-    target: Target
+    target: WebhookTarget
     rules: tuple[Rule, ...]
     equivalent: bool
     fails_closed: bool
@@ -120,18 +107,18 @@ def _rule(rule: Json) -> Rule:
     )
 
 
-def target_of(config: Json) -> Target:
+def target_of(config: Json) -> WebhookTarget:
     """Where a `clientConfig` says that a webhook listens, or the spec of an APIService its server."""
     ca_pem = _pem(config.get("caBundle") or "")
     service: dict[str, Any] | None = config.get("service")
     if service is None:
-        return Target(config.get("url") or "", ca_pem)
+        return WebhookTarget(config.get("url") or "", ca_pem)
     port, path = service.get("port") or 443, service.get("path") or "/"
     host = f"{service['name']}.{service['namespace']}.svc"
     path = path if path.startswith("/") else f"/{path}"
     url = f"https://{host}:{port}{path}"
     skip_verify = config.get("insecureSkipTLSVerify") is True
-    return Target(url, ca_pem, (service["namespace"], service["name"]), port, path, skip_verify)
+    return WebhookTarget(url, ca_pem, (service["namespace"], service["name"]), port, path, skip_verify)
 
 
 def _pem(bundle: str) -> str:

@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from certwright.kube.api.errors import Details, FieldError, Forbidden, invalid, required
-from certwright.kube.apiserver.auth.auth import Action
-from certwright.kube.apiserver.auth.authorizer import Authorizer
 from certwright.kube.apiserver.model import offload
+from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.webhooks.config import Hook

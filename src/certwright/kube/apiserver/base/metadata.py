@@ -5,18 +5,37 @@ Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/vali
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from certwright.kube.api import naming
 from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid, quoted
 from certwright.kube.apiserver.base import metadata_types
-from certwright.kube.apiserver.base.metadata_types import MEMBERS, OWNER_MEMBERS
-from certwright.kube.apiserver.base.object_names import completed, problems
-from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import MANAGED, Json
+from certwright.kube.apiserver.base.metadata_types import MANAGED, MEMBERS, OWNER_MEMBERS
+from certwright.kube.apiserver.base.object_names import NameRule, completed, problems
 from certwright.kube.util.memo import remembering
+
+Json = dict[str, Any]
+
+
+class KindFacts(Protocol):
+    """What the rules of metadata depend on. `custom`: the kind came with a CustomResourceDefinition."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def custom(self) -> bool: ...
+
+    @property
+    def name_rule(self) -> NameRule: ...
 
 
 # Keys and values come again and again; what was good once need not be looked at twice.
@@ -30,7 +49,7 @@ def _value_is_good(value: str) -> bool:
     return naming.check_label_value(value) is None
 
 
-def clean(definition: ResourceDefinition, obj: Json) -> list[str]:
+def clean(definition: KindFacts, obj: Json) -> list[str]:
     """Bring `obj["metadata"]` into shape: a dict with known members of the right types and without nulls.
 
     Returns the paths of members nobody knows, which are dropped. Raises `BadRequest` for wrong types.
@@ -108,13 +127,13 @@ def drop_duplicate_owners(metadata: Json) -> list[str]:
     return dropped
 
 
-def _unreadable(definition: ResourceDefinition, metadata: Any) -> BadRequest:
+def _unreadable(definition: KindFacts, metadata: Any) -> BadRequest:
     kind = definition.kind
     detail = metadata_types.problem(metadata, kind="" if definition.custom else kind)
     return BadRequest(f'{kind} in version "{definition.version}" cannot be handled as a {kind}: {detail}')
 
 
-def check_name(definition: ResourceDefinition, metadata: Json) -> list[FieldError]:
+def check_name(definition: KindFacts, metadata: Json) -> list[FieldError]:
     """Name and generateName against the kind's rule."""
     errors: list[FieldError] = []
     prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
@@ -139,7 +158,7 @@ def type_problem(metadata: Json) -> str:
     return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata, kind="")
 
 
-def check(metadata: Json, definition: ResourceDefinition | None = None) -> list[FieldError]:
+def check(metadata: Json, definition: KindFacts | None = None) -> list[FieldError]:
     """Labels, annotations, owner references, finalizers and the generation; None: of an embedded object."""
     errors: list[FieldError] = []
     if metadata.get("generation", 0) < 0:
@@ -226,7 +245,7 @@ def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
     return errors
 
 
-def _check_core_finalizers(definition: ResourceDefinition, finalizers: list[str]) -> list[FieldError]:
+def _check_core_finalizers(definition: KindFacts, finalizers: list[str]) -> list[FieldError]:
     if definition.group not in _CORE_RULES:
         return []
     text = "name is neither a standard finalizer name nor is it fully qualified"
@@ -237,7 +256,7 @@ def _check_core_finalizers(definition: ResourceDefinition, finalizers: list[str]
     ]
 
 
-def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
+def warnings(definition: KindFacts, new: Json, old: Json | None) -> list[str]:
     """What to warn of in the metadata of a custom resource: new finalizers without a domain."""
     finalizers = new.get("finalizers")
     if not finalizers or not definition.custom:
