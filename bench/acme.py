@@ -38,13 +38,14 @@ from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.executor import Threads
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble
 from support.programs import TOOLS

@@ -16,10 +16,11 @@ from bench.certificates import CA_ISSUERS
 from bench.rig import Daemon, cpu_s, daemon
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.client.rest import Client
 from certwright.pki import csr, keys, signing
 from certwright.resources import names
-from certwright.resources.table import CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, ISSUERS
 
 NUMBER = 500
 PACES = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "unlimited": ("--kube-api-qps", "-1")}

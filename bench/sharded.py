@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.beside import controllers, pss_mb, rest, session
 from bench.issuance import issue, make_issuers
 from bench.rig import Daemon, cpu_s, daemon
-from certwright.resources.table import LEASES
+from certwright.kube.api.core_kinds import LEASES
 
 LIMITS = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "none": ("--kube-api-qps", "-1")}
 PACED = 120

@@ -24,12 +24,13 @@ from bench.certificates import CA_ISSUERS, make_certificate, make_issuers, ready
 from bench.rig import daemon
 from certwright import app
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.store.sqlite.file import SELECT_REVISION
 from certwright.pki import csr, keys, signing
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
 ALGORITHM = "ECDSA"
 # The rows are written past the server, so that it must not expect them sealed.

@@ -14,13 +14,14 @@ from contextlib import aclosing
 from pathlib import Path
 
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATES
 
 NAME, NAMESPACE = "tour", "default"
 

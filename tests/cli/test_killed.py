@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from certwright.kube.api import codec, conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import Process
 from support.acme_proxy import FINALIZE, NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy
 from support.pebble import running_pebble

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate
@@ -27,7 +28,6 @@ from certwright.resources.table import (
     CERTIFICATES,
     CLUSTER_ISSUERS,
     ISSUERS,
-    SECRETS,
 )
 from conformance import openssl
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer

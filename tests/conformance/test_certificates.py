@@ -15,9 +15,10 @@ import pytest
 import pytest_asyncio
 from cryptography.x509.oid import NameOID
 
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import OtherName, PrivateKeySpec
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from conformance.suites import DOMAIN, SUITES, Suite, open_suite, validate
 
 RSA = PrivateKeySpec()

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
@@ -27,7 +28,7 @@ from certwright.resources.signing_request import (
     CertificateSigningRequest,
     CertificateSigningRequestSpec,
 )
-from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, SECRETS
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 from conformance import openssl
 from conformance.suites import DOMAIN, SUITES, Suite, open_suite
 

@@ -25,11 +25,12 @@ from typing import Final
 import pytest
 
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import EVENTS
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import Issuer
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, EVENTS, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from conformance.daemon import running_daemon
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 from support.programs import spawn, stop, tool

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from support.world import World
 
 SELF_SIGNED = IssuerSpec(self_signed=SelfSignedIssuer())

@@ -12,9 +12,10 @@ import msgspec
 
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_certificate, make_issuer
 from support.world import make_world
 

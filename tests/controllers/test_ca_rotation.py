@@ -9,13 +9,14 @@ from typing import NamedTuple
 import pytest
 
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki import chain, keys
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_certificate, make_cluster_issuer
 from support.world import START
 

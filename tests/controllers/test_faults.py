@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from certwright.kube.api import errors
 from certwright.kube.api.core import Namespace
+from certwright.kube.api.core_kinds import EVENTS, NAMESPACES, SECRETS
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.http_messages import Request, Response
@@ -20,14 +21,7 @@ from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate, SecretTemplate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.table import (
-    CERTIFICATE_REQUESTS,
-    CERTIFICATES,
-    CLUSTER_ISSUERS,
-    EVENTS,
-    NAMESPACES,
-    SECRETS,
-)
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.crashes import Handler, Ledger, Outage, Unreliable, is_write
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_cluster_issuer
 from controllers.stages import NEVER, STAGES, Stage, shape_of, staged

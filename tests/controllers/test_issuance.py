@@ -10,19 +10,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Subject
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import (
-    CERTIFICATE_REQUESTS,
-    CERTIFICATES,
-    CLUSTER_ISSUERS,
-    ISSUERS,
-    SECRETS,
-)
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from support.world import START, World, make_world
 

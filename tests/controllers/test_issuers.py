@@ -10,10 +10,11 @@ import pytest
 
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import Namespace, Secret, SecretMeta
+from certwright.kube.api.core_kinds import NAMESPACES, SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, NAMESPACES, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import (
     Scene,
     make_ca_issuer,

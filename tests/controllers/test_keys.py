@@ -11,6 +11,7 @@ from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -19,7 +20,7 @@ from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
-from certwright.resources.table import CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from certwright.controllers.cache import layouts
 from certwright.kube.api import codec
 from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
 from certwright.resources.issuer_ref import IssuerReference
@@ -21,7 +22,6 @@ from certwright.resources.request import (
     CertificateRequestSpec,
     CertificateRequestStatus,
 )
-from certwright.resources.table import SECRETS
 
 
 def pem(der: bytes, label: str = "CERTIFICATE") -> bytes:

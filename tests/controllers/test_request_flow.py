@@ -15,6 +15,7 @@ from certwright.controllers.requests.signing import IssuerState, Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request
@@ -25,13 +26,7 @@ from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIs
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
-from certwright.resources.table import (
-    CERTIFICATE_REQUESTS,
-    CERTIFICATES,
-    CLUSTER_ISSUERS,
-    ISSUERS,
-    SECRETS,
-)
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from controllers.things import external, mark
 from issuers.authority import new_root

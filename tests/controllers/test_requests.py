@@ -11,13 +11,14 @@ from certwright.controllers.requests.signing import Signing
 from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kube.api import conditions, errors
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
 from controllers.things import ask_a_thing, external, let_approve_things, mark, serve_things
 from support.world import START, World, make_world

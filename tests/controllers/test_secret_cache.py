@@ -11,6 +11,7 @@ import pytest
 from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.client.metadata_informer import SelectiveInformer
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key, public_key_der
@@ -18,7 +19,7 @@ from certwright.resources import names
 from certwright.resources.certificate import Keystores, PKCS12Keystore
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from issuers.authority import new_root
 from support.world import World, make_world

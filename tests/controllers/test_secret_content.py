@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import (
@@ -22,7 +23,7 @@ from certwright.resources.certificate import (
 )
 from certwright.resources.names import SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.table import CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene
 from support.real import require
 from support.world import make_world

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from certwright.kube.api import conditions, errors
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import KeyAlgorithm, KeyPlan, encode_private_key, generate
 from certwright.resources.certificate import SecretTemplate
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import Scene
 from support.world import ADMIN, CONTROLLER
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api import codec
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -29,7 +30,6 @@ from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import names
-from certwright.resources.table import SECRETS
 from support.world import settle
 
 NAMES = ("a", "b")

@@ -11,9 +11,9 @@ from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kube.api.core import Lease, LeaseSpec
+from certwright.kube.api.core_kinds import LEASES
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.api.micro_time import format_micro_time
-from certwright.resources.table import LEASES
 from controllers.members import Member
 from controllers.scene import Scene
 from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue

@@ -10,6 +10,7 @@ import pytest
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
 from certwright.kube.client.local import LocalTransport
@@ -17,7 +18,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline
 from certwright.resources import names
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
 from controllers.things import mark
 from support.world import CONTROLLER, World, make_world

@@ -12,6 +12,7 @@ import pytest
 
 from certwright.kube.api import errors
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -26,7 +27,7 @@ from certwright.resources.signing_request import (
     Signer,
     signer_of,
 )
-from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer
 from controllers.things import admin_creates
 from issuers.authority import new_root

@@ -12,13 +12,14 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from certwright.controllers.certificates import managed_fields
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks
 from certwright.resources.certificate import JKSKeystore, Keystores, PKCS12Keystore, SecretTemplate
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.table import CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Unreliable
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER, World, make_world

@@ -22,6 +22,7 @@ from certwright.controllers.cache.transforms import (
 )
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import pem
@@ -31,7 +32,7 @@ from certwright.resources.certificate import (
     AdditionalOutputFormat,
     PrivateKeySpec,
 )
-from certwright.resources.table import CERTIFICATE_REQUESTS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.scene import Scene
 
 KEYS = [

@@ -14,6 +14,7 @@ from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
@@ -31,7 +32,6 @@ from certwright.resources.table import (
     CLUSTER_ISSUERS,
     ISSUERS,
     ORDERS,
-    SECRETS,
 )
 from controllers.acme.fake_world import Shown
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer

@@ -11,20 +11,13 @@ import pytest
 
 from certwright.kube.api import codec
 from certwright.kube.api.core import Lease, LeaseSpec, Secret
+from certwright.kube.api.core_kinds import CORE_KINDS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, SECRETS
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.api.micro_time import format_micro_time, parse_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import (
-    CERTIFICATES,
-    CLUSTER_ISSUERS,
-    CORE_KINDS,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    LEASES,
-    OUR_KINDS,
-    SECRETS,
-)
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS
 
 EVERY_KIND: tuple[AnyKind, ...] = OUR_KINDS + CORE_KINDS
 

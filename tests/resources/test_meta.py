@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certwright.kube.api import conditions, errors
+from certwright.kube.api.core_kinds import CORE_KINDS, SECRETS
 from certwright.kube.api.meta import Condition, ObjectKey, ObjectMeta, OwnerReference, controller_of
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, CORE_KINDS, OUR_KINDS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 

@@ -24,9 +24,9 @@ from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.kit.outgoing import ServerRules
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.client.rest import Client
 from certwright.pki import keys
-from certwright.resources.table import SECRETS
 from security.conftest import Server, acme, ready, refusal, running_server
 from support.world import make_world
 

@@ -18,6 +18,7 @@ from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.server import ApiServer
@@ -31,7 +32,7 @@ from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS
 from support.bind import Bind
 from support.pebble import Pebble
 from support.world import ADMIN, CONTROLLER, Recording, T

@@ -23,6 +23,7 @@ import msgspec
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Event, Secret
+from certwright.kube.api.core_kinds import EVENTS, SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.server import ApiServer
@@ -35,7 +36,7 @@ from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.resources.certificate import Certificate
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, EVENTS, SECRETS
+from certwright.resources.table import CERTIFICATES
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,9 +9,10 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS, SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.table import CERTIFICATE_REQUESTS, CONFIG_MAPS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.acme.fake_world import FakeWorld, Shown, fake_world
 from support.world import World, make_world
 from takeover import fleet

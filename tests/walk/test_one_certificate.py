@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.manifests import Document, read_documents
 from certwright.kube.api.meta import ObjectKey
@@ -20,7 +21,7 @@ from certwright.pki.csr import read_csr
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from support.world import CONTROLLER, START, World, make_world
 
 ISSUER = """

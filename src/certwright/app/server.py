@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
@@ -30,7 +32,6 @@ from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.files import write_atomically
 from certwright.kube.util.http_messages import Identity
 from certwright.kube.util.tasks import TaskSet
-from certwright.pki.keys import PrivateKey
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.operator_policy import OperatorPolicy
 
@@ -163,7 +164,7 @@ class _Files:
 
     identity: tls_identity.ServingIdentity
     token: str
-    signing_key: PrivateKey
+    signing_key: EllipticCurvePrivateKey
 
 
 async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:

@@ -13,12 +13,12 @@ from certwright.cli.format import at, parse_time
 from certwright.cli.live_view import Mirror
 from certwright.cli.progress import Row
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.resources.table import SECRETS
 
 _CERTIFICATE_NAME = "cert-manager.io/certificate-name"
 

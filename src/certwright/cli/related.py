@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from certwright.cli.diagnosis import OUR_GROUP, Around, certificate_revision, issuer_ref
-from certwright.kube.api import errors
+from certwright.kube.api import core_kinds, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
@@ -26,10 +26,10 @@ CERTIFICATES = _as_json(table.CERTIFICATES)
 REQUESTS = _as_json(table.CERTIFICATE_REQUESTS)
 ISSUERS = _as_json(table.ISSUERS)
 CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
-SECRETS = _as_json(table.SECRETS)
-EVENTS = _as_json(table.EVENTS)
-NAMESPACES = _as_json(table.NAMESPACES)
-CONFIG_MAPS = _as_json(table.CONFIG_MAPS)
+SECRETS = _as_json(core_kinds.SECRETS)
+EVENTS = _as_json(core_kinds.EVENTS)
+NAMESPACES = _as_json(core_kinds.NAMESPACES)
+CONFIG_MAPS = _as_json(core_kinds.CONFIG_MAPS)
 ORDERS = _as_json(table.ORDERS)
 CHALLENGES = _as_json(table.CHALLENGES)
 

@@ -19,6 +19,7 @@ from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.http01 import Responder
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.kube.api import codec, conditions, errors
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.util import http_messages
 from certwright.resources.certificate import Certificate
@@ -26,14 +27,7 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import (
-    CERTIFICATE_REQUESTS,
-    CERTIFICATES,
-    CHALLENGES,
-    CLUSTER_ISSUERS,
-    ORDERS,
-    SECRETS,
-)
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.world import CONTROLLER, World, make_world
 
 Handler = Callable[[http_messages.Request], Awaitable[http_messages.Response]]

@@ -14,8 +14,9 @@ import trustme
 
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.resources import names
-from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
+from certwright.resources.table import CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble, running_pebble

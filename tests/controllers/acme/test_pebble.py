@@ -15,16 +15,10 @@ import pytest_asyncio
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import EVENTS
 from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.table import (
-    CERTIFICATE_REQUESTS,
-    CERTIFICATES,
-    CHALLENGES,
-    CLUSTER_ISSUERS,
-    EVENTS,
-    ORDERS,
-)
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble

@@ -8,7 +8,8 @@ from datetime import timedelta
 from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
-from certwright.resources.table import CERTIFICATES, CONFIG_MAPS, ORDERS
+from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.resources.table import CERTIFICATES, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble
 from support.shifted import ShiftedClock

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.acme.fake_world import FakeWorld
 
 NEVER = {"algorithm": "ECDSA", "rotationPolicy": "Never"}

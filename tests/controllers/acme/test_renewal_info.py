@@ -11,10 +11,11 @@ from cryptography import x509
 
 from acme.fake_ca import Refusal
 from certwright.acme.protocol.messages import Action
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import read_certificate
 from certwright.resources.certificate import ARIStatus, Certificate
-from certwright.resources.table import CERTIFICATES, ORDERS, SECRETS
+from certwright.resources.table import CERTIFICATES, ORDERS
 from controllers.acme.fake_world import FakeWorld
 from support.acme_world import acme_world
 from support.pebble import Pebble

@@ -6,9 +6,10 @@ import pytest
 
 from certwright.controllers.acme.revoked import CannotRevoke
 from certwright.controllers.acme.revoking import REASONS, revoke
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.pki.certificates import read_certificate
-from certwright.resources.table import CLUSTER_ISSUERS, SECRETS
+from certwright.resources.table import CLUSTER_ISSUERS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble
 

@@ -15,10 +15,10 @@ from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Request, Response
-from certwright.resources.table import CONFIG_MAPS
 from support.world import CONTROLLER, World, make_world
 
 SERVER = "https://ca.example/directory"

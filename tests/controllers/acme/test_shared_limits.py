@@ -21,13 +21,14 @@ from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response
-from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
+from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
 from controllers.scene import make_certificate
 from support.world import CONTROLLER

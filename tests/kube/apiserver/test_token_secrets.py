@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
 from certwright.kube.apiserver.server import ApiServer
@@ -20,8 +21,6 @@ from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
-from certwright.pki import keys
-from certwright.pki.keys import KeyAlgorithm, KeyPlan
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.callers import ADMIN, MERGE, SECRETS, Answer, Api, StartApi
 from support.etcd import running_etcd
@@ -307,7 +306,7 @@ async def test_what_was_begun_is_finished_after_a_start(start_api: StartApi) -> 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
     """Two servers over one etcd, with one key to sign tokens."""
-    key = keys.generate(KeyPlan(KeyAlgorithm.ECDSA, 256))
+    key = ec.generate_private_key(ec.SECP256R1())
     with running_etcd(tmp_path) as etcd:
         async with AsyncExitStack() as ends:
             servers = []

@@ -12,6 +12,7 @@ import pytest
 import trustme
 
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.apiserver.http.https import serve_https
@@ -27,7 +28,7 @@ from certwright.kube.util.http_messages import Handler, Identity, Request, Respo
 from certwright.resources.certificate import Certificate, CertificateSpec, CertificateStatus
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import CERTIFICATES, CONFIG_MAPS
+from certwright.resources.table import CERTIFICATES
 from support.waiting import turns, until
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))

@@ -15,12 +15,12 @@ import pytest
 import trustme
 from aiohttp import web
 
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound, Unreachable
 from certwright.kube.client.https import BadCredentials, HttpsTransport, tls_context
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import close_stream
-from certwright.resources.table import SECRETS
 
 CA = trustme.CA()
 SERVER = CA.issue_cert("127.0.0.1", "localhost", "api.example.com")

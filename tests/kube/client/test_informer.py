@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.informer import Informer
 from certwright.kube.util.clock import TestClock
-from certwright.resources.table import CONFIG_MAPS
 from kube.client.peers import Peer, Stream
 from support.waiting import turns
 

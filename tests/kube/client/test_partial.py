@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.filtered_informer import PartialInformer, follow_some
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.name_set import NamesByValue
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.table import CONFIG_MAPS
 from support.world import World, make_world
 
 

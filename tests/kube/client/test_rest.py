@@ -11,13 +11,13 @@ import pytest
 from certwright.kube.api import errors
 from certwright.kube.api.codec import DecodeError
 from certwright.kube.api.core import ConfigMap, Namespace
+from certwright.kube.api.core_kinds import CONFIG_MAPS, NAMESPACES
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import JSON_PATCH, Client
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
-from certwright.resources.table import CONFIG_MAPS, NAMESPACES
 from kube.client.peers import ALICE, Peer
 from support.waiting import turns
 

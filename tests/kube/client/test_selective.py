@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
@@ -14,7 +15,6 @@ from certwright.kube.client.name_set import Names
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.table import CONFIG_MAPS
 from support.world import ADMIN, World, make_world
 
 

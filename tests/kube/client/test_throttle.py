@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import Throttle, ThrottledTransport, lift_where_fair
 from certwright.kube.util.clock import TestClock
-from certwright.resources.table import CONFIG_MAPS
 from kube.client.peers import ALICE, Peer
 from support.waiting import turns
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from certwright.kube.api.core import Lease
+from certwright.kube.api.core_kinds import LEASES
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.fence import FencedTransport
 from certwright.kube.runtime.lease import Candidate, Terms
 from certwright.kube.util.http_messages import Request, Response
-from certwright.resources.table import LEASES
 from support.world import ADMIN, World, make_world
 
 NAME = "cert-manager-controller"

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from certwright.kube.api.core import Namespace, Secret, SecretMeta
+from certwright.kube.api.core_kinds import NAMESPACES, SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.runtime import recorder as recorder_module
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
-from certwright.resources.table import NAMESPACES, SECRETS
 from kube.client.peers import Peer
 from kube.runtime.busy import busy, busy_for
 from support.waiting import turns

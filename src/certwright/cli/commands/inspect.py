@@ -10,7 +10,7 @@ from certwright.cli.access import session
 from certwright.cli.errors import Failed
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
-from certwright.resources.table import SECRETS
+from certwright.kube.api.core_kinds import SECRETS
 
 
 @click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")

@@ -18,6 +18,7 @@ from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_certificate
@@ -25,7 +26,7 @@ from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 
 REASONS: Final = {
     "unspecified": RevocationReason.UNSPECIFIED,

@@ -31,6 +31,7 @@ from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
 from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.kube.client.rest import Client
@@ -45,7 +46,7 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.order import Order
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.

@@ -25,13 +25,13 @@ from certwright.acme.ratelimits.ledger import Ledger
 from certwright.acme.ratelimits.published import CaLimits
 from certwright.acme.ratelimits.state import LedgerState, restore, state
 from certwright.kube.api.core import ConfigMap
+from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
-from certwright.resources.table import CONFIG_MAPS
 
 Operation = Callable[[Ledger], Any]
 

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from certwright.controllers.cache.shard_filter import Keep
 from certwright.controllers.cache.transforms import is_whole, without_key
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import Indexer, revision_of
@@ -33,7 +34,6 @@ from certwright.kube.client.metadata_informer import Identified, SelectiveInform
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.resources import names
-from certwright.resources.table import SECRETS
 
 SecretHandler = Callable[[ObjectKey, Sequence[Secret]], None]
 """Called with the name of a Secret that has come, changed or gone, and with its states before and after as

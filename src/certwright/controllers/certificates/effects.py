@@ -19,6 +19,7 @@ from certwright.controllers.certificates.keystores import Store, Verdicts
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.target import Content, Pair, configuration
 from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
@@ -28,7 +29,7 @@ from certwright.pki import csr, keys
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, SECRETS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
 
 class Did(Enum):

@@ -21,6 +21,7 @@ from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest, Tools
 from certwright.issuers.table import ISSUERS, kind_of
+from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
@@ -44,7 +45,7 @@ from certwright.resources.signing_request import (
     is_open,
     signer_of,
 )
-from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 WAITING: Final = "Waiting for the Approved condition before issuing"
 _SHORTEST: Final = timedelta(seconds=600)

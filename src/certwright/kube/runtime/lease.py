@@ -31,12 +31,12 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.core import Lease, LeaseSpec
+from certwright.kube.api.core_kinds import LEASES
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.api.micro_time import format_micro_time
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.resources.table import LEASES
 
 _log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from certwright.kube.api.core import Event, EventSource, TypedObjectReference
+from certwright.kube.api.core_kinds import EVENTS
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Object, ObjectMeta
@@ -28,7 +29,6 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.ids import bounded_name
 from certwright.kube.util.lru import Lru
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.table import EVENTS
 
 Type = Literal["Normal", "Warning"]
 

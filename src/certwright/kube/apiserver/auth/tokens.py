@@ -11,11 +11,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
 from certwright.kube.util.encoding import base64url
 from certwright.kube.util.files import write_atomically
-from certwright.pki import keys
-from certwright.pki.errors import PkiError
-from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey
@@ -27,19 +37,22 @@ LEGACY_ISSUER = "kubernetes/serviceaccount"
 """What tokens that lie in Secrets name as their issuer, whatever the others do."""
 JWKS_PATH = "/openid/v1/jwks"
 _ALGORITHM = "ES256"
-_PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 
-def load_or_make_key(path: Path) -> PrivateKey:
-    """The signing key kept at `path`, made where there is none or none that fits. Raises `OSError`."""
+def load_or_make_key(path: Path) -> EllipticCurvePrivateKey:
+    """The signing key kept at `path`; generated where there is none, or one of another kind. Raises `OSError`."""
     try:
-        key = keys.load_private_key(path.read_bytes())
-    except (FileNotFoundError, PkiError):
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
         key = None
-    if key is None or keys.plan_of(key) != _PLAN:
-        key = keys.generate(_PLAN)
-        write_atomically(path, keys.encode_private_key(key, KeyEncoding.PKCS8))
+    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+        key = generate_private_key(SECP256R1())
+        write_atomically(path, _pem(key))
     return key
+
+
+def _pem(key: EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 class TokenIssuer:
@@ -48,7 +61,7 @@ class TokenIssuer:
     `issuer` is the claim `iss`, and the audience of tokens that name none.
     """
 
-    def __init__(self, key: PrivateKey | None = None, issuer: str = DEFAULT_ISSUER) -> None:
+    def __init__(self, key: EllipticCurvePrivateKey | None = None, issuer: str = DEFAULT_ISSUER) -> None:
         self.issuer = issuer
         self._given = key
 
@@ -57,8 +70,7 @@ class TokenIssuer:
         # Costs 1.4 MB and 20 ms; most servers never see a token of a ServiceAccount.
         from joserfc.jwk import ECKey
 
-        pem = keys.encode_private_key(self._given or keys.generate(_PLAN), KeyEncoding.PKCS8)
-        return ECKey.import_key(pem)
+        return ECKey.import_key(_pem(self._given or generate_private_key(SECP256R1())))
 
     @cached_property
     def _key_id(self) -> str:
