@@ -33,6 +33,7 @@ from certwright.acme.solvers.contract import Solver
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
+from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import open_store
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
@@ -237,7 +238,7 @@ async def certwright(
     """Everything of `certwright serve` but the socket, with counters in between."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
         store = await open_store(app.ServeOptions(data_dir=Path(folder)))
-        api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
+        api = ApiServer(store, SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds())
         await api.start(custom_resource_definitions())
         counted, workshop = Counted(api, Counter()), Threads()
         options = AcmeOptions(

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.rig import median, memory_mb, table, until
 from certwright import app
+from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import open_store
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.kinds import Kind
@@ -83,7 +84,7 @@ async def running(data_dir: Path | None = None, *, encrypt_secrets: bool = True)
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
         options = app.ServeOptions(data_dir=data_dir or Path(folder), encrypt_secrets=encrypt_secrets)
         store = await open_store(options)
-        api = ApiServer(store, SystemClock(), authenticator=lambda _: None)
+        api = ApiServer(store, SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds())
         await api.start(custom_resource_definitions())
         counted = Counted(api, Counter())
         controllers = await app.start_controllers(

@@ -30,6 +30,7 @@ from bench.name_conflicts import (
 )
 from bench.rig import memory_mb, table
 from bench.webhook import webhook
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, FeatureGates
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.apiserver.verbs.creates import NAME_ATTEMPTS
@@ -125,6 +126,7 @@ async def _server(
         authenticator=lambda _: None,
         name_suffix=_conflicting(retries),
         gates=FeatureGates({NAME_GENERATION_LOOK_AHEAD: look}),
+        extensions=certificate_kinds(),
     )
     await server.start([])
     for number in range(retries):
@@ -204,7 +206,13 @@ async def _real_run() -> dict[int, int]:
         drawn += 1
         return ids.random_suffix()
 
-    server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None, name_suffix=suffix)
+    server = ApiServer(
+        MemoryStore(),
+        SystemClock(),
+        authenticator=lambda _: None,
+        name_suffix=suffix,
+        extensions=certificate_kinds(),
+    )
     await server.start([])
     needed: dict[int, int] = {}
     request = Request("POST", _PATH, body=msgspec.json.encode(_GENERATED), user=_ADMIN)

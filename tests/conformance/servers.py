@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.app import tls_identity
 from certwright.kube.apiserver.auth.auth import ClientCertificates
 from certwright.kube.apiserver.http.https import serve_https
@@ -74,7 +75,9 @@ async def ours(form: str, oracle: Oracle, folder: Path, namespaces: Iterable[str
     """Our server over an empty store, with the definitions and these namespaces; who may ask the reference
     may ask it too."""
     store = await _open_store(form, oracle, folder)
-    server = ApiServer(store, SystemClock(), authenticator=ClientCertificates())
+    server = ApiServer(
+        store, SystemClock(), authenticator=ClientCertificates(), extensions=certificate_kinds()
+    )
     try:
         await server.start(list(ALL))
         caller = Caller(LocalPeer(server))

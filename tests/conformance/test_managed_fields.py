@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
@@ -157,7 +158,9 @@ class Both:
 
 @asynccontextmanager
 async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
-    server = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
+    server = ApiServer(
+        MemoryStore(), SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds()
+    )
     connector = aiohttp.TCPConnector(ssl=oracle.client_tls)
     async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
         await server.start([])

@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.app import tls_identity
 from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.protobuf import codec
@@ -81,7 +82,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         MemoryStore(),
         tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC)),
     )
-    server = ApiServer(store, TestClock(), authenticator=lambda _: None)
+    server = ApiServer(store, TestClock(), authenticator=lambda _: None, extensions=certificate_kinds())
     await server.start(custom_resource_definitions())
 
     async def handle(request: Request) -> Response:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.protobuf.wire import put_piece, put_varint
 from certwright.kube.apiserver.server import ApiServer
@@ -91,7 +92,9 @@ def broken(data: st.DataObject, body: bytes) -> bytes:
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
     """One that keeps all in memory."""
-    made = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
+    made = ApiServer(
+        MemoryStore(), SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds()
+    )
     await made.start([])
     yield made
     await made.close()

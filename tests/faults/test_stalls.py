@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.app.loop import collect_seldom, keep_what_is_there
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
@@ -48,7 +49,9 @@ Ask = Callable[..., Any]
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
     """One with a kind that takes anything."""
-    made = ApiServer(MemoryStore(), SystemClock(), authenticator=lambda _: None)
+    made = ApiServer(
+        MemoryStore(), SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds()
+    )
     await made.start([crd("things", an_object(spec=_ANY))])
     # As `serve` does: what lives as long as the server is not looked at again and again.
     usual = gc.get_threshold()

@@ -15,6 +15,7 @@ from typing import Any
 
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
+from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
@@ -172,7 +173,13 @@ async def acme_world(
     is ours alone: Pebble's is the wall clock."""
     clock = clock or SystemClock()
     responder, listener = Responder(), Listener()
-    server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
+    server = ApiServer(
+        MemoryStore(),
+        clock,
+        authenticator=lambda _: None,
+        bookmark_every_s=None,
+        extensions=certificate_kinds(),
+    )
     names = (bind.address,) if bind is not None else (pebble.names.address,)
     made = AcmeOptions(
         **{

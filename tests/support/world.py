@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Event, Secret
@@ -125,7 +126,9 @@ class World:
         setattr(offload, "_pool", _OnTheSpot)  # noqa: B010 - a name that mypy takes for a function's
         self.store = store
         self.clock = clock
-        self.server = ApiServer(store, clock, authenticator=lambda _: None, bookmark_every_s=None)
+        self.server = ApiServer(
+            store, clock, authenticator=lambda _: None, bookmark_every_s=None, extensions=certificate_kinds()
+        )
         self.recording = Recording(self.server.handle)
         self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
         self.controllers: Controllers | None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
@@ -122,7 +123,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         root_ca=identity.ca_pem.decode(),
         event_ttl=options.event_ttl,
         in_flight=options.in_flight,
-        policy=_admission_policy(options),
+        extensions=certificate_kinds(_admission_policy(options)),
     )
     closers.add(api.close)
     try:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from acme.fake_ca import FakeCa
 from certwright.acme.solvers.http01 import Responder
+from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.acme.setup import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
@@ -89,7 +90,13 @@ async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
     clock = SystemClock()
     ca, responder = FakeCa(clock.now), Responder()
     port = await responder.listen("127.0.0.1", 0)
-    server = ApiServer(MemoryStore(), clock, authenticator=lambda _: None, bookmark_every_s=None)
+    server = ApiServer(
+        MemoryStore(),
+        clock,
+        authenticator=lambda _: None,
+        bookmark_every_s=None,
+        extensions=certificate_kinds(),
+    )
     await server.start(custom_resource_definitions())
     workshop = Threads()
     with _name_server() as names:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.http.fairness import InFlight
@@ -52,6 +53,7 @@ async def start_api() -> AsyncIterator[StartApi]:
             root_ca=root_ca,
             event_ttl=event_ttl,
             in_flight=in_flight,
+            extensions=certificate_kinds(),
         )
         await server.start(custom_resource_definitions(), collects_garbage=collects_garbage)
         started.append(Api(server, clock, store, user))

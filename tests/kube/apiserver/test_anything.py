@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
@@ -67,7 +68,9 @@ OBJECTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
 async def _served() -> ApiServer:
-    server = ApiServer(MemoryStore(), TestClock(), authenticator=lambda _: None)
+    server = ApiServer(
+        MemoryStore(), TestClock(), authenticator=lambda _: None, extensions=certificate_kinds()
+    )
     await server.start(custom_resource_definitions())
     return server
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Key, Row
@@ -313,7 +314,13 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
             for _ in range(2):
                 store, clock = await open_etcd(Access((etcd.member,)), compact_every_s=0), TestClock()
                 ends.push_async_callback(store.close)
-                server = ApiServer(store, clock, authenticator=lambda _: None, tokens=TokenIssuer(key))
+                server = ApiServer(
+                    store,
+                    clock,
+                    authenticator=lambda _: None,
+                    tokens=TokenIssuer(key),
+                    extensions=certificate_kinds(),
+                )
                 ends.push_async_callback(server.close)
                 await server.start(custom_resource_definitions())
                 servers.append(Api(server, clock, store, ADMIN))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from certwright.admission.kinds import certificate_kinds
 from certwright.kube.api.core import ConfigMap
 from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
@@ -109,7 +110,11 @@ async def scene() -> AsyncIterator[Scene]:
     clock = TestClock()
     # A window of a few dozen events, so that being away for longer means 410.
     server = ApiServer(
-        MemoryStore(window_bytes=20_000), clock, authenticator=lambda _: None, bookmark_every_s=None
+        MemoryStore(window_bytes=20_000),
+        clock,
+        authenticator=lambda _: None,
+        bookmark_every_s=None,
+        extensions=certificate_kinds(),
     )
     await server.start(custom_resource_definitions())
     yield Scene(server, Client(LocalTransport(server.handle, ADMIN), user_agent="test"), clock)

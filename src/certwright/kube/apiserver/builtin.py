@@ -6,6 +6,7 @@ Source: Kubernetes API reference; what `kubectl api-resources` prints of a Kuber
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from certwright.kube.apiserver.base import object_names
@@ -24,7 +25,7 @@ from certwright.kube.apiserver.kinds import (
 from certwright.kube.apiserver.kinds import core_strategies as strategies
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_lists import MergeKeys
-from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.util.clock import Clock
 
@@ -48,13 +49,13 @@ _POD_FIELDS = (
 )
 
 
-def make_registry(clock: Clock) -> Registry:
+def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -> Registry:
     """A registry that holds the built-in kinds and takes CustomResourceDefinitions.
 
     The kind CustomResourceDefinition fills its own status (names accepted, established) when it is written,
     by what is in the registry then.
     """
-    registry = Registry(definitions.make_definitions)
+    registry = Registry(partial(definitions.make_definitions, extensions=extensions))
     registry.set_builtin(
         (
             *_core(),
@@ -63,7 +64,7 @@ def make_registry(clock: Clock) -> Registry:
             *_roles(),
             *_registration(clock),
             _signing_request(clock),
-            _crd(),
+            _crd(extensions),
         )
     )
     return registry
@@ -357,7 +358,7 @@ def _signing_request(clock: Clock) -> ResourceDefinition:
     )
 
 
-def _crd() -> ResourceDefinition:
+def _crd(extensions: Extensions) -> ResourceDefinition:
     return ResourceDefinition(
         group="apiextensions.k8s.io",
         version="v1",
@@ -367,7 +368,7 @@ def _crd() -> ResourceDefinition:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         namespaced=False,
-        schema=crd.DefinitionSchema(),
+        schema=crd.DefinitionSchema(extensions),
         columns=columns.CUSTOM_RESOURCE_DEFINITION,
         status_subresource=True,
         has_generation=True,

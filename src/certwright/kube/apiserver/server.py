@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from certwright.kube.api.errors import (
@@ -54,7 +55,7 @@ from certwright.kube.apiserver.http.fairness import Fairness, InFlight
 from certwright.kube.apiserver.metrics import Metrics, Source, Track
 from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import BOOTSTRAP, Namespaces
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.routes import Line, Route, read_line
@@ -71,7 +72,6 @@ from certwright.kube.util import ids
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.operator_policy import OperatorPolicy
 
 _log = logging.getLogger(__name__)
 _WRITES = frozenset({"create", "update", "patch"})
@@ -91,8 +91,8 @@ class ApiServer:
     `event_ttl`: how long an Event lives after it was last written; zero: for ever.
     `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
     generated names. `gates`: behaviour that is switched off, or on. `in_flight`: how many requests are
-    answered at a time, of those that do not come from this process. `policy`: what issuers and Challenges may
-    ask for; None: whoever runs the controllers decides.
+    answered at a time, of those that do not come from this process. `extensions`: what
+    the embedding program adds to kinds.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class ApiServer:
         name_suffix: Callable[[], str] = ids.random_suffix,
         gates: FeatureGates | None = None,
         in_flight: InFlight | None = None,
-        policy: OperatorPolicy | None = None,
+        extensions: Extensions = MappingProxyType({}),
     ) -> None:
-        registry = make_registry(clock)
+        registry = make_registry(clock, extensions)
         self._anonymous = anonymous
         self._tasks = TaskSet()
         self._backend = Backend(store, registry, clock, Namespaces(store), name_suffix, self._tasks)
@@ -130,7 +130,7 @@ class ApiServer:
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
-        self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._rbac, policy)
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._rbac)
         self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)

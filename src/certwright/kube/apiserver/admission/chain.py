@@ -16,22 +16,17 @@ from certwright.kube.apiserver.auth.rbac import Rbac
 from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.definitions import Access, ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs import csr_approvals
 from certwright.kube.store.contract import Row
-from certwright.resources.operator_policy import OperatorPolicy
 
 
 class AdmissionChain:
-    """The chain of one server (`backend.Admission`). `policy` is what its operator allows objects to do;
-    None: that is decided where the controllers run."""
+    """The chain of one server (`backend.Admission`)."""
 
-    def __init__(
-        self, backend: Backend, webhooks: Webhooks, rbac: Rbac, policy: OperatorPolicy | None = None
-    ) -> None:
-        self._policy = policy
+    def __init__(self, backend: Backend, webhooks: Webhooks, rbac: Rbac) -> None:
         self._backend = backend
         self._webhooks = webhooks
         self._rbac = rbac
@@ -57,9 +52,9 @@ class AdmissionChain:
         """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
         definition, backend = call.definition, self._backend
         if is_long:
-            await offload.run(admission.validate, definition, new, old, self._policy)
+            await offload.run(admission.validate, definition, new, old)
         else:
-            admission.validate(definition, new, old, self._policy)
+            admission.validate(definition, new, old)
         call.warnings += admission.warnings(definition, new, old)
         if definition.is_crd:
             call.warnings += await offload.run(rules.warnings, new, old)
@@ -68,7 +63,10 @@ class AdmissionChain:
             await offload.run(compare)
         if csr_approvals.concerns(definition):
             part = call.route.subresource
-            csr_approvals.check(backend.authorizer, backend.registry, call.user, part, new, old)
+            csr_approvals.check(backend.authorizer, call.user, part, new, old)
+        if definition.extension is not None and definition.extension.authorize is not None:
+            access = Access(backend.authorizer, backend.registry.by_kind)
+            definition.extension.authorize(access, call.user, new, old)
         hooks = self._webhooks.validating(call, operation)
         if hooks:
             await self._webhooks.validate(call, hooks, new, old, operation)

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from certwright.kube.apiserver.base.jsonpath import simple_keys
 from certwright.kube.apiserver.crds import reading, status
 from certwright.kube.apiserver.crds.status import is_true
-from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import (
+    Conversion,
+    Extensions,
+    Json,
+    KindExtension,
+    ResourceDefinition,
+)
 from certwright.kube.apiserver.model.registry import version_rank
 from certwright.kube.apiserver.representations.tables import printer_columns
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.apiserver.verbs import scale
 from certwright.kube.apiserver.webhooks.config import target_of
-from certwright.resources.crd_rules import known_rules
 
 
-def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
+def make_definitions(
+    crd: Json, extensions: Extensions = MappingProxyType({})
+) -> tuple[ResourceDefinition, ...]:
     """One definition per served version, the preferred one first; none while it is not established.
 
-    `crd` is a committed object. All versions share a bucket: with conversion strategy `None` the apiVersion
+    `crd` is a committed object, `extensions` are what the embedding program adds to kinds. All versions share a bucket: with conversion strategy `None` the apiVersion
     is all that differs.
     """
     if not is_true(crd, "Established"):
@@ -34,15 +42,18 @@ def make_definitions(crd: Json) -> tuple[ResourceDefinition, ...]:
         key=lambda version: version_rank(version["name"]),
     )
     names = tuple(version["name"] for version in served)
-    schemas = {version["name"]: _schema(crd, version) for version in crd["spec"]["versions"]}
+    extension = extensions.get((crd["spec"]["group"], _names(crd)["kind"]))
+    schemas = {version["name"]: _schema(crd, version, extension) for version in crd["spec"]["versions"]}
     conversion = _conversion(crd)
     unserved = tuple(
-        _definition(crd, version, names, schemas, conversion=conversion)
+        _definition(crd, version, names, schemas, conversion=conversion, extension=extension)
         for version in crd["spec"]["versions"]
         if not version["served"]
     )
     return tuple(
-        _definition(crd, version, names, schemas, conversion=conversion, unserved=unserved)
+        _definition(
+            crd, version, names, schemas, conversion=conversion, extension=extension, unserved=unserved
+        )
         for version in served
     )
 
@@ -66,7 +77,8 @@ def _definition(
     served: tuple[str, ...],
     schemas: Mapping[str, Schema],
     *,
-    conversion: Conversion | None = None,
+    conversion: Conversion | None,
+    extension: KindExtension | None,
     unserved: tuple[ResourceDefinition, ...] = (),
 ) -> ResourceDefinition:
     names, paths = _names(crd), _scale_paths(version)
@@ -95,6 +107,7 @@ def _definition(
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
         conversion=conversion,
+        extension=extension,
         terminating=is_true(crd, "Terminating"),
         warning=_deprecation(crd, version, names["kind"]),
         subresources=(scale.subresource(paths),) if paths else (),
@@ -106,11 +119,11 @@ def _names(crd: Json) -> Json:
     return names
 
 
-def _schema(crd: Json, version: Json) -> Schema:
+def _schema(crd: Json, version: Json, extension: KindExtension | None) -> Schema:
     kind, paths = _names(crd)["kind"], _scale_paths(version)
     return Schema(
         (version.get("schema") or {}).get("openAPIV3Schema"),
-        known_rules=known_rules(kind, crd["spec"]["group"]),
+        known_rules=extension.enforced_rules if extension is not None else frozenset(),
         named=(kind, version["name"]),
         also=partial(scale.errors, paths) if paths else None,
     )

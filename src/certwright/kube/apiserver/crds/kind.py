@@ -11,7 +11,7 @@ from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.kinds import core_schemas
 from certwright.kube.apiserver.kinds.native import NativeSchema
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.model.definitions import Extensions, Json, Strategy
 from certwright.kube.apiserver.schemas.structural import Schema
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -22,8 +22,9 @@ class DefinitionSchema(Schema):
     """The schema of CustomResourceDefinitions. Documents show it as it is written down: a schema may hold
     schemas, so that the tables of Go's types do not make a document of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, extensions: Extensions) -> None:
         super().__init__(core_schemas.CUSTOM_RESOURCE_DEFINITION)
+        self._extensions = extensions
         self._types = NativeSchema("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
     def process(self, obj: Json) -> list[str]:
@@ -42,7 +43,9 @@ class DefinitionSchema(Schema):
         del kept
         if old is not None and obj["spec"] is old["spec"]:
             return rules.status_errors(obj)
-        return rules.validate(obj, old)
+        spec = obj["spec"]
+        extension = self._extensions.get((spec["group"], spec["names"]["kind"]))
+        return rules.validate(obj, old, extension.enforced_rules if extension is not None else frozenset())
 
 
 def _complete(crd: Json) -> None:

@@ -20,12 +20,13 @@ from certwright.kube.apiserver.model.definitions import Json
 _SCOPES = ("Cluster", "Namespaced")
 
 
-def validate(new: Json, old: Json | None) -> list[FieldError]:
-    """What is wrong with a definition, which was read and completed; `old` is what it was before."""
+def validate(new: Json, old: Json | None, enforced: frozenset[str] = frozenset()) -> list[FieldError]:
+    """What is wrong with a definition, which was read and completed; `old` is what it was before. CEL rules
+    in `enforced` are not compiled."""
     spec = new["spec"]
     errors = _own_name_errors(new) if old is None else []
     errors += _group_errors(spec["group"]) + _approval_errors(new, old) + _scope_errors(spec["scope"])
-    errors += version_errors(spec, old["spec"] if old is not None else None)
+    errors += version_errors(spec, old["spec"] if old is not None else None, enforced)
     errors += _required_names(spec["names"]) + _name_errors("spec.names", spec["names"])
     errors += _conversion_errors(spec, old)
     if spec.get("preserveUnknownFields") and not (old and old["spec"].get("preserveUnknownFields")):

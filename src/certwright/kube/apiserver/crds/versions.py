@@ -22,7 +22,6 @@ from certwright.kube.apiserver.crds.sizes import MAX_COLUMNS, size_errors
 from certwright.kube.apiserver.crds.structural import structural_errors
 from certwright.kube.apiserver.crds.validations import rule_errors
 from certwright.kube.apiserver.model.definitions import Json
-from certwright.resources.crd_rules import known_rules
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -33,13 +32,12 @@ _Accepted = tuple[list[Json | None], frozenset[str]]
 """Schemas whose rules are all right, and rules that are so wherever they stand."""
 
 
-def version_errors(spec: Json, old: Json | None) -> list[FieldError]:
-    """What is wrong with the versions of `spec`; rules that were in `old` are not compiled again."""
+def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozenset()) -> list[FieldError]:
+    """What is wrong with the versions of `spec`; rules in `old` or `known` are not compiled."""
     versions: list[Json] = spec["versions"] or []
     shared = _shared(versions)
     errors = _names_errors(spec["versions"], shared)
     checked = [_schema(version) for version in (old or {}).get("versions") or ()]
-    known = known_rules(spec["names"]["kind"], spec["group"])
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         if problem := name_rules.dns_1035_label(version["name"]):

@@ -12,6 +12,7 @@ from typing import Any
 
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.model.authorization import Authorizer
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row
 from certwright.kube.util.http_messages import Identity
@@ -107,6 +108,46 @@ class Subresource:
     scale: Mapping[str, str] = field(default_factory=dict)
 
 
+def _no_change(_: Identity, __: Json, ___: Json | None) -> None:
+    return None
+
+
+def _no_warnings(_: Json, __: Json | None) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindExtension:
+    """What the program that embeds the server adds to a kind beyond its schema.
+
+    `mutate(user, new, old)` changes a write in place, before mutating webhooks and again after them.
+    `validate(new, old)` returns what is wrong with a write that the schema accepts; the server words it as a
+    denial by an admission webhook; `warnings(new, old)` is what the client is warned of in a write that was
+    accepted. `authorize(access, user, new, old)` raises `Forbidden` where the user may
+    not make this change. `old` is None on create. All three run on each server and MUST be fast, without I/O,
+    and safe in any thread. `enforced_rules` are the texts of CEL rules in the kind's CustomResourceDefinition
+    that `validate` enforces; CEL does not run them.
+    """
+
+    mutate: Callable[[Identity, Json, Json | None], None] = _no_change
+    validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
+    warnings: Callable[[Json, Json | None], list[str]] = _no_warnings
+    authorize: Callable[[Access, Identity, Json, Json | None], None] | None = None
+    enforced_rules: frozenset[str] = frozenset()
+
+
+Extensions = Mapping[tuple[str, str], KindExtension]
+"""Extensions by group and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an extension may ask the server: the authorizer, and which kinds it serves."""
+
+    authorizer: Authorizer
+    by_kind: Callable[[str, str], ResourceDefinition | None]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ResourceDefinition:
     """One version of one resource.
@@ -153,6 +194,7 @@ class ResourceDefinition:
     custom: bool = False
     warning: str = ""
     conversion: Conversion | None = None
+    extension: KindExtension | None = None
     terminating: bool = False
     subresources: tuple[Subresource, ...] = ()
     field_readers: Mapping[str, str | Callable[[Json], str]] = field(default_factory=dict)

@@ -10,36 +10,13 @@ from certwright.kube.api.errors import FieldError, denied_object, invalid_object
 from certwright.kube.apiserver.base.metadata import check, check_name, check_update
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.validation import certificate_requests
 from certwright.kube.util.http_messages import Identity
-from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.validation import validate as validate_kind
-from certwright.resources.validation import warnings as kind_warnings
 
 
 def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
-    """Write the requester's identity into a new CertificateRequest (cert-manager's identity webhook)."""
-    if old is None and _is_certificate_request(definition):
-        _sign_requester(user, new)
-
-
-def _is_certificate_request(definition: ResourceDefinition) -> bool:
-    return definition.kind == "CertificateRequest" and definition.group == "cert-manager.io"
-
-
-def _sign_requester(user: Identity, new: Json) -> None:
-    spec = new.get("spec")
-    if type(spec) is not dict:
-        return
-    for name in ("username", "uid", "groups", "extra"):
-        spec.pop(name, None)
-    spec["username"] = user.name
-    if user.uid:
-        spec["uid"] = user.uid
-    if user.groups:
-        spec["groups"] = list(user.groups)
-    if user.extra:
-        spec["extra"] = {name: list(values) for name, values in user.extra.items()}
+    """Let the kind's extension change the write."""
+    if definition.extension is not None:
+        definition.extension.mutate(user, new, old)
 
 
 def check_shape(
@@ -84,22 +61,16 @@ def _as_of_status(error: FieldError) -> FieldError:
     )
 
 
-def validate(
-    definition: ResourceDefinition, new: Json, old: Json | None, policy: OperatorPolicy | None = None
-) -> None:
-    """Raise `Invalid` with every field that the kind's deeper rules forbid, or the operator's `policy`. For
-    cert-manager's kinds these are the rules of its webhook, and the error is `Denied`."""
+def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` for what the kind's own rules forbid, `Denied` for what its extension forbids."""
     _raise(definition, new, definition.strategy.validate(new, old))
-    errors = validate_kind(definition.kind, definition.group, new, old, policy)
-    if not errors and old is None and _is_certificate_request(definition):
-        errors = certificate_requests.check(new)
-    if errors:
+    if definition.extension is not None and (errors := definition.extension.validate(new, old)):
         raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
 
 
 def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
     """What the client is warned of in an object that `validate` accepts."""
-    return kind_warnings(definition.kind, definition.group, new, old)
+    return definition.extension.warnings(new, old) if definition.extension is not None else []
 
 
 def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:

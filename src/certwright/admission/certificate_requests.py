@@ -11,11 +11,28 @@ from __future__ import annotations
 import base64
 
 from certwright.kube.api.errors import FieldError
-from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.util.http_messages import Identity
 from certwright.pki.errors import PkiError
 from certwright.pki.signing import checked
 
 _PATH = "spec.request"
+
+
+def set_requester(user: Identity, new: Json, old: Json | None) -> None:
+    """Write the requester's identity into a new CertificateRequest, as cert-manager's webhook does."""
+    spec = new.get("spec")
+    if old is not None or type(spec) is not dict:
+        return
+    for name in ("username", "uid", "groups", "extra"):
+        spec.pop(name, None)
+    spec["username"] = user.name
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.groups:
+        spec["groups"] = list(user.groups)
+    if user.extra:
+        spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 
 
 def check(new: Json) -> list[FieldError]:
