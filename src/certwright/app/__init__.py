@@ -4,7 +4,7 @@
 `start_controllers` makes the controllers alone, against any API server.
 
 May import:   every room but cli
-Never holds:  any `if` about the domain
+Does not hold:  any `if` about the domain
 Modules:      options (what a process can be told), opening (directory, tokens, port), stores (what --store
               names), encryption (where the key of the Secrets is), shared_files (what servers on one store
               have in common), backup, server (the daemon), controllers (the controllers in any process),

@@ -6,7 +6,7 @@
 | challenges | Challenge, a check that has ended, a free slot, time | Challenge.status | orders |
 
 May import:   engine, issuers, acme, client, resources, pki, kit
-Never holds:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
+Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
 Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
               announcing (the time of the next step), naming, identifiers (compared as DNS does), provenance
               (which objects are acted on), refill (from an Order of before), request_orders (the Order of a

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches, issuer_of, next_revision, owner_value
+from certwright.controllers.cache.caches import Caches, issuer_of, next_revision, owner_value, revision_number
 from certwright.controllers.cache.shard_filter import owning_certificate
-from certwright.controllers.certificates.snapshot import revision_of
 from certwright.controllers.retry.backoff import is_possible
 from certwright.controllers.retry.breaker import FAILING
 from certwright.kube.api import conditions
@@ -88,7 +87,7 @@ def why_failed(certificate: Certificate, caches: Caches) -> Why:
     meta, revision = certificate.metadata, next_revision(certificate)
     for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
         why = causes.of_request(request)
-        if revision_of(request) == revision and why.cause is not Cause.UNKNOWN:
+        if revision_number(request.metadata) == revision and why.cause is not Cause.UNKNOWN:
             return why
     held = conditions.find(certificate.status.conditions, reasons.ISSUING)
     until = causes.not_before(held.message) if held is not None else None
@@ -168,7 +167,11 @@ def _issued_at(certificate: Certificate, caches: Caches) -> datetime | None:
         return None
     for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
         ready = conditions.find(request.status.conditions, reasons.READY)
-        if revision_of(request) == status.revision and ready is not None and ready.status == "True":
+        if (
+            revision_number(request.metadata) == status.revision
+            and ready is not None
+            and ready.status == "True"
+        ):
             return ready.last_transition_time
     return status.not_before
 
