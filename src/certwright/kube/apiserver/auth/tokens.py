@@ -40,7 +40,10 @@ _ALGORITHM = "ES256"
 
 
 def load_or_make_key(path: Path) -> EllipticCurvePrivateKey:
-    """The signing key kept at `path`; generated where there is none, or one of another kind. Raises `OSError`."""
+    """The signing key kept at `path`; generated where there is none, or one of another kind.
+
+    Raises `OSError`.
+    """
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):

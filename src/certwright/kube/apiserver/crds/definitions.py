@@ -32,7 +32,8 @@ def make_definitions(
 ) -> tuple[ResourceDefinition, ...]:
     """One definition per served version, the preferred one first; none while it is not established.
 
-    `crd` is a committed object, `extensions` are what the embedding program adds to kinds. All versions share a bucket: with conversion strategy `None` the apiVersion
+    `crd` is a committed object, `extensions` are what the embedding program adds to kinds. All versions
+    share a bucket: with conversion strategy `None` the apiVersion
     is all that differs.
     """
     if not is_true(crd, "Established"):
