@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,8 @@ import pytest
 
 from faults.every_kind import resources, valid_object
 from faults.server import Server, running
-from support.etcd import running_etcd
 
 _CONNECTIONS = 4
-
-
-@pytest.fixture(params=["memory", "SQLite", "etcd"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """The flags of `serve` for each store."""
-    with ExitStack() as stack:
-        if request.param == "etcd":
-            yield ("--store", stack.enter_context(running_etcd(tmp_path)).url)
-        else:
-            yield ("--store", "memory") if request.param == "memory" else ()
 
 
 @pytest.mark.parametrize("controllers", ["", "*"], ids=["no controllers", "controllers"])

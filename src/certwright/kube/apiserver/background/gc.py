@@ -304,14 +304,17 @@ class GarbageCollector:
             await self._let_go(dying, ORPHAN_FINALIZER)
         elif FOREGROUND_FINALIZER in held:
             self._waiting[uid] = dying
-            if not await self._dependents_left(uid):
+            if not await self._dependents_left(uid, dying.key.namespace):
                 self._waiting.pop(uid, None)
                 await self._let_go(dying, FOREGROUND_FINALIZER)
 
-    async def _dependents_left(self, uid: str) -> bool:
-        """Delete the dependents of an owner that is going; whether it has to wait for any."""
+    async def _dependents_left(self, uid: str, namespace: str) -> bool:
+        """Delete the dependents of an owner in that namespace (empty: the cluster) that is being deleted;
+        whether it has to wait for any. A reference from another namespace does not delay the owner."""
         left = False
         for key in self._dependents.of(uid):
+            if namespace not in ("", key.namespace):
+                continue
             row = await self._backend.readable(key)
             if row is not None and b'"deletionTimestamp"' not in row.meta:
                 policy = FOREGROUND if objects.uid_of(row.meta) in self._dependents else BACKGROUND

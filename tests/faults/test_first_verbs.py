@@ -1,0 +1,252 @@
+"""Every verb and representation on several connections together, in a process that has served no request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from certwright.kube.apiserver.protobuf import codec
+from faults.every_kind import resources, valid_object
+from faults.server import Server, running
+from faults.test_first_writes import connect, resources_of
+
+Json = dict[str, Any]
+
+_CONNECTIONS = 2
+"""For each kind: some 60 connections in all."""
+_WITHIN_S = 200.0
+_JSON, _PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+_META = ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+_CUSTOM = frozenset({"cert-manager.io", "acme.cert-manager.io"})
+_NAMED_BY_SPEC = frozenset({"customresourcedefinitions", "apiservices"})
+"""The spec decides the name of these: they cannot have a generated one."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """The requests of one connection about its own object."""
+
+    server: Server
+    collection: str
+    body: Json
+    number: int
+    custom: bool
+    generates: bool
+    generated: str = ""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def path(self) -> str:
+        """The object's path."""
+        return f"{self.collection}/{self.name}"
+
+    @property
+    def representations(self) -> tuple[str, ...]:
+        """The representations of one object that a client can ask for."""
+        custom = (_JSON, _TABLE, _JSON + _META.format(""), _PROTOBUF + _META.format(""))
+        return custom if self.custom else (*custom, _PROTOBUF)
+
+    async def send(
+        self, method: str, path: str, body: bytes = b"", sent: str = _JSON, accept: str = _JSON
+    ) -> tuple[int, bytes]:
+        """One request."""
+        headers = {"content-type": sent, "accept": accept}
+        limit = aiohttp.ClientTimeout(total=_WITHIN_S)
+        session = self.server.session
+        async with session.request(method, path, data=body, headers=headers, timeout=limit) as response:
+            return response.status, await response.read()
+
+    async def expect(self, status: int, method: str, path: str, *parts: Any, **headers: Any) -> bytes:
+        """One request that has that result."""
+        found, body = await self.send(method, path, *parts, **headers)
+        assert found == status, (method, path, parts, headers, found, body[:500])
+        return body
+
+    def encode(self, body: Json, number: int) -> tuple[bytes, str]:
+        """The body in JSON, or in protobuf where the kind has that form and the number is odd."""
+        if number % 2 and not self.custom:
+            return codec.encode(body), _PROTOBUF
+        return json.dumps(body).encode(), _JSON
+
+
+async def create(one: Subject) -> None:
+    body, form = one.encode(one.body, one.number)
+    await one.expect(201, "POST", one.collection, body, form)
+
+
+async def read(one: Subject) -> None:
+    for accept in one.representations:
+        await one.expect(200, "GET", one.path, accept=accept)
+
+
+async def read_lists(one: Subject) -> None:
+    for accept in one.representations:
+        accept = accept.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+        for query in ("", "?limit=1", "?labelSelector=absent%3Dyes", "?resourceVersion=0"):
+            await one.expect(200, "GET", one.collection + query, accept=accept)
+
+
+async def watch(one: Subject) -> None:
+    query = f"?watch=true&fieldSelector=metadata.name%3D{one.name}"
+    for accept in one.representations:
+        async with streaming(one, query, accept) as lines:
+            async with asyncio.timeout(_WITHIN_S):
+                while one.name.encode() not in await anext(lines):
+                    pass
+
+
+@asynccontextmanager
+async def streaming(one: Subject, query: str, accept: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    """A watch, as pieces of its body."""
+    limit = aiohttp.ClientTimeout(total=_WITHIN_S)
+    headers = {"accept": f"{accept};stream=watch" if accept.startswith(_PROTOBUF) else accept}
+    address = one.collection + query
+    async with one.server.session.get(address, headers=headers, timeout=limit) as response:
+        assert response.status == 200, (address, accept, await response.text())
+        yield response.content.iter_any()
+
+
+async def merge(one: Subject) -> None:
+    await _patch(one, "application/merge-patch+json", {"metadata": {"labels": {"merge": "done"}}})
+
+
+async def strategic(one: Subject) -> None:
+    status = 415 if one.custom else 200
+    body = json.dumps({"metadata": {"labels": {"strategic": "done"}}}).encode()
+    await one.expect(status, "PATCH", one.path, body, "application/strategic-merge-patch+json")
+
+
+async def json_patch(one: Subject) -> None:
+    change = [{"op": "add", "path": "/metadata/annotations", "value": {"json-patch": "done"}}]
+    await _patch(one, "application/json-patch+json", change)
+
+
+async def apply(one: Subject) -> None:
+    known = {key: one.body[key] for key in ("apiVersion", "kind")}
+    change = known | {"metadata": {"name": one.name, "labels": {"apply": "done"}}}
+    await _patch(one, "application/apply-patch+yaml", change, query="?fieldManager=applier")
+
+
+async def _patch(one: Subject, form: str, change: Any, query: str = "") -> None:
+    await one.expect(200, "PATCH", one.path + query, json.dumps(change).encode(), form)
+
+
+async def update(one: Subject) -> None:
+    while True:
+        found = json.loads(await one.expect(200, "GET", one.path))
+        found["metadata"].setdefault("labels", {})["update"] = "done"
+        body, form = one.encode(found, one.number + 1)
+        status, text = await one.send("PUT", one.path, body, form)
+        if status != 409:
+            assert status == 200, (one.path, text[:500])
+            return
+
+
+async def generate_name(one: Subject) -> None:
+    if not one.generates:
+        return
+    body = one.body | {"metadata": {"generateName": f"{one.name}-"}}
+    sent, form = one.encode(body, one.number)
+    one.generated = json.loads(await one.expect(201, "POST", one.collection, sent, form))["metadata"]["name"]
+    await one.expect(201, "POST", one.collection + "?dryRun=All", sent, form)
+
+
+STEPS: tuple[Callable[[Subject], Awaitable[None]], ...] = (
+    read,
+    read_lists,
+    watch,
+    merge,
+    strategic,
+    json_patch,
+    apply,
+    update,
+    generate_name,
+)
+
+
+async def delete(one: Subject) -> None:
+    """Delete the object with the generated name; a finalizer may keep it for a while."""
+    if one.generated:
+        path = f"{one.collection}/{one.generated}"
+        status, body = await one.send("DELETE", path)
+        assert status in (200, 202), (path, body[:500])
+        status, body = await one.send("GET", path)
+        assert status == 404 or "deletionTimestamp" in json.loads(body)["metadata"], (path, status)
+
+
+async def is_as_written(one: Subject) -> None:
+    """The stored object has what every request wrote."""
+    found = json.loads(await one.expect(200, "GET", one.path))
+    verbs = ["merge", "apply", "update"] + ([] if one.custom else ["strategic"])
+    assert {verb: found["metadata"]["labels"].get(verb) for verb in verbs} == dict.fromkeys(verbs, "done")
+    assert found["metadata"]["annotations"]["json-patch"] == "done", one.path
+    for field in ("spec", "data", "rules", "webhooks"):
+        expected = one.body.get(field, {})
+        assert not expected or contains(found[field], expected), (one.path, field, found[field])
+
+
+def contains(found: Any, expected: Any) -> bool:
+    """Whether all that is expected is there, beside defaults."""
+    if isinstance(expected, dict):
+        return all(key in found and contains(found[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(contains, found, expected))
+    return bool(found == expected)
+
+
+async def subjects(server: Server) -> list[Subject]:
+    """Objects of every kind that is stored, several of each."""
+    made: list[Subject] = []
+    for group in dict.fromkeys(group for group, _ in resources()):
+        served = await resources_of(server, group)
+        for plural in (plural for owner, plural in resources() if owner == group):
+            resource = served[plural]
+            if "watch" not in resource["verbs"]:
+                continue
+            root = f"/apis/{group}/v1" if group else "/api/v1"
+            path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"
+            for number in range(_CONNECTIONS):
+                body = valid_object(group, plural, resource["kind"], number)
+                made.append(
+                    Subject(server, path, body, number, group in _CUSTOM, plural not in _NAMED_BY_SPEC)
+                )
+    return made
+
+
+@pytest.mark.parametrize("controllers", ["", "*"], ids=["no controllers", "controllers"])
+@pytest.mark.parametrize("order", ["in step", "mixed"])
+async def test_every_verb_is_first_used_by_several_connections(
+    tmp_path: Path, store: tuple[str, ...], controllers: str, order: str
+) -> None:
+    async with running(tmp_path, *store, "--controllers", controllers) as server:
+        await connect(server)
+        every = await subjects(server)
+        await asyncio.gather(*map(create, every))
+        if order == "in step":
+            for step in STEPS:
+                await asyncio.gather(*map(step, every))
+        else:
+            await asyncio.gather(*(run(one, number) for number, one in enumerate(every)))
+        await asyncio.gather(*map(delete, every))
+        await asyncio.gather(*map(is_as_written, every))
+        assert server.process is not None
+        assert server.process.poll() is None
+
+
+async def run(one: Subject, first: int) -> None:
+    """All steps one after the other, beginning with a step of its own."""
+    for number in range(len(STEPS)):
+        await STEPS[(first + number) % len(STEPS)](one)
