@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.scheduler import Wanted
 from certwright.kube.api.meta import controller_of
 from certwright.resources.challenge import Challenge
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.
+    from certwright.acme.protocol.authorizations import Authorization
     from certwright.acme.solvers.contract import Task
     from certwright.controllers.acme.solver_factory import Means
 
@@ -53,4 +55,17 @@ def wanted_by(challenge: Challenge) -> Wanted:
         issuer=f"{reference.kind_or_default}/{meta.namespace}/{reference.name}",
         order=owner.uid if owner is not None else meta.uid,
         subject=(spec.dns_name, spec.type),
+    )
+
+
+def is_offered(challenge: Challenge, found: Authorization) -> bool:
+    """Whether the CA's authorization is for the Challenge's name, and offers its challenge."""
+    spec = challenge.spec
+    if found.wildcard != spec.wildcard or canonical("dns", found.identifier.value) != canonical(
+        "dns", spec.dns_name
+    ):
+        return False
+    return any(
+        (one.url, one.token, one.type) == (spec.url, spec.token, spec.type.lower())
+        for one in found.challenges
     )

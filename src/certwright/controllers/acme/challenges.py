@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing, within
-from certwright.controllers.acme.challenge_state import Work, is_blank, wanted_by
+from certwright.controllers.acme.challenge_state import Work, is_blank, is_offered, wanted_by
 from certwright.controllers.acme.circuit_gate import Sparing
-from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.priorities import flow_of
 from certwright.controllers.acme.scheduler import Slots
@@ -268,7 +267,7 @@ class ChallengeReconciler:
             # The process before this one may have gone on further than was written down. And what this
             # process has not read from the CA itself may be from another author.
             found = await self._ask(challenge, work, way)
-            if not _is_offered(challenge, found):
+            if not is_offered(challenge, found):
                 return await self._refuse(challenge, f"Refused: {_NOT_OFFERED.format(found.url)}")
             if found.status in _VERDICTS:
                 return await self._verdict(challenge, work, found)
@@ -594,16 +593,3 @@ class ChallengeReconciler:
             )
         except NotFound:
             return
-
-
-def _is_offered(challenge: Challenge, found: Authorization) -> bool:
-    """Whether the CA's authorization is for the Challenge's name, and offers its challenge."""
-    spec = challenge.spec
-    if found.wildcard != spec.wildcard or canonical("dns", found.identifier.value) != canonical(
-        "dns", spec.dns_name
-    ):
-        return False
-    return any(
-        (one.url, one.token, one.type) == (spec.url, spec.token, spec.type.lower())
-        for one in found.challenges
-    )
