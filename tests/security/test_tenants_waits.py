@@ -18,8 +18,8 @@ from controllers.acme.fake_world import HTTP01, FakeWorld, fake_world
 
 Json = dict[str, Any]
 
-OBJECTS: Final = 30
-"""Half of `max_concurrent_challenges`, whose slots all tenants share."""
+OBJECTS: Final = 120
+"""Twice `max_concurrent_challenges`, of which one namespace never holds all."""
 TOLERANCE: Final = timedelta(seconds=1)
 """Intervals between polls of the CA are jittered."""
 LIMIT: Final = timedelta(minutes=5)

@@ -142,9 +142,9 @@ def test_a_challenge_of_another_solver_has_another_name() -> None:
     assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
 
 
-def wanted(key: str, *, issuer: str = "i", order: str = "", subject: str = "") -> Wanted:
+def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = "") -> Wanted:
     """A challenge that wants a slot."""
-    return Wanted(key, issuer, order or key, (subject or key, "HTTP-01"))
+    return Wanted(key, namespace, order or key, (subject or key, "HTTP-01"))
 
 
 def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
@@ -185,16 +185,22 @@ def test_a_big_order_delays_no_small_one() -> None:
     assert "small" in told[:2]
 
 
-def test_issuers_take_turns_and_have_limits_of_their_own() -> None:
+def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
     told: list[Hashable] = []
-    slots = Slots(3, told.append, most_per_issuer=2)
-    held = [slots.take(wanted(f"x{n}", issuer="x")) for n in range(5)]
+    slots = Slots(3, told.append, most_per_namespace=2)
+    held = [slots.take(wanted(f"x{n}", namespace="x")) for n in range(5)]
     assert held == [True, True, False, False, False]
-    assert slots.take(wanted("y0", issuer="y"))
-    assert not slots.take(wanted("y1", issuer="y"))
+    assert slots.take(wanted("y0", namespace="y"))
+    assert not slots.take(wanted("y1", namespace="y"))
     slots.release("x0")
     slots.release("x1")
     assert set(told) == {"y1", "x2"}
+
+
+def test_one_namespace_leaves_a_tenth_of_the_slots_to_others() -> None:
+    slots = Slots(60, lambda _: None)
+    assert sum(slots.take(wanted(f"x{n}", namespace="x")) for n in range(100)) == 54
+    assert all(slots.take(wanted(f"y{n}", namespace="y")) for n in range(6))
 
 
 @settings(max_examples=60, deadline=None)
@@ -207,8 +213,8 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
         waiting.discard(key)
         holding.add(key)
 
-    slots = Slots(4, granted, most_per_issuer=3)
-    every = [wanted(str(n), issuer=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)]
+    slots = Slots(4, granted, most_per_namespace=3)
+    every = [wanted(str(n), namespace=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)]
     for takes, number in steps:
         one = every[number]
         if takes:
@@ -222,7 +228,7 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
         assert len(slots) == len(holding) <= 4
         held = [w for w in every if w.key in holding]
         assert len({w.subject for w in held}) == len(held)
-        assert all(sum(w.issuer == i for w in held) <= 3 for i in "01")
+        assert all(sum(w.namespace == i for w in held) <= 3 for i in "01")
     for one in every:
         slots.release(one.key)
     assert len(slots) == 0

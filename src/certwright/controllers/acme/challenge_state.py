@@ -48,11 +48,10 @@ def is_blank(challenge: Challenge) -> bool:
 def wanted_by(challenge: Challenge) -> Wanted:
     """What a Challenge asks `Slots` for."""
     meta, spec = challenge.metadata, challenge.spec
-    reference = spec.issuer_ref
     owner = controller_of(meta)
     return Wanted(
         key=meta.key,
-        issuer=f"{reference.kind_or_default}/{meta.namespace}/{reference.name}",
+        namespace=meta.namespace,
         order=owner.uid if owner is not None else meta.uid,
         subject=(spec.dns_name, spec.type),
     )

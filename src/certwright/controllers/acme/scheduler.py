@@ -1,8 +1,8 @@
-"""Who may be proven now: at most so many at once, and never two of one name and type together.
+"""Challenge scheduler: at most so many at a time, and never two of one name and type together.
 
-A challenge holds a slot while the CA is looking at it, and no longer: one that merely waits until its record
-is seen holds none. Those that wait are taken in turns by issuer, then by order, so that a big order delays
-nobody else.
+A challenge holds a slot while the CA validates it, and no longer: one whose self-check has yet to pass holds
+none. Those that wait take turns by namespace, then by order, so that a large order delays no other one. A
+namespace never holds all slots, because a tenant's slow names must not keep others waiting.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ class Wanted:
     """A challenge that wants a slot. `subject` is what must not be proven twice at the same time."""
 
     key: Hashable
-    issuer: str
+    namespace: str
     order: str
     subject: tuple[str, str]
 
 
 class Slots:
-    """`most` in all, `most_per_issuer` of one issuer. `granted` is called with the key of one that gets its
+    """`most` in all, `most_per_namespace` of one namespace (0: nine tenths of `most`). `granted` is called with the key of one that gets its
     turn after it had to wait."""
 
-    def __init__(self, most: int, granted: Callable[[Hashable], None], *, most_per_issuer: int = 0) -> None:
+    def __init__(
+        self, most: int, granted: Callable[[Hashable], None], *, most_per_namespace: int = 0
+    ) -> None:
         self._most = most
-        self._most_per_issuer = most_per_issuer or most
+        self._most_per_namespace = most_per_namespace or max(1, most - most // 10)
         self._granted = granted
         self._holders: dict[Hashable, Wanted] = {}
         self._subjects: dict[tuple[str, str], Hashable] = {}
-        self._per_issuer: dict[str, int] = {}
+        self._per_namespace: dict[str, int] = {}
         self._wanted: dict[Hashable, Wanted] = {}
-        # issuer → order → those that wait; the next to be asked stands first in each.
+        # namespace → order → those that wait; the next to be asked stands first in each.
         self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, Wanted]]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -45,7 +47,9 @@ class Slots:
         """Whether it has a slot now. One that has none waits for its turn until it is told, or gives up."""
         if wanted.key in self._holders:
             return True
-        queue = self._waiting.setdefault(wanted.issuer, OrderedDict()).setdefault(wanted.order, OrderedDict())
+        queue = self._waiting.setdefault(wanted.namespace, OrderedDict()).setdefault(
+            wanted.order, OrderedDict()
+        )
         queue.setdefault(wanted.key, wanted)
         self._wanted[wanted.key] = wanted
         self._hand_out(told=wanted.key)
@@ -58,10 +62,10 @@ class Slots:
             self._forget(key)
         else:
             self._subjects.pop(held.subject, None)
-            left = self._per_issuer[held.issuer] - 1
-            self._per_issuer[held.issuer] = left
+            left = self._per_namespace[held.namespace] - 1
+            self._per_namespace[held.namespace] = left
             if not left:
-                del self._per_issuer[held.issuer]
+                del self._per_namespace[held.namespace]
         self._hand_out(told=None)
 
     def _hand_out(self, *, told: Hashable) -> None:
@@ -71,15 +75,15 @@ class Slots:
                 return
             self._holders[found.key] = found
             self._subjects[found.subject] = found.key
-            self._per_issuer[found.issuer] = self._per_issuer.get(found.issuer, 0) + 1
+            self._per_namespace[found.namespace] = self._per_namespace.get(found.namespace, 0) + 1
             # Whoever has just asked sees it in the answer.
             if found.key != told:
                 self._granted(found.key)
 
     def _next(self) -> Wanted | None:
-        """The next that may, taken out of the queue; its order and its issuer go to the end of theirs."""
-        for issuer, orders in self._waiting.items():
-            if self._per_issuer.get(issuer, 0) >= self._most_per_issuer:
+        """The next that may, taken out of the queue; its order and its namespace go to the end of theirs."""
+        for namespace, orders in self._waiting.items():
+            if self._per_namespace.get(namespace, 0) >= self._most_per_namespace:
                 continue
             for order, queue in orders.items():
                 found = next((one for one in queue.values() if one.subject not in self._subjects), None)
@@ -87,7 +91,7 @@ class Slots:
                     continue
                 del queue[found.key], self._wanted[found.key]
                 orders.move_to_end(order)
-                self._waiting.move_to_end(issuer)
+                self._waiting.move_to_end(namespace)
                 self._drop_empty(found)
                 return found
         return None
@@ -96,13 +100,13 @@ class Slots:
         wanted = self._wanted.pop(key, None)
         if wanted is None:
             return
-        orders = self._waiting[wanted.issuer]
+        orders = self._waiting[wanted.namespace]
         del orders[wanted.order][key]
         self._drop_empty(wanted)
 
     def _drop_empty(self, wanted: Wanted) -> None:
-        orders = self._waiting[wanted.issuer]
+        orders = self._waiting[wanted.namespace]
         if not orders[wanted.order]:
             del orders[wanted.order]
         if not orders:
-            del self._waiting[wanted.issuer]
+            del self._waiting[wanted.namespace]
