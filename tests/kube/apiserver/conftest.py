@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from certwright.admission.kinds import certificate_kinds
+from certwright.app.stores import check_row
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.http.fairness import InFlight
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store
+from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
+from certwright.kube.store.sqlite.store import open_sqlite
 from certwright.kube.util import ids
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.callers import ADMIN, Api, StartApi
+from support.etcd import Etcd, running_etcd
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+KINDS_OF_STORE = ("memory", "SQLite", pytest.param("etcd", marks=pytest.mark.real("etcd")))
+_prefixes = itertools.count()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with the marker `every_store` on each kind of store."""
+    if "store_kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_store"):
+        metafunc.parametrize("store_kind", KINDS_OF_STORE, indirect=True)
 
 
 @pytest.fixture
-async def start_api() -> AsyncIterator[StartApi]:
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Which kind of store a server of the test uses."""
+    kind: str = getattr(request, "param", "memory")
+    return kind
+
+
+@pytest.fixture(scope="session")
+def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd for all tests of a process: each store uses a prefix of its own."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
+        yield found
+
+
+@pytest.fixture
+def open_store(request: pytest.FixtureRequest, store_kind: str, tmp_path: Path) -> OpenStore:
+    """Opens a new, empty store of the test's kind; the same as a server opens, but without encryption."""
+
+    async def open_it() -> Store:
+        if store_kind == "memory":
+            return MemoryStore()
+        name = f"store{next(_prefixes)}"
+        if store_kind == "SQLite":
+            return await open_sqlite(tmp_path / name, check=check_row)
+        etcd: Etcd = request.getfixturevalue("shared_etcd")
+        access = Access((etcd.member,))
+        return await open_etcd(access, prefix=f"/apiserver/{name}", compact_every_s=0, check=check_row)
+
+    return open_it
+
+
+@pytest.fixture
+async def start_api(open_store: OpenStore) -> AsyncIterator[StartApi]:
     """Starts servers that are closed after the test."""
     started: list[Api] = []
 
@@ -41,7 +90,7 @@ async def start_api() -> AsyncIterator[StartApi]:
         in_flight: InFlight | None = None,
         collects_garbage: bool = True,
     ) -> Api:
-        store, clock = store or MemoryStore(), TestClock()
+        store, clock = store or await open_store(), TestClock()
         server = ApiServer(
             store,
             clock,

@@ -59,6 +59,7 @@ async def test_a_deleted_object_is_gone_and_the_answer_says_which(api: Api) -> N
     assert (again.status, again.message) == (404, 'certificates.cert-manager.io "web" not found')
 
 
+@pytest.mark.every_store
 async def test_a_finalizer_holds_the_object_until_it_is_taken_away(api: Api) -> None:
     await api.certificate("web", finalizers=["test.dev/hold"])
     api.clock.advance(timedelta(minutes=1))
@@ -97,6 +98,7 @@ async def test_delete_options_are_checked(api: Api) -> None:
     assert not await exists(api, f"{SECRETS}/a")
 
 
+@pytest.mark.every_store
 async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
     for number in range(5):
         await api.secret(f"s{number}", labels={"even": "no" if number % 2 else "yes"})
@@ -106,6 +108,7 @@ async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
     assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["s1", "s3"]
 
 
+@pytest.mark.every_store
 async def test_a_namespace_goes_with_all_that_is_in_it(api: Api) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.secret("a", namespace="team")
@@ -126,6 +129,7 @@ async def test_a_namespace_goes_with_all_that_is_in_it(api: Api) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
 
 
+@pytest.mark.every_store
 async def test_a_namespace_waits_for_finalizers_in_it(api: Api) -> None:
     await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.secret("a", namespace="team", finalizers=["test.dev/hold"])
@@ -174,6 +178,7 @@ async def test_a_definition_goes_with_all_its_objects(api: Api, monkeypatch: pyt
     assert (await api.ok("GET", THINGS))["items"] == []
 
 
+@pytest.mark.every_store
 async def test_dependents_follow_their_owner(api: Api) -> None:
     owner = await api.certificate("web")
     for number in range(3):
@@ -185,6 +190,7 @@ async def test_dependents_follow_their_owner(api: Api) -> None:
     assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["free"]
 
 
+@pytest.mark.every_store
 async def test_a_dependent_of_two_owners_outlives_the_first(api: Api) -> None:
     one, other = await api.certificate("one"), await api.certificate("other")
     await api.secret("s", ownerReferences=owned_by(one, other))
@@ -197,6 +203,7 @@ async def test_a_dependent_of_two_owners_outlives_the_first(api: Api) -> None:
     assert not await exists(api, f"{SECRETS}/s")
 
 
+@pytest.mark.every_store
 async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
     owner = await api.certificate("web")
     await api.ok("DELETE", f"{CERTIFICATES}/web")
@@ -205,6 +212,7 @@ async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
     assert not await exists(api, f"{SECRETS}/late")
 
 
+@pytest.mark.every_store
 async def test_what_is_created_for_a_dead_namesake_of_its_owner_is_collected(api: Api) -> None:
     owner = await api.certificate("web")
     await api.ok("DELETE", f"{CERTIFICATES}/web")

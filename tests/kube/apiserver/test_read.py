@@ -102,6 +102,7 @@ async def test_percent_encoded_names_are_names(api: Api) -> None:
     assert (await api.ok("GET", f"{SECRETS}/a%2eb"))["metadata"]["name"] == "a.b"
 
 
+@pytest.mark.every_store
 async def test_lists_are_ordered_and_of_one_revision(api: Api) -> None:
     for name in ("b", "a", "c"):
         await api.secret(name)
@@ -231,6 +232,7 @@ async def test_selectable_fields_of_a_definition_select(api: Api) -> None:
     assert (await api.call("GET", f"{THINGS}?fieldSelector=spec.size%3D1")).status == 400
 
 
+@pytest.mark.every_store
 async def test_pages_are_of_one_revision(api: Api) -> None:
     for name in "abcde":
         await api.secret(name)
@@ -247,6 +249,7 @@ async def test_pages_are_of_one_revision(api: Api) -> None:
     assert "continue" not in last["metadata"]
 
 
+@pytest.mark.every_store
 async def test_pages_of_a_selection_are_full(api: Api) -> None:
     for number in range(20):
         await api.secret(f"s{number:02}", labels={"third": "yes" if number % 3 == 0 else "no"})
@@ -407,6 +410,7 @@ async def test_nothing_is_looked_at_beyond_a_full_page(api: Api, selector: str) 
     assert (names(page), "continue" in page["metadata"]) == (["b"], False)
 
 
+@pytest.mark.every_store
 async def test_what_remains_is_told_of_old_revisions_and_after_any_token(api: Api) -> None:
     for name in "abc":
         await api.secret(name)
@@ -420,6 +424,7 @@ async def test_what_remains_is_told_of_old_revisions_and_after_any_token(api: Ap
     assert (names(now), now["metadata"]["remainingItemCount"]) == (["a"], 1)
 
 
+@pytest.mark.every_store
 async def test_a_page_of_all_namespaces_goes_on_in_the_next(api: Api) -> None:
     for namespace in ("default", "kube-system"):
         for name in "ab":
@@ -458,6 +463,7 @@ async def test_a_list_as_it_was(api: Api) -> None:
     assert (names(listing), listing["metadata"]["resourceVersion"]) == (["a"], str(then))
 
 
+@pytest.mark.every_store
 async def test_a_revision_that_is_not_reached(api: Api) -> None:
     await api.secret("a")
     answer = await api.call("GET", f"{SECRETS}/a?resourceVersion=99999")
@@ -482,6 +488,7 @@ async def test_long_lists_are_streamed_whole(api: Api) -> None:
     assert none["items"] == []
 
 
+@pytest.mark.every_store
 async def test_a_list_with_a_limit_ends_early_where_objects_are_large_and_continues(api: Api) -> None:
     for number in range(25):
         made = {"metadata": {"name": f"c{number:02}"}, "data": {"x": "y" * 100_000}}

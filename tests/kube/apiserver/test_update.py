@@ -225,6 +225,7 @@ async def test_a_strict_patch_names_the_unknown_field(api: Api) -> None:
     assert answer.message.endswith('strict decoding error: unknown field "spec.foo"')
 
 
+@pytest.mark.every_store
 async def test_patches_without_revision_all_get_through(api: Api) -> None:
     await api.secret("a")
     patches = [merge(api, f"{SECRETS}/a", {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(20)]
@@ -232,6 +233,7 @@ async def test_patches_without_revision_all_get_through(api: Api) -> None:
     assert len((await api.ok("GET", f"{SECRETS}/a"))["metadata"]["labels"]) == 20
 
 
+@pytest.mark.every_store
 async def test_a_patch_with_an_old_revision_is_a_conflict(api: Api) -> None:
     made = await api.secret("a")
     old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"a": "b"}}}

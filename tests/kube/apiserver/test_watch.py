@@ -26,6 +26,7 @@ PARTIAL_PROTOBUF = f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 
+@pytest.mark.every_store
 async def test_a_watch_tells_what_happens_after_its_revision(api: Api) -> None:
     await api.secret("old")
     watch = await api.watch(f"{SECRETS}?resourceVersion={api.store.revision}")
@@ -54,6 +55,7 @@ async def test_a_watch_resumes_without_gap(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "resourceVersion=0"])
+@pytest.mark.every_store
 async def test_without_revision_what_is_there_comes_first(api: Api, query: str) -> None:
     await api.secret("a")
     await api.secret("b")
@@ -62,6 +64,7 @@ async def test_without_revision_what_is_there_comes_first(api: Api, query: str) 
     assert await watch.names(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
 
 
+@pytest.mark.every_store
 async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
     await api.certificate("a")
     watch = await api.watch(f"{CERTIFICATES}?{INITIAL}")
@@ -243,6 +246,7 @@ async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -
     assert api.server.open_watches == 0
 
 
+@pytest.mark.every_store
 async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -> None:
     api = await start_api(bookmark_every_s=0.01)
     watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")

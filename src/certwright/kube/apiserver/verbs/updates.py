@@ -55,8 +55,10 @@ from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
 
-WRITE_ATTEMPTS = 5
-"""How often a read-modify-write without precondition starts again when somebody else was faster."""
+WRITE_ATTEMPTS = 100
+"""How often a read-modify-write without precondition is tried. On etcd each attempt that fails means that
+another write of the object has succeeded, so this many concurrent writers all get through (Kubernetes tries
+without end, `GuaranteedUpdate`)."""
 
 Change = Callable[[Json], Json]
 """Makes the wanted object of the stored one, which is its own to change."""
