@@ -23,8 +23,10 @@ class Wanted:
 
 
 class Slots:
-    """`most` in all, `most_per_namespace` of one namespace (0: nine tenths of `most`). `granted` is called with the key of one that gets its
-    turn after it had to wait."""
+    """`most` in all, `most_per_namespace` of one namespace (0: nine tenths of `most`).
+
+    `granted` is called with the key of a challenge that gets a slot after it had to wait.
+    """
 
     def __init__(
         self, most: int, granted: Callable[[Hashable], None], *, most_per_namespace: int = 0
