@@ -1,8 +1,8 @@
-"""The form of a backup, whatever store it is of: one file of rows at one revision.
+"""Backup file format, independent of the store: one file with the rows of one revision.
 
-A first line with the format; then, compressed (RFC 1950), messages in msgpack, each after its length in four
-bytes: a `Header`, rows, and at last a `Footer`; then the SHA-256 of everything before. Rows that are sealed
-in the store are sealed in the file, with the same data key; the ring is in the header.
+A first line with the format; then, compressed (RFC 1950), messages in msgpack, each prefixed with its length
+in four bytes: a `Header`, rows, and at last a `Footer`; then the SHA-256 of everything before. Rows that are
+sealed in the store are sealed in the file, with the same data key; the ring is in the header.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _LEVEL = 6
 
 
 class Header(msgspec.Struct, frozen=True, tag="header", array_like=True):
-    """What it is a backup of. `made`: seconds since 1970; `ring` as it lies in the store, None: no row is
-    sealed."""
+    """What the backup was made from. `made`: seconds since 1970; `ring` as stored, None: no row is sealed."""
 
     version: str
     made: int
@@ -47,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True, tag="row", array_like=True):
 
 
 class Footer(msgspec.Struct, frozen=True, tag="footer", array_like=True):
-    """That nothing is missing."""
+    """End marker: the backup is complete."""
 
     rows: int
 
@@ -57,7 +56,7 @@ _decode = msgpack_decoder(Header | _Row | Footer).decode
 
 
 class BackupWriter:
-    """Writes a backup beside `path` and puts it there when it is whole. Only the owner may read it.
+    """Writes a backup beside `path` and renames it to `path` when it is complete. Only the owner may read it.
 
     Use as a context manager. Raises `OSError`.
     """
@@ -77,7 +76,7 @@ class BackupWriter:
         return self
 
     def add(self, row: Row) -> None:
-        """One more row, as it may lie on a disk."""
+        """Append one row, as it may be stored on disk."""
         self._add(_Row(*row.key, row.revision, row.meta, row.body))
         self._rows += 1
 
@@ -108,7 +107,7 @@ class BackupWriter:
 
 
 class BackupReader:
-    """Reads a backup; the whole file is checked first. Raises `OSError`, `Damaged`."""
+    """Reads a backup, after a check of the whole file. Raises `OSError`, `Damaged`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,7 +121,7 @@ class BackupReader:
         self._rest = messages
 
     def rows(self) -> Iterator[Row]:
-        """The rows as they lie in the file; once."""
+        """The rows as stored in the file; can be read once."""
         counted, footer = 0, None
         for message in self._rest:
             if isinstance(message, Footer):

@@ -1,19 +1,18 @@
-"""What a store promises, whoever keeps the bytes.
+"""The store contract: what every backend guarantees.
 
-Words:
+Terms:
 - A *key* is a bucket (one per resource), a namespace (may be empty) and a name.
-- A *row* is what lies under a key: two byte strings, `meta` and `body`, which the store never reads, and
-  the *revision* of its last change. Readers that only want metadata never touch the body.
+- A *row* is the value of a key: two byte strings, `meta` and `body`, which the store never parses, and the
+  *revision* of its last change. Readers that only want metadata never touch the body.
 - A *revision* is a positive integer; each write takes the next one, across all buckets, without gaps that a
   watcher could mistake for a missed event. Revisions only grow, also across restarts.
 - *Committed* is what survives `kill -9` and loss of power (the in-memory store: what will be seen by all).
 
-A store MUST acknowledge a write only after it is committed. It MUST decide conflicts over a key in the
-order in which `put` and `delete` were called, MUST deliver events in order of revision, each exactly once,
-and only those of committed writes. It SHOULD commit writes that are under way at the same time together.
-Other processes may write to the same rows (`Shared`); then each sees what the others have committed.
-All methods are called on one event loop; every coroutine here may be cancelled, and a cancelled write may or
-may not have happened.
+A store MUST acknowledge a write only after it is committed. It MUST decide conflicts over a key in the order
+in which `put` and `delete` were called, MUST deliver events in order of revision, each exactly once, and only
+those of committed writes. It SHOULD commit concurrent writes together (group commit). Other processes may
+write to the same rows (`Shared`); then each sees what the others have committed. All methods are called on
+one event loop; every coroutine here may be cancelled, and a cancelled write may or may not have happened.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Key(NamedTuple):
-    """Where a row lies. Orders by bucket, then namespace, then name, as a list does."""
+    """The key of a row. Orders by bucket, then namespace, then name, as a list does."""
 
     bucket: str
     namespace: str
@@ -32,7 +31,7 @@ class Key(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What lies under a key, at one revision."""
+    """The value of a key, at one revision."""
 
     key: Key
     revision: int
@@ -51,24 +50,25 @@ class Event(NamedTuple):
 
 
 Encode = Callable[[int], tuple[bytes, bytes]]
-"""Given the revision that the write has got, the `meta` and `body` to keep. Called at once, at most once,
-by `put` and `delete`; when it raises, the write has not happened.
+"""Encoder: returns the `meta` and `body` to store, given the revision of the write. `put` and `delete` call
+it synchronously, at most once; when it raises, the write has not happened.
 
-A store that learns the revision only when the write is committed gives a stand-in, and puts the revision in
-the place of its decimal digits in `meta`. So an encoder writes the revision in decimal digits, in `meta`
-only, and reads nothing from it; what it returned is not what was stored, the row that `put` returns is."""
+A store that learns the revision only at the commit passes a placeholder, and replaces its decimal digits in
+`meta` by the revision. So an encoder writes the revision in decimal digits, in `meta` only, and reads nothing
+from it. What it returned is not what was stored; the row that `put` returns is.
+"""
 
 
 Choice = Callable[[Row], bool]
-"""Whether a row is wanted, by its key and its `meta`; its body may be missing."""
+"""Predicate on a row's key and `meta`; its body may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A piece of a list. `revision` is the one that the whole list is of; `last` the last place that was
-    looked at; `more` whether there is more to look at after it, wanted or not; `remaining` how many rows
-    follow, where that was asked for and they are not too many to be counted; `damaged` the rows that were
-    left out because they cannot be read."""
+    """A page of a list. `revision` is the revision of the whole list; `last` the last place that was read;
+    `more` whether more rows follow it, wanted or not; `remaining` how many rows follow, where that was
+    requested and they are not too many to be counted; `damaged` the rows that were left out because they
+    cannot be read."""
 
     rows: list[Row]
     revision: int
@@ -78,7 +78,7 @@ class Page:
     damaged: tuple[Key, ...] = ()
 
     def only(self, rows: list[Row], limit: int | None = None) -> Page:
-        """This page with only these of its rows, so many at most: it ends where they do."""
+        """This page with only these of its rows, at most `limit`: it ends where they do."""
         if limit is None or len(rows) < limit:
             return Page(rows, self.revision, self.more, None, self.last, self.damaged)
         last = rows[limit - 1].key[1:]
@@ -87,11 +87,11 @@ class Page:
 
 
 class StoreError(Exception):
-    """The base of what a store raises."""
+    """Base class of store errors."""
 
 
 class Exists(StoreError):
-    """A row that must not exist does; `current` is it."""
+    """A row that must not exist does; `current` is that row."""
 
     def __init__(self, current: Row) -> None:
         super().__init__(f"{current.key} exists at revision {current.revision}")
@@ -103,7 +103,7 @@ class Missing(StoreError):
 
 
 class Changed(StoreError):
-    """The row is at another revision than expected; `current` is it."""
+    """The row is at another revision than expected; `current` is that row."""
 
     def __init__(self, current: Row) -> None:
         super().__init__(f"{current.key} is at revision {current.revision}")
@@ -111,7 +111,7 @@ class Changed(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is older than what the store still knows; `oldest` is the first it can serve."""
+    """The requested revision is older than the store's history; `oldest` is the first it can serve."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"the oldest revision kept is {oldest}")
@@ -119,7 +119,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The revision asked for has not been written yet."""
+    """The requested revision has not been written yet."""
 
 
 class SlowWatcher(StoreError):
@@ -133,20 +133,20 @@ class Unavailable(StoreError):
 
 class Lost(Unavailable):
     """The store was deleted, emptied or replaced while it was open. Neither reads nor writes are served until
-    a restart, which checks what is there."""
+    a restart, which checks the store again."""
 
 
 class TooLarge(StoreError):
-    """The row is larger than the store takes. The text is one sentence that names the limit."""
+    """The row exceeds the store's size limit. The text is one sentence that names the limit."""
 
 
 class Damaged(StoreError):
-    """What is on disk is not a store, or not a whole one. The text names the file and what to do."""
+    """The data on disk is not a store, or an incomplete one. The text names the file and the remedy."""
 
 
 class DamagedRow(Damaged):
-    """One row cannot be read, because its bytes were changed; all others can. The text names it and the way
-    out."""
+    """One row cannot be read, because its bytes were changed; all others can. The text names it and the
+    remedy."""
 
     def __init__(self, key: Key, problem: str) -> None:
         where = f"{key.namespace}/{key.name}" if key.namespace else key.name
@@ -160,45 +160,45 @@ class DamagedRow(Damaged):
 class Watch(Protocol):
     """The events of one bucket after some revision.
 
-    Iterate with `async for batch in watch` over lists of events (never empty); it ends with `SlowWatcher`
-    raised when it was too slow, and stops when the store or the watch is closed.
+    Iterate with `async for batch in watch` over lists of events (never empty). It raises `SlowWatcher` when
+    the watcher was too slow, and stops when the store or the watch is closed.
     """
 
     @property
     def position(self) -> int:
-        """Everything up to this revision has been handed out or did not concern this watch."""
+        """Everything up to this revision has been delivered or did not concern this watch."""
 
     def __aiter__(self) -> AsyncIterator[list[Event]]:
         """The batches."""
 
     async def next(self, timeout_s: float | None = None) -> list[Event] | None:
-        """The next batch, `[]` when the time ran out first, None when the watch is closed."""
+        """The next batch, `[]` on timeout, None when the watch is closed."""
 
     def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
-        """Give batches to `taker` at once, as they are told, while somebody waits in `next`. It says whether
-        it has taken the batch; one that it has not is what `next` returns. What a lone write brings SHOULD be
-        handed over before its `put` or `delete` returns."""
+        """Pass batches to `taker` immediately when they are published, while a caller waits in `next`.
+        `taker` returns whether it took the batch; `next` returns a batch that it did not take. The event of a
+        lone write SHOULD be passed on before its `put` or `delete` returns."""
 
     def end(self) -> None:
-        """Hand out what is waiting, and then stop; harmless when repeated."""
+        """Deliver the pending events, and then stop; harmless when repeated."""
 
     def close(self) -> None:
         """Stop; harmless when repeated."""
 
 
 class Damages(Protocol):
-    """Rows that cannot be read, as far as they were met."""
+    """The damaged rows that were met so far."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[DamagedRow]: ...
 
     def of(self, bucket: str, namespace: str | None) -> Sequence[DamagedRow]:
-        """Those that a list of a bucket, or of one namespace of it, leaves out."""
+        """The damaged rows that a list of a bucket, or of one namespace of it, leaves out."""
 
 
 class Store(Protocol):
-    """See the module's text for what all of this promises."""
+    """A store; the module's docstring states its guarantees."""
 
     @property
     def revision(self) -> int:
@@ -206,11 +206,11 @@ class Store(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why the last attempt to reach the disk or server below has failed; empty once one has succeeded."""
+        """Why the last attempt to reach the disk or the server failed; empty once one has succeeded."""
 
     async def up_to(self, revision: int) -> int:
-        """`Store.revision`, once it has reached `revision`: that may have been committed through another
-        process. At once, and less, where nobody has written it yet."""
+        """`Store.revision`, once it has reached `revision`, which another process may have committed. Returns
+        immediately, with a lower revision, if it has not been written yet."""
 
     async def get(self, key: Key) -> Row | None:
         """The committed row. Raises `DamagedRow`."""
@@ -218,16 +218,17 @@ class Store(Protocol):
     async def latest(self, key: Key) -> Row | None:
         """The row as the next write will find it: committed, or written and still being committed.
 
-        For read-modify-write only; showing it to a client would show what a crash may yet undo.
+        For read-modify-write only; a client that saw it could see a write that a crash undoes.
         """
 
     def at_hand(self, key: Key) -> Row | None:
-        """The committed row, if the store has it in memory: None where there is none, and also where it would
-        have to be read. It may be None at any time."""
+        """The committed row, if the store has it in memory; never performs I/O. None if it does not exist or
+        would have to be read. It may be None at any time."""
 
     async def settled(self, key: Key) -> None:
-        """Return when what `latest` shows of the row is committed, so that a refusal may rest on it: who is
-        told of a conflict must not read the row of before. Raises `Unavailable` when it is not committed."""
+        """Return when the row that `latest` shows is committed, so that a refusal may rest on it: a client
+        that gets a conflict must not read the row of before. Raises `Unavailable` when it is not
+        committed."""
 
     async def list(
         self,
@@ -244,33 +245,33 @@ class Store(Protocol):
     ) -> Page:
         """Committed rows of a bucket in order of (namespace, name), all of one revision.
 
-        `namespace` None means all. `after` is the (namespace, name) where the page before has ended, and
-        `revision` that page's: the list goes on as it was then, whatever was written since. With `meta_only`
-        the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows hold
-        `max_bytes`; its last row may exceed them. With `keep` there are
-        only rows that it accepts; of others the bodies need not be read. Such a page may end anywhere, even
-        empty, and goes on after its `last`. `counted` (not together with `keep`) asks for `remaining`. Raises
-        `Compacted` when `revision` is too old, and `FutureRevision`. Rows that cannot be read are left out,
-        and named in `damaged`.
+        `namespace` None means all. `after` is the (namespace, name) where the previous page ended, and
+        `revision` that page's: the list continues as of that revision, whatever was written since. With
+        `meta_only` the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows
+        reach `max_bytes`; its last row may exceed them. With `keep` the page has only rows that it accepts;
+        the bodies of others need not be read. Such a page may end anywhere, even empty, and continues after
+        its `last`. `counted` (not together with `keep`) requests `remaining`. Raises `Compacted` when
+        `revision` is too old, and `FutureRevision`. Rows that cannot be read are left out, and named in
+        `damaged`.
         """
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
         """Write a row and return it once it is committed.
 
         `expect` 0: it must not exist (`Exists`). A revision: it must be at that one (`Changed`, `Missing`).
-        None: whatever is there is replaced. Raises `Unavailable` when it could not be committed, or when
-        that could not be learned, and `TooLarge`.
+        None: any existing row is replaced. Raises `Unavailable` when it could not be committed, or when the
+        outcome is unknown, and `TooLarge`.
         """
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
-        """Remove a row and return what watchers see of it last: `encode`'s bytes at the deletion's revision,
+        """Remove a row and return its last state for watchers: `encode`'s bytes at the deletion's revision,
         or the row's own. Raises `Missing`, `Changed`, `Unavailable`."""
 
     async def discard(self, key: Key, encode: Encode) -> Row:
-        """Remove a row that cannot be read, and return what watchers see of it last: `encode`'s bytes. Raises
+        """Remove a row that cannot be read, and return its last state for watchers: `encode`'s bytes. Raises
         `Missing`, `Changed` where it can be read, `Unavailable`."""
 
     @property
@@ -278,28 +279,28 @@ class Store(Protocol):
         """The damaged rows that were met."""
 
     async def check(self) -> None:
-        """Return if the store takes writes, as far as is known; a failure before is looked into. Raises
+        """Return if the store takes writes, as far as is known; after a failure the store is probed. Raises
         `Unavailable`."""
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
         """Every event of the bucket with a revision over `after`. Raises `Compacted`, `FutureRevision`."""
 
     async def close(self) -> None:
-        """Finish what is being committed, end all watches, let go of files."""
+        """Finish the commit under way, end all watches, close files."""
 
 
 Follower = Callable[[list[Event]], None]
-"""Is told of committed writes, on the loop."""
+"""Callback for committed writes, on the loop."""
 
 
 @runtime_checkable
 class Shared(Protocol):
-    """A store that other processes write to as well. What is kept in memory beside it is kept true by
-    following it, not by noting one's own writes."""
+    """A store that other processes write to as well. In-memory state beside it is kept up to date by
+    following the store, not by noting one's own writes."""
 
     def follow(self, follower: Follower) -> None:
-        """From now on hand every event of every bucket to `follower`, in order and exactly once: before the
-        `put` or `delete` that caused it returns, and before watchers are told."""
+        """From now on pass every event of every bucket to `follower`, in order and exactly once: before the
+        `put` or `delete` that caused it returns, and before watchers are notified."""
 
     async def wait_lost(self) -> StoreError:
-        """Return, with the reason, when events were lost for good: whoever follows must begin anew."""
+        """Return, with the reason, when events were lost for good: followers must start over."""

@@ -1,7 +1,7 @@
-"""Rows that cannot be read: sealed ones that do not open, and contents that no server has written.
+"""Damaged rows: sealed rows that do not open, and contents that no server has written.
 
-Such a row affects only itself: lists leave it out, a get of it fails, `Store.discard` removes it. What is
-known of them is kept here, for health checks, metrics and warnings.
+Such a row affects only itself: lists leave it out, a get of it fails, `Store.discard` removes it. The damaged
+rows met so far are recorded here, for health checks, metrics and warnings.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from certwright.kube.store.envelope import BODY, META, Seal
 _log = logging.getLogger(__name__)
 
 Check = Callable[[Row], str]
-"""What is wrong with the contents of a row that was read, as half a sentence; empty when it is whole. The
-body may be missing (empty)."""
+"""What is wrong with the contents of a row, as half a sentence; empty when they are intact. The body may be
+missing (empty)."""
 
 _MOST_KNOWN = 1_000
 
@@ -34,29 +34,29 @@ class DamagedRows:
         return iter(list(self._rows.values()))
 
     def of(self, bucket: str, namespace: str | None) -> list[DamagedRow]:
-        """Those that a list of a bucket, or of one namespace of it, leaves out."""
+        """The damaged rows that a list of a bucket, or of one namespace of it, leaves out."""
         return [
             row for row in self if row.key.bucket == bucket and namespace in (None, "", row.key.namespace)
         ]
 
     def note(self, row: DamagedRow) -> None:
-        """Remember a damaged row."""
+        """Record a damaged row."""
         if row.key in self._rows or len(self._rows) >= _MOST_KNOWN:
             return
         self._rows[row.key] = row
         _log.error("%s", row)
 
     def forget(self, events: Sequence[Event]) -> None:
-        """Drop what was removed or overwritten."""
+        """Drop the rows that these events remove or overwrite."""
         if self._rows:
             for event in events:
                 self._rows.pop(event.row.key, None)
 
 
 class Opener:
-    """Makes rows of what lies on a disk: opens sealed ones, and checks what they hold.
+    """Decodes stored rows: opens sealed ones, and checks their contents.
 
-    `seal` None: nothing is sealed. `check` None: contents are not looked at.
+    `seal` None: nothing is sealed. `check` None: contents are not checked.
     """
 
     def __init__(self, seal: Seal | None, check: Check | None, damage: DamagedRows) -> None:
@@ -65,15 +65,15 @@ class Opener:
         self.damage = damage
 
     def row(self, row: Row) -> Row:
-        """The row. Raises `DamagedRow`, which is noted."""
+        """The row. Raises `DamagedRow`, which is recorded."""
         return self._checked(row, (META, BODY))
 
     def bare(self, row: Row) -> Row:
-        """The row, of which only the metadata was read. Raises as `row` does."""
+        """The row, without its body. Raises as `row` does."""
         return self._checked(row, (META,))
 
     def body(self, row: Row, kept: bytes) -> Row:
-        """A bare row that was opened, with its body. Raises as `row` does."""
+        """The opened row with its body. Raises as `row` does."""
         return self._checked(row._replace(body=kept), (BODY,))
 
     def _checked(self, row: Row, parts: tuple[bytes, ...]) -> Row:

@@ -1,4 +1,4 @@
-"""What a backup is made from: all rows of a store, as they were at one revision."""
+"""Source of a backup: all rows of a store, as of one revision."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from certwright.kube.store.damage import DamagedRows
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """`rows` can be read once, in pages. `ring`: the data keys as they lie in the store, None: no row is
-    sealed there. `damage`: the rows that were left out so far, because they cannot be read."""
+    """`rows` can be read once, in pages. `ring`: the data keys as stored, None: no row is sealed there.
+    `damage`: the rows that were left out so far, because they cannot be read."""
 
     revision: int
     ring: bytes | None

@@ -1,8 +1,8 @@
-"""What is between rows in memory and rows on a disk: the rows of some buckets are sealed there.
+"""Envelope encryption of rows: seals the rows of some buckets on their way to the disk, and opens them.
 
-A row's two byte strings are sealed one by one, so that metadata can be read alone, each bound to its key and
-to which of the two it is: what is copied elsewhere does not open. Byte strings that are not sealed are read
-as they are, so that a store from before is read while it is being sealed.
+A row's two byte strings are sealed separately, so that metadata can be read alone. Each is bound to its key
+and to its part, so a copy elsewhere does not open. Byte strings that are not sealed are read as they are, so
+that an existing plain store can be read while it is being sealed.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _NONCE_AT = _KEY_AT + 4
 _TEXT_AT = _NONCE_AT + NONCE_BYTES
 
 META, BODY, LAST = b"m", b"b", b"l"
-"""Which part of a row something is; `LAST`: what is said of it when it is deleted."""
+"""Which part of a row something is; `LAST`: the row's last state, which its deletion records."""
 
 
 class UnknownDataKey(DamagedRow):
-    """It was sealed with a data key that is not in the ring: a newer one, perhaps."""
+    """The row was sealed with a data key that is not in the ring: a newer one, perhaps."""
 
 
 class Seal:
     """Seals the rows of `buckets`, and opens them.
 
-    `wanted` False: what is sealed is opened, and nothing is sealed any more. May be used by several threads;
+    `wanted` False: sealed rows are opened, and nothing is sealed any more. May be used by several threads;
     `adopt` and `begin` by one at a time.
     """
 
@@ -65,8 +65,8 @@ class Seal:
     # --- the ring -----------------------------------------------------------------------------------------
 
     def begin(self, blob: bytes | None, *, version: int = 0) -> bytes | None:
-        """Take the ring that a store holds (None: it has none). Returns what it is to hold instead, if that
-        is another: `adopt` it when the store does. Raises `WrongKey`, `Damaged`."""
+        """Load the ring from a store (None: it has none). Returns the ring to store instead, if it differs:
+        `adopt` it once it is stored. Raises `WrongKey`, `Damaged`."""
         if blob is None:
             return self._first() if self._wanted else None
         self.adopt(blob, version=version)
@@ -81,17 +81,17 @@ class Seal:
         return self.wrapped(self.turned())
 
     def turned(self) -> Ring:
-        """The ring with a new data key, as long as sealing is wanted."""
+        """The ring with a new data key, if sealing is wanted."""
         return self._ring.turned(sealed=self._wanted, now=int(time.time()))
 
     def wrapped(self, ring: Ring) -> bytes:
-        """A ring as it may lie in the store, wrapped with the first key. Raises `WrongKey`."""
+        """A ring wrapped with the first key, as stored. Raises `WrongKey`."""
         return wrap(ring, self.wrapping.load()[0])
 
     def adopt(self, blob: bytes, *, version: int = 0) -> None:
-        """Use the ring that the store holds from now on. Raises `WrongKey`, `Damaged`."""
+        """Use the stored ring from now on. Raises `WrongKey`, `Damaged`."""
         self._ring = unwrap(blob, self.wrapping)
-        # Keys that were dropped still open what is being read at this moment, or as it was.
+        # Dropped keys still open rows that are being read at this moment, or as of an old revision.
         self._ciphers = self._ciphers | {
             number.to_bytes(4): AESGCM(key) for number, key in self._ring.keys.items()
         }
@@ -106,7 +106,7 @@ class Seal:
     # --- rows ---------------------------------------------------------------------------------------------
 
     def close(self, key: Key, part: bytes, plain: bytes) -> bytes:
-        """`plain` as it may lie on a disk."""
+        """`plain` as it may be stored on disk."""
         head = self._head
         if not head or key.bucket not in self.buckets:
             return plain
@@ -115,11 +115,12 @@ class Seal:
         )
 
     def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
-        """What was sealed; what never was, as it is. Raises `UnknownDataKey`, `DamagedRow`."""
+        """The opened byte string; one that was never sealed, as it is. Raises `UnknownDataKey`,
+        `DamagedRow`."""
         return self._opened(key, _place(key) + part, kept) if key.bucket in self.buckets else kept
 
     def close_row(self, row: Row) -> Row:
-        """A row as it may lie on a disk."""
+        """A row as it may be stored on disk."""
         key, revision, meta, body = row
         head = self._head
         if not head or key.bucket not in self.buckets:
@@ -133,7 +134,7 @@ class Seal:
         )
 
     def open_row(self, row: Row) -> Row:
-        """A row as it was. Raises `UnknownDataKey`, `DamagedRow`."""
+        """The opened row. Raises `UnknownDataKey`, `DamagedRow`."""
         key, revision, meta, body = row
         if key.bucket not in self.buckets:
             return row
@@ -154,7 +155,7 @@ class Seal:
             raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
 
     def is_current(self, *kept: bytes) -> bool:
-        """Whether byte strings lie on the disk as they would if they were written now."""
+        """Whether the stored byte strings are sealed as they would be if they were written now."""
         if not self._head:
             return not any(one.startswith(_MAGIC) for one in kept)
         return all(one.startswith(self._head) for one in kept)

@@ -1,4 +1,4 @@
-"""Whether what lies below a prefix of etcd is the store that it was.
+"""Identity check: whether an etcd prefix still holds the store recorded earlier.
 
 A key holds the store's id, and the mark in the data directory of each server records it. An etcd that was
 emptied, replaced, or restored from an older snapshot is refused instead of being served as an empty store.
@@ -21,13 +21,13 @@ from certwright.kube.store.mark import Mark, MarkFile, new_id
 
 
 async def read_id(client: EtcdClient, layout: Layout) -> tuple[str | None, int]:
-    """The id of the store, None where there is none; and etcd's revision."""
+    """The id of the store, None if it has none; and etcd's revision."""
     answer = await client.call(RANGE, RangeRequest(key=layout.store))
     return (answer.kvs[0].value.decode() if answer.kvs else None), answer.header.revision
 
 
 async def check_mark(client: EtcdClient, layout: Layout, marks: MarkFile) -> None:
-    """Raise `Damaged` where the mark is of this prefix, and the store is another or an older one. Does file
+    """Raise `Damaged` if the mark is for this prefix, and the store is another or an older one. Performs file
     I/O."""
     mark = marks.read()
     if mark is not None and mark.place == layout.prefix:

@@ -1,13 +1,13 @@
-"""From one commit to many watchers: each gets the events of its bucket and namespace, each exactly once.
+"""Fan-out of commits to watchers: each gets the events of its bucket and namespace, each exactly once.
 
-`publish` makes events part of the window and tells the watchers at once, before it returns: what they have to
-send is sent before whoever wrote is answered. Where there are more of them than a writer should wait for, the
-others are told in the next turns of the loop. A watcher that joins in between finds the events in the window,
-and leaves out what it is told again.
+`publish` appends events to the window and notifies the watchers before it returns, so that watch events are
+sent before the writer gets its response. Watchers beyond the number that a writer should wait for are
+notified in the next turns of the loop. A watcher that joins in between reads the events from the window, and
+skips the repeated ones.
 
-To tell a watcher costs about as much for one event as for ten. So where many were told the next time waits a
-little, in proportion, and what is written meanwhile goes out together: a lone write is told at once, and a
-thousand writes a second to a hundred watchers do not fill the processor.
+Notifying a watcher costs about as much for one event as for ten. So after many notifications the next one is
+delayed a little, in proportion, and writes in that time are delivered together: a lone write is delivered
+immediately, and a thousand writes a second to a hundred watchers do not fill the processor.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MAX_PENDING_EVENTS = 20_000
 MAX_RETAINED_BYTES = 64 << 20
 """Bytes of events, over all buckets, that slow watchers together keep in memory."""
 BATCH_BYTES = 256 << 10
-"""Bytes of events that a watcher which has fallen behind is handed at a time: it makes a buffer of them."""
+"""Bytes of events in one batch for a watcher that has fallen behind, which makes a buffer of them."""
 _PAUSE_PER_WATCHER_S = 40e-6
-"""From one telling to the next, after one event was told: it takes some 15 µs to tell a watcher over TLS."""
+"""Pause between deliveries, after one event: notifying a watcher over TLS takes some 15 µs."""
 _LOADED_PAUSE_PER_WATCHER_S = 80e-6
-"""The same after several: who writes so often has more use for the processor."""
+"""The same after several events: at this rate of writes the processor has other work."""
 _MOST_PAUSE_S = 50e-3
 _COARSE_S = 1e-3
-"""What a loop's timers can tell apart."""
+"""Resolution of a loop's timers."""
 _AT_ONCE = 128
-"""Watchers that are told in one turn of the loop; it takes about 2 ms."""
+"""Watchers notified in one turn of the loop; it takes about 2 ms."""
 
 _Topic = tuple[str, str | None]
 """A bucket and a namespace, None for all of them."""
@@ -43,8 +43,8 @@ _Topic = tuple[str, str | None]
 class Fanout:
     """The watchers of one store.
 
-    One that has more than `max_pending_events` or `max_pending_bytes` waiting is cut off (`SlowWatcher`), and
-    so is one whose oldest waiting event was published before the last `max_retained_bytes` of events (checked
+    One with more than `max_pending_events` or `max_pending_bytes` pending is cut off (`SlowWatcher`), and so
+    is one whose oldest pending event was published before the last `max_retained_bytes` of events (checked
     eight times in as many bytes). Watchers share events, so all slow watchers together keep little more than
     those last bytes in memory.
     """
@@ -60,21 +60,21 @@ class Fanout:
         self.log = log
         self._max_retained_bytes = max_retained_bytes
         self.published_bytes = 0
-        """Bytes of all events so far: the age of an event that waits is what was published since."""
+        """Bytes of all events so far: the age of a pending event is the bytes published since."""
         self._next_check = 0
         self.max_pending_bytes = max_pending_bytes
         self.max_pending_events = max_pending_events
-        self.told = log.revision  # every watcher knows everything up to here
+        self.told = log.revision  # every watcher has all events up to here
         self._queue: list[Event] = []
         self._due: deque[tuple[Subscription, list[Event], int]] = deque()
-        self._telling = 0  # what `told` will be when nobody is due any more
-        self._next: asyncio.Handle | None = None  # the turn in which telling goes on
+        self._telling = 0  # what `told` will be when no watcher is due any more
+        self._next: asyncio.Handle | None = None  # the turn in which delivery continues
         self._watches: dict[_Topic, set[Subscription]] = {}
         self._closed = False
         self._not_before = 0.0
 
     def publish(self, events: list[Event]) -> None:
-        """Take the events of one commit, in order of revision. Must be called on the event loop."""
+        """Publish the events of one commit, in order of revision. Must be called on the event loop."""
         self.log.append(events)
         self._queue += events
         self.published_bytes += sum(map(size_of, events))
@@ -85,20 +85,21 @@ class Fanout:
             self._tell_in_time()
 
     def _cut_off_slowest(self, before: int) -> None:
-        """Cut off the watches for which something waits that was published before that many bytes."""
+        """Cut off the watches with pending events that were published before that many bytes."""
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             since = watch.waiting_since
             if since is not None and since < before:
                 watch.cut_off()
 
     def advance(self, revision: int) -> None:
-        """Note that nothing that concerns a watcher has happened up to `revision`."""
+        """Record that nothing that concerns a watcher has happened up to `revision`."""
         self.log.advance(revision)
         if not self._queue and not self._due:
             self.told = self.log.revision
 
     def interrupt(self, revision: int) -> None:
-        """Cut every watcher off, and go on from `revision`: not all that happened up to it is known."""
+        """Cut every watcher off, and continue from `revision`, because the events up to it are not all
+        known."""
         self._finish_telling()
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.cut_off()
@@ -116,14 +117,14 @@ class Fanout:
         return watch
 
     def forget(self, watch: Subscription) -> None:
-        """Tell this watch nothing more; harmless when repeated."""
+        """Deliver nothing more to this watch; harmless when repeated."""
         if watches := self._watches.get(watch.topic):
             watches.discard(watch)
             if not watches:
                 del self._watches[watch.topic]
 
     def close(self) -> None:
-        """Tell the watchers what is still to be told, and that nothing follows."""
+        """Deliver all pending events, and end the watches."""
         self._finish_telling()
         self._closed = True
         for watch in [watch for watches in self._watches.values() for watch in watches]:
@@ -143,7 +144,7 @@ class Fanout:
             self._tell()
 
     def _tell(self) -> None:
-        """Begin to tell what has gathered."""
+        """Start to deliver the queue."""
         self._next = None
         events, self._queue = self._queue, []
         for topic, group in self._by_topic(events).items():
@@ -153,11 +154,11 @@ class Fanout:
             per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
             pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
             self._not_before = asyncio.get_running_loop().time() + pause
-        self._telling = self.log.revision  # all events up to it are among these
+        self._telling = self.log.revision  # the queue has all events up to it
         self._tell_some()
 
     def _tell_some(self) -> None:
-        """Tell some watchers, and the others after whatever else there is to do."""
+        """Notify some watchers, and the rest after the loop's other work."""
         self._next = None
         due = self._due
         for _ in range(min(len(due), _AT_ONCE)):
@@ -171,7 +172,7 @@ class Fanout:
             self._tell_in_time()
 
     def _finish_telling(self) -> None:
-        """Tell everyone what there is, at once."""
+        """Deliver everything immediately."""
         while self._next is not None:
             self._next.cancel()
             self._not_before = 0.0
@@ -191,34 +192,34 @@ class Fanout:
 
 
 class Subscription:
-    """One watcher's place in the stream; a `contract.Watch`."""
+    """One watcher's position in the event stream; a `contract.Watch`."""
 
     def __init__(self, fanout: Fanout, topic: _Topic, past: list[Event]) -> None:
         self.topic = topic
         self._fanout = fanout
-        self._seen = fanout.log.revision  # what is not after this was in `past`, was taken, or is not for us
-        self._frozen: int | None = None  # the position, once it does not move any more
+        self._seen = fanout.log.revision  # up to here: in `past`, taken, or of other topics
+        self._frozen: int | None = None  # the position, once it is final
         self._pending = past
         self._pending_bytes = 0  # without `past`, which the window bounds
-        # The last revision of each group that waits, and the bytes published when it came.
+        # The last revision of each pending group, and `published_bytes` when it came.
         self._groups: deque[tuple[int, int]] = deque()
         if past:
             self._groups.append((past[-1].revision, fanout.published_bytes))
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Callable[[list[Event]], bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._wake_at = 0.0  # loop time; the timer may come earlier, and is then set anew
+        self._wake_at = 0.0  # loop time; the timer may fire earlier, and is then set again
         self._slow = False
         self._ended = False
 
     @property
     def waiting_since(self) -> int | None:
-        """What `Fanout.published_bytes` was when the oldest waiting event came; None where none waits."""
+        """`Fanout.published_bytes` when the oldest pending event came; None if none is pending."""
         return self._groups[0][1] if self._groups else None
 
     @property
     def position(self) -> int:
-        """Everything up to this revision has been handed out or did not concern this watch."""
+        """Everything up to this revision has been delivered or did not concern this watch."""
         if self._frozen is not None:
             return self._frozen
         if self._pending:
@@ -231,7 +232,7 @@ class Subscription:
             yield batch
 
     async def next(self, timeout_s: float | None = None) -> list[Event] | None:
-        """The next batch: what is waiting, up to `BATCH_BYTES`. For one caller at a time."""
+        """The next batch: the pending events, up to `BATCH_BYTES`. For one caller at a time."""
         if not (self._pending or self._ended or self._slow):
             await self._wait(timeout_s)
         if self._pending:
@@ -259,7 +260,7 @@ class Subscription:
         return batch
 
     def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
-        """See `contract.Watch`: to wake a task for each event costs more than to tell it."""
+        """See `contract.Watch`: waking a task for each event costs more than delivering it."""
         self._taker = taker
 
     async def _wait(self, timeout_s: float | None) -> None:
@@ -276,7 +277,8 @@ class Subscription:
             self._waiter = None
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Events come more often than timeouts: one timer is left running instead of one for each wait."""
+        """Start the timer. Events come more often than timeouts: one timer keeps running instead of one for
+        each wait."""
         self._drop_timer()
         if self._wake_at < math.inf:
             self._timer = loop.call_at(self._wake_at, self._time_is_up, loop)
@@ -301,8 +303,8 @@ class Subscription:
             self._waiter.set_result(None)
 
     def offer(self, events: list[Event], size: int) -> None:
-        """Take events of one commit, `size` bytes together; called by the fan-out."""
-        if self._frozen is not None:  # it has left since this was due
+        """Queue events of one commit, `size` bytes together; called by the fan-out."""
+        if self._frozen is not None:  # it was closed since this was due
             return
         if events[0].revision <= self._seen:
             events = [event for event in events if event.revision > self._seen]
@@ -323,12 +325,12 @@ class Subscription:
             self._wake()
 
     def _is_taken(self, events: list[Event]) -> bool:
-        """Whether the taker has them: whoever waits in `next` has all that was before."""
+        """Whether the taker took them. It is called only when `next` has delivered everything before."""
         if self._taker is None or self._waiter is None or self._waiter.done() or self._pending:
             return False
         try:
             taken = not events or self._taker(events)
-        except Exception:  # it will fail again for whoever waits, who is the one to say so
+        except Exception:  # it will fail again for the caller of `next`, which reports it
             return False
         if taken and events:
             self._seen = events[-1].revision
@@ -339,7 +341,7 @@ class Subscription:
         self._groups.clear()
 
     def cut_off(self) -> None:
-        """Hand out nothing more, and say so: events would be missing."""
+        """Deliver nothing more, and raise `SlowWatcher`, because events would be missing."""
         self._frozen = self.position
         self._slow = True
         self._drop_pending()
@@ -347,7 +349,7 @@ class Subscription:
         self._wake()
 
     def end(self) -> None:
-        """Nothing follows what is already waiting; harmless when repeated."""
+        """Accept no events after the pending ones; harmless when repeated."""
         self._ended = True
         self._drop_timer()
         self._fanout.forget(self)

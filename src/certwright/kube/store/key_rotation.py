@@ -1,7 +1,7 @@
-"""Rotation: a new data key, all rows sealed anew with it, the old key dropped. The same for every store.
+"""Key rotation for every store: make a new data key, re-seal all rows with it, drop the old key.
 
-It may be stopped at any point: the ring, which is written down before the first row and after the last one,
-says whether it was finished, and the next start goes on.
+It may be stopped at any point: the ring, which is stored before the first row and after the last one, records
+whether the rotation was finished, and the next start continues it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RETRY_S = 10.0
 
 
 class Swept(NamedTuple):
-    """One page: where it ended (None: that was the last), how many rows it had, how many did not open."""
+    """One swept page: where it ended (None: the last page), its number of rows, how many did not open."""
 
     place: Key | None
     rows: int
@@ -29,27 +29,27 @@ class Swept(NamedTuple):
 
 
 class Sweepable(Protocol):
-    """What a store does for a rotation."""
+    """The operations of a store that a rotation needs."""
 
     async def count_sealed(self, after: Key | None) -> tuple[int, int]:
-        """How many rows there are in the buckets that are sealed, and how many of them follow `after` (None:
-        all of them), at one moment. Raises `StoreError`."""
+        """The number of rows in the sealed buckets, and how many of them follow `after` (None: all of them),
+        at one moment. Raises `StoreError`."""
 
     async def keep(self, ring: Ring) -> None:
-        """Write a ring down, and use it. Raises `StoreError`."""
+        """Store a ring, and use it. Raises `StoreError`."""
 
     async def sweep(self, after: Key | None) -> Swept:
-        """Seal the next rows as they are to be; None: the first ones. Raises `StoreError`."""
+        """Re-seal the next rows with the current key; None: the first ones. Raises `StoreError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How rows are sealed, and how far the work on it is.
+    """State of encryption, and progress of a rotation.
 
     `wanted`: whether rows are sealed when they are written. `settled`: all of them are. `since`: when the
-    data key was made, in seconds since 1970. `done` of the `total` rows that exist at this moment are as
-    they are to be, whether the rotation or another write made them so; `unreadable` rows do not open, and so
-    the old keys are kept.
+    data key was made, in seconds since 1970. `done` of the `total` rows that exist at this moment are sealed
+    as wanted, by the rotation or by another write; `unreadable` rows do not open, and so the old keys are
+    kept.
     """
 
     wanted: bool
@@ -63,7 +63,7 @@ class Progress:
 
 
 class Rotation:
-    """Does the work in the background, one at a time."""
+    """Runs rotations in the background, one at a time."""
 
     def __init__(self, seal: Seal, store: Sweepable) -> None:
         self._seal = seal
@@ -71,16 +71,16 @@ class Rotation:
         self._place: Key | None = None
         self._swept = False
         self.unreadable = 0
-        """How many rows did not open, of those that were looked at so far."""
+        """The number of rows that did not open, of those swept so far."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether all rows are as they are to be."""
+        """Whether all rows are sealed as wanted."""
         return self._seal.ring.settled
 
     async def progress(self) -> Progress:
-        """How far it is, counted now. Raises `StoreError`."""
+        """The progress, counted now. Raises `StoreError`."""
         total, left = await self._store.count_sealed(self._place)
         ring, keys = self._seal.ring, self._seal.wrapping.load()
         unreadable = self.unreadable
@@ -98,7 +98,7 @@ class Rotation:
         )
 
     async def rotate(self) -> None:
-        """Use a new data key from now on, and begin to seal the rows with it. Raises `StoreError`."""
+        """Use a new data key from now on, and start to re-seal the rows with it. Raises `StoreError`."""
         self._check_sealed()
         if self._running:
             raise Unavailable("the rows are being sealed anew already: see `certwright encryption status`")
@@ -118,13 +118,13 @@ class Rotation:
             raise Unavailable("rows are not sealed: start the server without --encrypt-secrets=false")
 
     def go_on(self) -> None:
-        """Finish what was begun, unless that is being done."""
+        """Continue an unfinished rotation, unless it is already running."""
         if not self._running and not self._seal.ring.settled:
             self._begin()
             self._task = asyncio.create_task(self._run(), name="sealing")
 
     async def finished(self) -> None:
-        """Return when what was begun here is done, as far as that is possible."""
+        """Return when the rotation started here is finished, as far as that is possible."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -158,7 +158,7 @@ class Rotation:
         self._place, self._swept, self.unreadable = None, False, 0
 
     async def close(self) -> None:
-        """Stop; the next start goes on."""
+        """Stop; the next start continues."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -170,4 +170,4 @@ class Sealed(Protocol):
 
     @property
     def rotation(self) -> Rotation | None:
-        """The work on the seals; None where no row is sealed."""
+        """The rotation; None if no row is sealed."""

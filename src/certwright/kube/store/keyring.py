@@ -1,8 +1,8 @@
-"""Data keys, and the keys that wrap them.
+"""Keyring for envelope encryption: data keys (DEKs), and the wrapping keys (KEKs) that encrypt them.
 
-Rows are sealed with a *data key*. The data keys lie beside the rows, in a *ring* that is sealed as a whole
-with a *wrapping key*, which lies elsewhere: in a file, or in an environment variable. So the wrapping key can
-be replaced without touching a row, and what lies in the store is of no use without it.
+Rows are sealed with a *data key*. The data keys are stored beside the rows, in a *ring* that is sealed as a
+whole with a *wrapping key*, which is stored elsewhere: in a file, or in an environment variable. So the
+wrapping key can be replaced without rewriting a row, and the contents of the store are useless without it.
 
 AES-256-GCM with random nonces (NIST SP 800-38D): a data key is good for 2**32 seals, some two thousand
 million writes.
@@ -28,29 +28,29 @@ _AAD = b"certwright ring of data keys"
 
 
 class WrongKey(Damaged):
-    """What is sealed cannot be opened with the wrapping keys that were given. The text names both."""
+    """The ring cannot be unwrapped with the given wrapping keys. The text names both."""
 
 
 class WrappingKeys(Protocol):
-    """Where the wrapping keys come from. The first one wraps; all of them may unwrap."""
+    """Source of the wrapping keys. The first one wraps; all of them may unwrap."""
 
     @property
     def source(self) -> str:
         """The file or variable, as the user knows it."""
 
     def load(self) -> tuple[bytes, ...]:
-        """The keys as they are now; none where there is no file. Raises `WrongKey` for unreadable ones."""
+        """The current keys; empty if the file does not exist. Raises `WrongKey` for unreadable ones."""
 
     def make(self) -> None:
-        """Put a new key before the others, durably. Raises `WrongKey` where that is not possible."""
+        """Put a new key before the others, durably. Raises `WrongKey` if that is not possible."""
 
     def keep_first(self) -> None:
         """Drop all but the first key."""
 
 
 class Ring(msgspec.Struct, frozen=True, array_like=True):
-    """The data keys by their numbers. `current` 0: rows are kept plain. `settled`: every row is as `current`
-    says, so no other key is needed. `since`: when `current` was chosen, in seconds since 1970."""
+    """The data keys by their numbers. `current` 0: rows are kept plain. `settled`: every row is sealed with
+    `current`, so no other key is needed. `since`: when `current` was chosen, in seconds since 1970."""
 
     current: int
     keys: Mapping[int, bytes]
@@ -58,13 +58,13 @@ class Ring(msgspec.Struct, frozen=True, array_like=True):
     since: int
 
     def turned(self, *, sealed: bool, now: int) -> Ring:
-        """With a new data key to seal with, or with none."""
+        """The ring with a new data key to seal with, or with none."""
         number = int.from_bytes(os.urandom(4)) | 1 if sealed else 0
         keys = {**self.keys, number: os.urandom(KEY_BYTES)} if sealed else self.keys
         return Ring(number, keys, settled=False, since=now)
 
     def done(self) -> Ring:
-        """Without the keys that are not needed any more."""
+        """The ring without the keys that are not needed any more."""
         keys = {number: key for number, key in self.keys.items() if number == self.current}
         return Ring(self.current, keys, settled=True, since=self.since)
 
@@ -73,31 +73,31 @@ EMPTY = Ring(0, {}, settled=True, since=0)
 
 
 class _Wrapped(NamedTuple):
-    """How a ring lies in the store."""
+    """The stored form of a ring."""
 
     fingerprint: str
     sealed: bytes
 
 
 def fingerprint(key: bytes) -> str:
-    """What a wrapping key is called where it must not be shown."""
+    """The public identifier of a wrapping key."""
     return hashlib.sha256(b"certwright wrapping key" + key).hexdigest()[:16]
 
 
 def wrap(ring: Ring, key: bytes) -> bytes:
-    """The ring as it may lie anywhere."""
+    """The ring sealed with `key`, safe to store anywhere."""
     nonce = os.urandom(NONCE_BYTES)
     sealed = nonce + AESGCM(key).encrypt(nonce, msgspec.msgpack.encode(ring), _AAD)
     return msgspec.msgpack.encode(_Wrapped(fingerprint(key), sealed))
 
 
 def wrapped_by(blob: bytes) -> str:
-    """The fingerprint of the key that a ring was wrapped with. Raises `Damaged`."""
+    """The fingerprint of the key that wrapped a ring. Raises `Damaged`."""
     return _wrapped(blob).fingerprint
 
 
 def unwrap(blob: bytes, wrapping: WrappingKeys) -> Ring:
-    """The ring. Raises `WrongKey`, `Damaged`."""
+    """The unwrapped ring. Raises `WrongKey`, `Damaged`."""
     wrapped = _wrapped(blob)
     keys = wrapping.load()
     key = next((key for key in keys if fingerprint(key) == wrapped.fingerprint), None)

@@ -1,9 +1,9 @@
-"""The window of recent events: what happened lately, in order of revision, within a bound of bytes.
+"""Event log: the window of recent events in order of revision, bounded in bytes.
 
-A watch that begins in the past is replayed from here. A list "as it was" is the current rows with the events
-since then undone. What was written a moment ago, as most that is read was, need not be read from a file. Each
-bucket has its own oldest revision, so that a busy bucket does not make the watchers of a quiet one start over
-before their events were really dropped.
+A watch from a past revision is replayed from here. A list of a past revision is the current rows with the
+events since then undone. Recently written rows, which most reads want, need not be read from a file. Each
+bucket has a separate oldest revision, so that a busy bucket does not make the watchers of a quiet one start
+over before their events are really dropped.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Place = tuple[str, str]
 MAX_BYTES = 8 << 20
 MAX_EVENTS = 20_000
 MAX_HELD_BYTES = 64 << 20
-"""Bytes to which the window grows while lists of an older revision are being continued."""
+"""Limit of the window in bytes while lists of an older revision are being continued."""
 
-# What an event costs beside its bytes: three named tuples, their integers, two places in a deque, one in a
+# Overhead of an event beside its bytes: three named tuples, their integers, two entries in a deque, one in a
 # dict.
 _OVERHEAD = 500
 
@@ -33,7 +33,7 @@ def size_of_row(row: Row) -> int:
 
 
 def size_of(event: Event) -> int:
-    """About how much memory an event holds, in bytes."""
+    """Approximate memory of an event, in bytes."""
     row, previous = event.row, event.previous
     size = _OVERHEAD + len(row.meta) + len(row.body)
     return size if previous is None else size + len(previous.meta) + len(previous.body)
@@ -43,7 +43,7 @@ class EventLog:
     """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
 
     `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
-    older revision keeps the events since then, up to `max_held_bytes`, so that a slow client can read it to
+    older revision retains the events since then, up to `max_held_bytes`, so that a slow client can read it to
     its end: until `max_bytes` of events have been appended without a further page of it.
     """
 
@@ -75,7 +75,7 @@ class EventLog:
 
     @property
     def size(self) -> int:
-        """About how many bytes the window holds."""
+        """Approximate size of the window, in bytes."""
         return self._bytes
 
     def append(self, events: Sequence[Event]) -> None:
@@ -97,17 +97,17 @@ class EventLog:
                 self._drop_oldest()
 
     def _oldest_continued(self) -> float:
-        """The oldest revision of a list that is being continued; infinite where there is none."""
+        """The oldest revision of a list that is being continued; infinite if there is none."""
         before = self._appended - self._max_bytes
         self._continued = {revision: at for revision, at in self._continued.items() if at >= before}
         return min(self._continued, default=math.inf)
 
     def advance(self, revision: int) -> None:
-        """Note that up to `revision` there were no events but those appended."""
+        """Record that up to `revision` no other events happened than those appended."""
         self._revision = max(self._revision, revision)
 
     def restart(self, revision: int) -> None:
-        """Forget every event, and go on from `revision`: what happened up to it is not known."""
+        """Drop every event, and continue from `revision`, because the events up to it are not known."""
         self._all.clear()
         self._buckets.clear()
         self._dropped.clear()
@@ -126,16 +126,16 @@ class EventLog:
             del self._last[event.row.key]
 
     def last(self, key: Key) -> Event | None:
-        """The last event of a key, None where it has not changed within the window."""
+        """The last event of a key, None if it has not changed within the window."""
         return self._last.get(key)
 
     def row(self, key: Key) -> Row | None:
-        """What the last event of a key left there; None for nothing, or where no event is known."""
+        """The row after the last event of a key; None if it was deleted, or no event is known."""
         event = self._last.get(key)
         return None if event is None or event.deleted else event.row
 
     def oldest(self, bucket: str) -> int:
-        """The first revision of which every later event of the bucket is still here."""
+        """The first revision since which the window has every event of the bucket."""
         return self._dropped.get(bucket, self._start)
 
     def since(self, bucket: str, revision: int, namespace: str | None = None) -> list[Event]:
@@ -149,13 +149,13 @@ class EventLog:
         return found
 
     def undo(self, bucket: str, revision: int) -> dict[Place, Row | None]:
-        """What lay at `revision` under each key of the bucket that has changed since; None for nothing.
+        """The row at `revision` of each key of the bucket that has changed since; None: it did not exist.
 
         Raises `Compacted`, `FutureRevision`.
         """
         events = self._newest_first(bucket, revision)
         self._continued[revision] = self._appended
-        # Newest first: the oldest event of a key, which knows the state at `revision`, has the last word.
+        # Newest first, so that the oldest event of a key, which has the state at `revision`, wins.
         return {event.row.key[1:]: event.previous for event in events}
 
     def _newest_first(self, bucket: str, revision: int) -> list[Event]:

@@ -1,8 +1,8 @@
-"""The mark beside a store: its id, and a revision that it has certainly reached.
+"""Store mark: a file beside a store with its id, and a revision that it has certainly reached.
 
 A store that was emptied, replaced by another one, or that lost its write-ahead log looks like a good store to
-SQLite and to etcd. The mark is a second record of what must be there. It may be behind the store, at most by
-the time between two of its writes; it is never ahead, because only committed revisions are written to it.
+SQLite and to etcd. The mark is a second record of what must exist. It may be behind the store, at most by the
+time between two of its writes; it is never ahead, because only committed revisions are written to it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`store`: the id of the store; `revision`: a committed revision of it; `place`: which of several stores
-    that one mark can be for, e.g. etcd's prefix."""
+    """`store`: the id of the store; `revision`: a committed revision of it; `place`: which of the stores that
+    can share the mark file, e.g. etcd's prefix."""
 
     store: str
     revision: int
@@ -32,8 +32,8 @@ class Mark:
 
 
 class MarkFile:
-    """Where a mark is kept. `store`: the words for the store in messages, e.g. its path; `remedy`: how what
-    was there is put back."""
+    """The file of a mark. `store`: the name of the store in messages, e.g. its path; `remedy`: how to restore
+    the store."""
 
     def __init__(self, path: Path, store: str, *, remedy: str = "put the right files back") -> None:
         self.path = path
@@ -41,7 +41,7 @@ class MarkFile:
         self._remedy = remedy
 
     def read(self) -> Mark | None:
-        """The mark; None where there is none, or it cannot be read. Raises `OSError`."""
+        """The mark; None if it is missing or cannot be read. Raises `OSError`."""
         try:
             return Mark(**json.loads(self.path.read_bytes()))
         except FileNotFoundError:
@@ -59,8 +59,8 @@ class MarkFile:
         self.path.unlink(missing_ok=True)
 
     def check(self, mark: Mark, store: str | None, revision: int) -> None:
-        """Raise `Damaged` unless the store with this id (None: it has none), at this revision, is the one of
-        the mark and has not lost a commit that the mark knows of."""
+        """Raise `Damaged` unless the store with this id (None: it has none), at this revision, is the store
+        of the mark and has lost no commit that the mark records."""
         if store is None or store != mark.store:
             raise self.refusal(mark, f"{self._store} is not the store that was here before")
         if revision < mark.revision:
@@ -71,7 +71,7 @@ class MarkFile:
             )
 
     def refusal(self, mark: Mark, what: str) -> Damaged:
-        """`Damaged`, with what is wrong and the ways out."""
+        """`Damaged`, with the problem and the remedies."""
         return Damaged(
             f"{what} ({self.path.name} records store {mark.store[:8]} at revision {mark.revision}):"
             f" {self._remedy}, or run `certwright restore --force` with a backup; to continue with what is"
@@ -90,7 +90,7 @@ class MarkKeeper:
         self._is_failing = False
 
     def save_soon(self) -> None:
-        """Begin to write the mark, unless it is up to date or being written."""
+        """Start to write the mark, unless it is up to date or being written."""
         if self._task is None and self._revision() != self._mark.revision:
             self._task = asyncio.create_task(self._save(), name="mark of the store")
 
@@ -105,7 +105,7 @@ class MarkKeeper:
         try:
             await asyncio.to_thread(self._file.write, mark)
         except OSError as error:
-            # Commits are safe without it; the next start just knows less.
+            # Commits are safe without the mark; the next start just checks less.
             if not self._is_failing:
                 _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
             self._is_failing = True

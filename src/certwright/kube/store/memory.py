@@ -1,4 +1,4 @@
-"""Rows in dictionaries: for tests, and for servers that need not remember."""
+"""In-memory store: for tests, and for servers without persistent state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Bucket:
         del self._places[bisect_left(self._places, place)]
 
     def span(self, namespace: str | None, after: Place | None) -> tuple[int, int]:
-        """Where the places of a namespace after `after` begin and end."""
+        """The range of places of a namespace after `after`."""
         begin, end = 0, len(self._places)
         if namespace is not None:
             begin = bisect_left(self._places, (namespace, ""))
@@ -44,7 +44,7 @@ class _Bucket:
 
 
 def _count_undone(held: _Bucket, wanted: Wanted, undo: Undo) -> int:
-    """How many rows there are less now than there were."""
+    """How many fewer rows exist now than at the past revision."""
     return count_past(undo, wanted) - sum(place in held.rows for place in undo if wanted.covers(place))
 
 
@@ -60,7 +60,7 @@ class MemoryStore:
         self._fanout = Fanout(self._log)
         self._closed = False
         self.damage = DamagedRows()
-        """None: see `contract.Store.damage`."""
+        """Empty; see `contract.Store.damage`."""
 
     @property
     def revision(self) -> int:
@@ -69,22 +69,22 @@ class MemoryStore:
 
     @property
     def trouble(self) -> str:
-        """Nothing can fail here."""
+        """Always empty, because nothing can fail here."""
         return ""
 
-    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - no other process writes here
         """The last committed revision, without waiting."""
         return self.revision
 
     async def check(self) -> None:
-        """Nothing can fail here."""
+        """Always succeeds, because nothing can fail here."""
 
     async def get(self, key: Key) -> Row | None:
         """The committed row."""
         return self._find(key)
 
     async def latest(self, key: Key) -> Row | None:
-        """The committed row: nothing is ever half-way here."""
+        """The committed row, because every write commits immediately."""
         return self._find(key)
 
     def at_hand(self, key: Key) -> Row | None:
@@ -92,7 +92,7 @@ class MemoryStore:
         return self._find(key)
 
     async def settled(self, key: Key) -> None:
-        """Nothing is ever half-way here."""
+        """Return immediately, because every write is committed."""
 
     def _find(self, key: Key) -> Row | None:
         bucket = self._buckets.get(key.bucket)
@@ -123,7 +123,7 @@ class MemoryStore:
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         begin, end = (self._buckets.get(bucket) or _Bucket()).span(namespace, None)
         return end - begin
 

@@ -1,8 +1,8 @@
-"""Writes that are decided but not committed yet, as later writes must see them.
+"""Overlay of decided but uncommitted writes, as later writes must see them.
 
-The event loop decides every conflict at once and hands out revisions against the rows here, so that the
-writer thread never decides anything. What readers may see of these keys is the committed row, which is kept
-beside the new one: the database may hold either while a commit is under way.
+The event loop decides every conflict immediately and assigns revisions against the rows here, so that the
+writer thread never decides anything. Readers see the committed row of these keys, which is kept beside the
+new one, because the database may hold either while a commit is under way.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from certwright.kube.store.log import Place
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Writes that are committed together.
+    """Writes that are committed together (group commit).
 
-    `events` in order of revision; `final` is what is to lie under each key when all of them are done, None
-    for nothing; `waiters` are told when it is committed, or why not.
+    `events` in order of revision; `final` is the row of each key after all of them, None: deleted; `waiters`
+    are resolved when it is committed or has failed.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One key: the row that is committed, the one that the next write finds, and the batch that writes it."""
+    """One key: its committed row, the row that the next write finds, and the batch that writes it."""
 
     committed: Row | None
     latest: Row | None
@@ -49,7 +49,7 @@ class Overlay:
         self._entries: dict[Key, Entry] = {}
 
     def find(self, key: Key) -> Entry | None:
-        """The entry of a key, None when what the database holds is both committed and latest."""
+        """The entry of a key, None if the row in the database is both committed and latest."""
         return self._entries.get(key)
 
     def keys(self) -> Iterable[Key]:
@@ -57,7 +57,7 @@ class Overlay:
         return self._entries.keys()
 
     def write(self, event: Event, batch: Batch) -> None:
-        """Add a write to a batch that is not yet on its way."""
+        """Add a write to a batch that is not being committed yet."""
         key = event.row.key
         kept = None if event.deleted else event.row
         batch.events.append(event)
@@ -68,7 +68,7 @@ class Overlay:
             entry.latest, entry.batch = kept, batch
 
     def committed(self, batch: Batch) -> None:
-        """The batch is in the database: forget it where no later write has come."""
+        """The batch is in the database: drop its entries without a later write."""
         for key, row in batch.final.items():
             entry = self._entries[key]
             if entry.batch is batch:
@@ -77,9 +77,9 @@ class Overlay:
                 entry.committed = row
 
     def before(self, batch: Batch, bucket: str) -> dict[Place, Row | None]:
-        """What is committed under those keys of a bucket that a batch under way writes."""
+        """The committed rows of those keys of a bucket that a batch under way writes."""
         return {key[1:]: self._entries[key].committed for key in batch.final if key.bucket == bucket}
 
     def clear(self) -> None:
-        """Forget every write: their commit failed, and later ones were decided on theirs."""
+        """Drop every write: their commit failed, and later ones were decided on theirs."""
         self._entries.clear()

@@ -1,4 +1,4 @@
-"""Pages of a list: current rows, cut to size, with what has changed since the list's revision undone."""
+"""Pagination of a list: current rows, cut to size, with the changes since the list's revision undone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from certwright.kube.store.contract import Choice, Row
 from certwright.kube.store.log import Place, size_of_row
 
 Undo = Mapping[Place, Row | None]
-"""What lay at places that have changed since, at the revision of a list."""
+"""The rows at a list's revision, of the places that have changed since."""
 
-# So many rows are looked at for a page of few: others wait meanwhile.
+# Most rows read for one page, however few it keeps, because other requests wait in that time.
 _MOST_LOOKED_AT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a page is to hold; the arguments of `Store.list`."""
+    """The contents of a page; the arguments of `Store.list`."""
 
     bucket: str
     namespace: str | None = None
@@ -32,12 +32,12 @@ class Wanted:
     keep: Choice | None = None
 
     def covers(self, place: Place) -> bool:
-        """Whether a row that lies there is to be looked at."""
+        """Whether the row at that place may be on the page."""
         return self.namespace in (None, place[0]) and (self.after is None or place > self.after)
 
 
 class Cut(NamedTuple):
-    """A page's rows, whether there is more to look at, and the last place that was looked at."""
+    """A page's rows, whether more follow, and the last place that was read."""
 
     rows: list[Row]
     more: bool
@@ -56,9 +56,9 @@ def cut(
 ) -> Cut:
     """The page.
 
-    `current` gives the rows there are now in order of key, beginning after `wanted.after`; it is read no
-    further than needed. With `wanted.keep` they may lack their bodies: `whole` then completes the one that
-    was read last of them; None: it cannot be read.
+    `current` yields the current rows in order of key, from after `wanted.after`; it is read no further than
+    needed. With `wanted.keep` they may lack their bodies: `whole` then completes the last of them that was
+    read; None: it cannot be read.
     """
     if undo:
         unchanged = (row for row in current if row.key[1:] not in undo)
@@ -69,7 +69,7 @@ def cut(
 
 
 def count_past(undo: Undo, wanted: Wanted) -> int:
-    """How many rows of the past there are to look at."""
+    """How many rows of the past remain to be read."""
     return sum(row is not None and wanted.covers(place) for place, row in undo.items())
 
 

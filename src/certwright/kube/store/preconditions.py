@@ -1,4 +1,4 @@
-"""Whether a write may go ahead, given the row as it will find it."""
+"""Preconditions of writes, checked against the current row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from certwright.kube.store.contract import Changed, Encode, Exists, Missing, Row
 
 
 def check_put(current: Row | None, expect: int | None) -> None:
-    """Raise `Exists`, `Missing` or `Changed` where `Store.put` must."""
+    """Raise `Exists`, `Missing` or `Changed` as `Store.put` must."""
     if expect is None:
         return
     if current is None:
@@ -19,7 +19,7 @@ def check_put(current: Row | None, expect: int | None) -> None:
 
 
 def check_delete(current: Row | None, expect: int | None) -> Row:
-    """The row that `Store.delete` may remove. Raises `Missing` or `Changed` where it must."""
+    """The row that `Store.delete` may remove. Raises `Missing` or `Changed` as it must."""
     if current is None:
         raise Missing("nothing is there to delete")
     if expect is not None and current.revision != expect:
@@ -28,7 +28,7 @@ def check_delete(current: Row | None, expect: int | None) -> Row:
 
 
 def farewell(current: Row, revision: int, encode: Encode | None) -> Row:
-    """What watchers see last of a row that is deleted at `revision`."""
+    """The last state, for watchers, of a row that is deleted at `revision`."""
     if encode is None:
         return current._replace(revision=revision)
     return Row(current.key, revision, *encode(revision))

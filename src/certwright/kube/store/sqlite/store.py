@@ -114,7 +114,7 @@ class SqliteStore:
 
     # -- reading
 
-    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - nobody else writes here
+    async def up_to(self, revision: int) -> int:  # noqa: ARG002 - no other process writes here
         """The last committed revision, without waiting."""
         return self.revision
 
