@@ -1,7 +1,7 @@
-"""What the signing request inside a new CertificateRequest must fulfil.
+"""Checks of the signing request inside a new CertificateRequest.
 
-It is read here and not in `resources`, which knows no cryptography. Where these kinds are served by somebody
-else, nobody may have looked: the controllers look again.
+They are here and not in `resources`, which has no cryptography. Another API server may not make them, so the
+controllers check again.
 
 Source: cert-manager `internal/apis/certmanager/validation/certificaterequest.go`.
 """

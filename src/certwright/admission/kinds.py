@@ -1,4 +1,4 @@
-"""The extensions of our kinds on our own API server: validation and approval in place of a webhook."""
+"""Extensions of our kinds on our own API server: validation and approval in place of a webhook."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Approve certificate requests: everything that nobody has denied, approved or finished yet.
+"""Approve certificate requests: all that are not denied, approved or finished yet.
 
-The right to approve is the API server's to check. Who wants an approver of their own leaves this one out
+The API server checks the right to approve. Installations with another approver disable this one
 (`--controllers=*,-certificaterequests-approver`).
 
 Source: cert-manager `pkg/controller/certificaterequests/approver`.

@@ -1,4 +1,4 @@
-"""Which CA an issuer signs with at this moment, and who must hear of it when that becomes another one."""
+"""The CA that an issuer signs with now, and the Certificates to enqueue when that CA changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Add = Callable[[ObjectKey], None]
 
 
 class _Authority(NamedTuple):
-    """What stands in a CA's Secret, and what it means: the CA that signs first, then those above it."""
+    """The content of a CA's Secret, raw and parsed: the CA that signs first, then those above it."""
 
     pems: tuple[bytes, bytes]
     found: tuple[CertificateFacts, ...]
@@ -32,8 +32,8 @@ _NONE = _Authority((b"", b""), ())
 class Authorities:
     """Looks up the CAs of CA issuers.
 
-    `wake` has a Certificate looked at. The Secrets of ClusterIssuers lie in `cluster_resource_namespace`.
-    Other kinds of issuers keep their CA to themselves; for them everything here is empty.
+    `wake` enqueues a Certificate. The Secrets of ClusterIssuers lie in `cluster_resource_namespace`. Other
+    kinds of issuers do not reveal their CA; for them everything here is empty.
     """
 
     def __init__(self, caches: Caches, cluster_resource_namespace: str, wake: Add) -> None:

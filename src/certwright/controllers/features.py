@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SECRETS_FILTERED_CACHING = "SecretsFilteredCaching"
-"""Of Secrets without the label only what is in use is held in memory (see `secrets.py`)."""
+"""Of Secrets without the label only those in use are cached (see `secrets.py`)."""
 
 DEFAULTS: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True}
 """Every gate there is."""

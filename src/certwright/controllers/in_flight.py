@@ -1,4 +1,4 @@
-"""The attempts at an issuer that have not ended, and how many more may be made together. Pure."""
+"""Attempts in flight at an issuer, and how many more may run concurrently. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _HOUR: Final = timedelta(hours=1)
-# A success this long ago shows that the issuer works; at most so many are counted.
+# A success within this time shows that the issuer works; at most this many are counted.
 _FRESH: Final = timedelta(minutes=10)
 _MANY: Final = 5000
 
@@ -18,7 +18,7 @@ _MANY: Final = 5000
 class InFlight(Generic[K]):
     """Attempts of the last hour; one that takes longer does not show whether the issuer works.
 
-    `at_once` may be made together before the issuer has issued; two more for each certificate that it has
+    `at_once` may run concurrently before the issuer has issued; two more for each certificate that it has
     issued in the last ten minutes.
     """
 
@@ -59,7 +59,7 @@ class InFlight(Generic[K]):
         self._successes.clear()
 
     def room(self, failing: int, now: datetime) -> int:
-        """How many more may be made together while so many are `failing`; at least one if none is made."""
+        """How many more may start while `failing` certificates fail; at least one if none is in flight."""
         while self._since:
             key, since = next(iter(self._since.items()))
             if now - since < _HOUR:

@@ -1,6 +1,6 @@
 """Judge issuers: can they sign? The answer is the `Ready` condition of the Issuer or ClusterIssuer.
 
-How to judge differs from kind to kind and lies in `issuers/`; here is when, and what is written down.
+How to judge differs between kinds and lies in `issuers/`; when to judge and what to write lies here.
 
 Source: cert-manager `pkg/controller/{issuers,clusterissuers}`.
 """
@@ -70,7 +70,7 @@ def is_ready(issuer: Issuer | ClusterIssuer) -> bool:
 
 
 class SecretReader:
-    """Reads Secrets on behalf of somebody, and remembers who read which.
+    """Reads Secrets on behalf of an object, and records that it has read them.
 
     `whose` is what `dependents` will name when the Secret changes.
     """
@@ -97,14 +97,15 @@ class SecretReader:
         return get_secret
 
     async def restore_labels(self) -> None:
-        """Put the label back on those that we have made, where somebody has taken it away."""
+        """Restore the label on Secrets that we have made, where it was removed."""
         for secret in self._ours:
             await self._secrets.restore_label(secret)
 
 
 class IssuerReconciler(Generic[T]):
-    """Keeps the `Ready` condition of one of both kinds. `secrets_in` says where an issuer's Secrets lie,
-    `acme` gives what ACME issuers use for Secrets there, and `policy` is what the operator allows issuers."""
+    """Keeps the `Ready` condition of one of both kinds. `secrets_in` returns the namespace of an issuer's
+    Secrets, `acme` gives what ACME issuers use for Secrets there, and `policy` is what the operator allows
+    issuers."""
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class IssuerReconciler(Generic[T]):
         )
         held = conditions.with_condition(issuer.status.conditions, after, self._now())
         if checked.reason == NOT_SUPPORTED and before is not None and before.reason != NOT_SUPPORTED:
-            # Whoever can sign with it has judged it, and may do so again.
+            # Another controller that supports it has judged it, and may do so again.
             return
         account = checked.account or issuer.status.acme
         status = msgspec.structs.replace(issuer.status, conditions=held, acme=account)

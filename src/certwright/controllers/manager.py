@@ -1,7 +1,7 @@
-"""Build the controllers, start them, stop them.
+"""Controller manager: build the controllers, start them, stop them.
 
-Everything is wired here: which change of which object wakes which key (in the words of `wakings.py`). What is
-done then, is in the modules that `table.py` names.
+All wiring is here: which change of which object enqueues which key (by `event_handlers.py`). The reconcilers
+lie in the modules that `table.py` names.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ Flow = Callable[[ObjectKey], Hashable]
 COMPONENT = "cert-manager"
 """Who the Events are from."""
 USER_AGENT = "certwright"
-"""Who ACME servers hear from."""
+"""The User-Agent that ACME servers see."""
 
 # Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
 # them together can put into one commit.
 _WORKERS = 32
-# Those of Challenges wait for a CA as well: so many times more. Not those of Orders: many that are begun at
-# once are finished late, and all at once.
+# The controller of Challenges also waits for a CA, so it gets this many times more workers. The controller of
+# Orders does not, because many Orders that begin together would then finish late, and all together.
 _FOR_A_CA = 4
 _A_DAY = timedelta(days=1)
 _LOOK_AGAIN_S = 5.0
@@ -97,10 +97,10 @@ _LOOK_AGAIN_S = 5.0
 class Controllers:
     """The controllers that `enabled` (cert-manager's `--controllers`) names, against one API server.
 
-    `mine` tells which Certificates (with all that belongs to them) and which issuers this replica works on;
+    `mine` selects the Certificates (with all that belongs to them) and issuers that this replica works on;
     None is all. `namespace` restricts them to one namespace, without ClusterIssuers. The Secrets of
-    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets` False holds all Secrets in memory.
-    Raises `ValueError` with a sentence for options that make no sense.
+    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets` False caches all Secrets in full.
+    Raises `ValueError` with a sentence for invalid options.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Controllers:
 
     @property
     def metrics(self) -> ControllerMetrics:
-        """What can be told about the work at this moment."""
+        """The metrics of the work at this moment."""
         return ControllerMetrics(
             self._caches, self._controllers, self._gate, self._acme.traffic, self._clock, self._mine
         )
@@ -234,7 +234,7 @@ class Controllers:
             group.create_task(self._give_back(), name="memory")
 
     async def _give_back(self) -> None:
-        """Once all was looked at for the first time, let go of what that took."""
+        """Return the memory of the first pass over all objects to the system."""
         while not self.idle:
             await self._clock.sleep(_LOOK_AGAIN_S)
         memory.give_back()
@@ -336,8 +336,8 @@ class Controllers:
                         challenges.add_after(challenge.metadata.key, delay)
 
     def _expiry(self, key: ObjectKey) -> float:
-        """When so many are due at once that they have to wait for each other, those whose certificate ends
-        first go first. One that has none yet is as urgent as one that ends tomorrow."""
+        """When more keys are due than can run, those whose certificate expires first go first. A Certificate
+        without one is as urgent as one that expires tomorrow."""
         return self._caches.ends_at(key) or (self._clock.now() + _A_DAY).timestamp()
 
     def _wire_certificates(self, queue: WorkQueue[ObjectKey], forget: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
-"""What `/metrics` tells of certificates, issuers and the controllers themselves.
+"""The metrics of certificates, issuers and the controllers themselves, served at `/metrics`.
 
-Nothing is counted while the work is done, but for two numbers per controller: everything is read from the
-local copies when somebody asks, so what has been deleted is gone from the metrics at once.
+Reconciles count nothing but two numbers per controller: a scrape reads everything else from the caches, so
+that deleted objects leave the metrics immediately.
 
 Source: cert-manager `pkg/metrics`, `internal/collectors` (names, labels, texts).
 """
@@ -52,7 +52,7 @@ _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
 
 
 class ControllerMetrics:
-    """The numbers of one set of controllers; of several that share the work, each tells of the Certificates
+    """The metrics of one set of controllers; of several that share the work, each reports the Certificates
     that are `mine`."""
 
     def __init__(
@@ -109,7 +109,8 @@ class ControllerMetrics:
         return certificates if mine is None else (one for one in certificates if mine(one.metadata.key))
 
     def _cause(self, certificate: Certificate) -> Cause:
-        """As the Certificate says; a denial it tells in the words of whoever denied, so ask the request."""
+        """The cause that the Certificate shows; after a denial its message is the denier's, so the request is
+        read instead."""
         cause = causes.of_certificate(certificate)
         if cause is not Cause.UNKNOWN:
             return cause

@@ -1,4 +1,4 @@
-"""When an issuer that fails is probed. Pure."""
+"""Probe times of an issuer that fails. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each name of `--controllers` stands for: one row for each. Whoever looks for a controller begins here.
+"""The names of `--controllers`, one row for each: start here to find a controller.
 
-The names are cert-manager's, so that its flags can be kept. Where it runs a controller of its own, we often
-run a step of a shared pass; leaving a name out leaves that part out.
+The names are cert-manager's, so that its flags can be kept. Where cert-manager runs a separate controller, we
+often run a step of a shared pass; leaving a name out leaves that part out.
 
 Source: cert-manager `cmd/controller/app/options/options.go`.
 """
@@ -15,9 +15,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One name. `module` is where its work is done, below `certwright.`; empty: nothing is to be done.
-    `default` says whether `*` stands for it too. `exists` False: cert-manager has such a controller and
-    certwright has none; the name may be left out (`-name`), but not asked for."""
+    """One name. `module` is its implementation, below `certwright.`; empty: there is none. `default` says
+    whether `*` includes it. `exists` False: cert-manager has such a controller and certwright has none; the
+    name may be left out (`-name`), but not enabled."""
 
     name: str
     module: str = ""

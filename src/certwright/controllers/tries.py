@@ -1,4 +1,4 @@
-"""The attempts at an issuer of which nothing has come, and when there may be another. Pure."""
+"""Unsuccessful attempts at an issuer, and the time of the next one. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERIOD = timedelta(hours=1)
 
 
 class Tries(Generic[K]):
-    """At most `limit` (1 or more) in any hour. `K` names who has tried. Times MUST come in order."""
+    """At most `limit` (1 or more) in any hour. `K` names the object that tries. Times MUST come in order."""
 
     def __init__(self, limit: int) -> None:
         self._held: deque[tuple[datetime, K | None]] = deque(maxlen=limit)

@@ -1,4 +1,4 @@
-"""The certificates that wait for an issuer, in the order in which they may try it. Pure."""
+"""Wait queue of the certificates that wait for an issuer, in the order in which they may try it. Pure."""
 
 from __future__ import annotations
 

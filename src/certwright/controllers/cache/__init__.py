@@ -1,4 +1,4 @@
-"""What controllers cache: informers, indexes, transforms, Secrets, event handlers.
+"""The controllers' caches: informers, indexes, transforms, Secrets, event handlers.
 
 May import:     what controllers may
 Does not hold:  decisions

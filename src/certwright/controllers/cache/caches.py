@@ -1,6 +1,6 @@
-"""The local copies that the controllers look things up in, and the indexes that spare them searching.
+"""The informers of the controllers, and the indexes that spare them full scans.
 
-An index value is `namespace/name` of the object that is looked from.
+An index value is `namespace/name` of the object at which a look-up starts.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _REVISION_DIGITS = 9
 
 
 class Caches:
-    """Certificates, their requests, issuers and Secrets, of one namespace or of all.
+    """The informers for Certificates, their requests, issuers and Secrets, of one namespace or of all.
 
     With a namespace there are no ClusterIssuers and no CertificateSigningRequests (cert-manager's
-    `--namespace`); these are only followed where `signing_requests` asks for it. The Secrets of
-    ClusterIssuers lie in `cluster_resource_namespace`; `filtered_secrets`: see `secrets.py`. Of Certificates
-    that are not `mine` (None: all are), and of what belongs to them, only that is held which `belonging.py`
-    says; but all issuers, Orders and Challenges.
+    `--namespace`); the latter are only watched where `signing_requests` is set. The Secrets of ClusterIssuers
+    lie in `cluster_resource_namespace`; `filtered_secrets`: see `secrets.py`. Of Certificates that are not
+    `mine` (None: all are), and of what belongs to them, only what `shard_filter.py` selects is cached; but
+    all issuers, Orders and Challenges are.
     """
 
     def __init__(
@@ -273,13 +273,14 @@ class Caches:
         return self._is_only_served(secret) and self.secrets.let_rest(secret, public_key_der)
 
     def let_request_rest(self, request: CertificateRequest) -> None:
-        """Hold a request that was answered, if it is still the one that is held, without the answer."""
+        """Drop the answer from a cached request that has been answered, if the cache still has this
+        revision."""
         cache, key = self.requests.cache, request.metadata.key
         if cache.revision(key) == revision_of(request) and (bare := without_answer(request)) is not request:
             cache.overwrite(bare)
 
     async def complete_requests(self, certificate: Certificate) -> None:
-        """Have the requests of the next revision whole, for whoever issues. Raises what a GET raises."""
+        """Read the requests of the next revision in full, for the issuing step. Raises what a GET raises."""
         number = next_revision(certificate)
         for request in self.requests_of(owner_value(*certificate.metadata.key)):
             if not is_whole(request) and revision_number(request.metadata) == number:

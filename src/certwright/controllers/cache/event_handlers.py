@@ -1,7 +1,7 @@
-"""Which key is woken by the news of an object.
+"""Event handlers: map each change of an object to the keys that it enqueues.
 
-An informer tells its handlers what there was and what there is now: `old` is None for a new object, `new` for
-a deleted one.
+An informer passes the old and the new state of the object: `old` is None for a new object, `new` for a
+deleted one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def add_owner(add: Add, *states: Object | None) -> None:
 
 
 def add_owner_of_request(add: Add, old: CertificateRequest | None, new: CertificateRequest | None) -> None:
-    """As `add_owner`, but not for an approval: that is for whoever signs, and each issuance has one."""
+    """As `add_owner`, except for approvals: only the signing controller needs those, and each issuance has
+    one."""
     if old is None or new is None or not _is_mere_approval(old, new):
         add_owner(add, old, new)
 
@@ -106,7 +107,8 @@ def wake_requests(caches: Caches, add: Add) -> None:
     """Wake CertificateRequests by their own news, and by those of their Orders that they pass on."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
-        # Whoever makes an Order has it in hand; how far it is meanwhile, no request tells.
+        # The reconcile that creates an Order goes on from it, and a request does not show intermediate
+        # progress.
         if new is not None and _heard_by_request(old) == _heard_by_request(new):
             return
         for order in (old, new):
@@ -115,7 +117,7 @@ def wake_requests(caches: Caches, add: Add) -> None:
                 add(ObjectKey(order.metadata.namespace, owner.name))
 
     def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
-        # A finished one is nobody's work; there is one for each certificate.
+        # A finished request needs no work, and there is one for each certificate.
         if new is None or not is_finished(new):
             add(key_of(old, new))
 

@@ -1,7 +1,7 @@
-"""How the objects of which there are many are packed in the local copies: nothing is lost but what
-`withheld.py` leaves out.
+"""Packed layouts of the objects that are cached in large numbers: lossless, except for what `transforms.py`
+strips.
 
-PEM is base64, which hides from deflate what texts have in common; so it is packed as what it stands for.
+PEM is base64, which hides common substrings from deflate; so the decoded bytes are packed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from certwright.resources.request import CertificateRequest
 S = TypeVar("S", bound=Struct)
 
 _PLAIN, _BLOCKS = b"\x00", b"\x01"
-# What stands for bytes that are not held.
+# Stands for bytes that are not cached.
 _KEY, _DIGEST, _UNSIGNED = b"\x02", b"\x03", b"\x04"
 
 _LONG_CA = 8192

@@ -1,6 +1,6 @@
-"""Tells the news of a reconcile's own writes from all others.
+"""Distinguish the watch events of a reconcile's own writes from all others.
 
-A reconcile that goes on from what it has written need not be woken by it: that would be a pass for nothing.
+A reconcile that continues from its own write does not requeue its key for it: that pass would do nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _worked_on: ContextVar[tuple[AnyKind, ObjectKey] | None] = ContextVar("worked on
 
 @contextmanager
 def working_on(kind: AnyKind, key: ObjectKey) -> Iterator[None]:
-    """What is written meanwhile, by this task, are own writes of that object's reconcile."""
+    """Within this context, writes by this task are own writes of that object's reconcile."""
     token = _worked_on.set((kind, key))
     try:
         yield
@@ -26,7 +26,7 @@ def working_on(kind: AnyKind, key: ObjectKey) -> Iterator[None]:
 
 
 def is_own_write(kind: AnyKind, key: ObjectKey) -> bool:
-    """Whether what is being told now was written by the running reconcile of that very object. News from the
-    watch come in another task, and never are."""
+    """Whether the current event is a write by the running reconcile of that very object. Watch events arrive
+    in another task, and never are."""
     held = _worked_on.get()
     return held is not None and held[0] is kind and held[1] == key

@@ -1,6 +1,6 @@
-"""Who waits for which Secret: a change of the Secret wakes those who have read it.
+"""Secret references: a change of a Secret enqueues the objects that have read it.
 
-Kept in memory only: at start every object is reconciled once, and reads again what it depends on.
+Kept in memory only, because every object is reconciled once at start and then reads its Secrets again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Dependents(Generic[K]):
-    """A two-way table between Secrets and those who depend on them."""
+    """A two-way index between Secrets and the objects that depend on them."""
 
     def __init__(self) -> None:
         self._by_secret: dict[ObjectKey, set[K]] = {}
@@ -34,7 +34,7 @@ class Dependents(Generic[K]):
             self._remove(dependent, secret)
 
     def __contains__(self, secret: ObjectKey) -> bool:
-        """Whether anybody depends on that Secret."""
+        """Whether an object depends on that Secret."""
         return secret in self._by_secret
 
     def of(self, secret: ObjectKey) -> tuple[K, ...]:

@@ -1,13 +1,13 @@
-"""The Secrets that the controllers work with, in little memory, however many others there are.
+"""The cache of the Secrets that the controllers work with: little memory, however many others exist.
 
-Those with the label `controller.cert-manager.io/fao` are held whole. Of the others only those are held that
-something here refers to, and of these only what was read of them: one live GET for each change, shared by
-all who ask. Of the rest there is a hash of the name. Those that rest may be held without
-their private key (`withheld.py`).
+Secrets with the label `controller.cert-manager.io/fao` are cached in full. Of the others, the cache keeps
+only those that an object here refers to, and of these only what was read of them: one live GET for each
+change, shared by all callers. Of the rest it keeps a hash of the name. Idle Secrets may be cached without
+their private key (`transforms.py`).
 
-A Secret that gains or loses the label is shown as deleted by the one watch and as new by the other, in any
-order. What neither copy can vouch for is asked of the API server: so a Secret that exists is never taken for
-one that does not because it has moved.
+A Secret that gains or loses the label appears as deleted in one watch and as new in the other, in any order.
+What neither copy can confirm is read from the API server: so a Secret that exists is never reported missing
+because it has moved.
 
 Source: cert-manager `design/20221205-memory-management.md`, feature gate `SecretsFilteredCaching`.
 """
@@ -36,8 +36,8 @@ from certwright.kube.util.clock import Clock
 from certwright.resources import names
 
 SecretHandler = Callable[[ObjectKey, Sequence[Secret]], None]
-"""Called with the name of a Secret that has come, changed or gone, and with its states before and after as
-far as they are held. Must not block."""
+"""Called with the name of a Secret that was created, changed or deleted, and with its states before and after
+as far as they are cached. Must not block."""
 
 Use = Callable[[ObjectKey], bool]
 """Whether something refers to a Secret of that name."""
@@ -50,13 +50,13 @@ _LABELLED: Final = "true"
 _PAGE: Final = 200
 # An object that changes faster than it can be read is not waited for.
 _MOST_LOOKS: Final = 5
-# So many that nothing refers to any more are held before they are looked for.
+# The number of unreferenced Secrets that may be cached before a search for them begins.
 _SLACK: Final = 64
 
 
 class _Known(NamedTuple):
-    """What the two copies say about a name: the revisions that they hold, when it left either of them, and
-    the same of what is another replica's."""
+    """What the two copies know about a name: the revisions in them, when it left either of them, and the same
+    of what is another replica's."""
 
     whole: int | None
     bare: int | None
@@ -66,19 +66,20 @@ class _Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A live GET under way, and what was known when it began."""
+    """A live GET in progress, and what was known when it began."""
 
     known: _Known
     answer: asyncio.Future[Secret | None]
 
 
 class Secrets:
-    """Reads Secrets of one namespace or of all, and tells when they change.
+    """Reads Secrets of one namespace or of all, and notifies handlers of changes.
 
-    `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False holds all
-    of them whole. A Secret without the label is only told of, and remembered after it was read, if one of the
-    `add_use` functions says that it is in use; who reads one MUST have made that true before. So it is with
-    labelled ones that `keep` says no to (None: there are none): they are held whole when they were read.
+    `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False caches
+    all of them in full. For a Secret without the label, events are delivered and a read is remembered only if
+    one of the `add_use` functions reports that it is in use; a caller MUST have made that true before it
+    reads one. The same holds for labelled ones that `keep` rejects (None: there are none): they are cached in
+    full once read.
     """
 
     def __init__(
@@ -131,17 +132,17 @@ class Secrets:
         return (self._whole,) if self._bare is None else (self._whole, self._bare)
 
     def add_use(self, use: Use) -> None:
-        """Have the Secrets that `use` names told of and remembered."""
+        """Deliver events of the Secrets that `use` names, and remember what is read of them."""
         self._uses.append(use)
 
     def add_handler(self, handler: SecretHandler) -> None:
-        """Have `handler` told of every change, and at once of everything that is held already."""
+        """Call `handler` for every change, and immediately for everything that is cached already."""
         self._handlers.append(handler)
         for secret in self._whole.cache.values():
             handler(secret.metadata.key, (secret,))
 
     def next_keys_of(self, owner: str) -> list[Secret]:
-        """The Secrets with that index value, of those that are held whole."""
+        """The Secrets with that index value, of those that are cached in full."""
         return self._whole.cache.by_index(_OWNER, owner)
 
     def put(self, secret: Secret) -> None:
@@ -176,8 +177,8 @@ class Secrets:
         return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
 
     def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
-        """Hold this Secret, if it is still the one that is held, without its private key from now on; whether
-        that is so. `public_key_der` is that of the key."""
+        """Strip the private key of this Secret, if the cache still has this revision; return whether it is
+        stripped. `public_key_der` is that of the key."""
         cache = self._whole.cache
         if cache.revision(secret.metadata.key) != revision_of(secret):
             return False
@@ -187,8 +188,8 @@ class Secrets:
         return bare is not secret
 
     async def get(self, key: ObjectKey) -> Secret | None:
-        """The whole Secret, None where there is none. Asked live where its private key is not held. Raises
-        what a GET raises."""
+        """The Secret in full, None where it does not exist. Read live where its private key is stripped.
+        Raises what a GET raises."""
         secret = await self.look(key)
         if secret is None or is_whole(secret):
             return secret
@@ -237,13 +238,13 @@ class Secrets:
         )
 
     def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
-        """Whether the copies have come to know nothing newer than the answer meanwhile."""
+        """Whether the copies have learned nothing newer than the answer since the read began."""
         now = self._known(key)
         if answer is None:
             return now in (known, _NOTHING)
         if max(now.whole or 0, now.bare or 0) > revision_of(answer):
             return False
-        # What went while it was read was not held yet, so that nobody has been told.
+        # A Secret deleted during the read was not cached yet, so that no handler was called.
         copy = self._whole if self._bare is None or _is_labelled(answer) else self._bare
         return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
 
@@ -261,7 +262,7 @@ class Secrets:
             answer = await self._live(key, known)
         except Exception as error:
             asked.answer.set_exception(error)
-            # Looked at here, so that nobody misses it where nobody else has asked.
+            # Retrieved here, because asyncio warns of exceptions that no task retrieves.
             asked.answer.exception()
             raise
         else:
@@ -283,7 +284,7 @@ class Secrets:
         return secret
 
     def _take_in(self, secret: Secret) -> bool:
-        """Hold it as this state of it is held; whether that is news of which nobody has been told."""
+        """Put this state into the cache; return whether handlers have not been notified of it yet."""
         bare, who = self._bare, Identified.of(secret.metadata)
         key, revision = secret.metadata.key, revision_of(secret)
         if bare is None or _is_labelled(secret):
@@ -296,7 +297,7 @@ class Secrets:
             else:
                 self._whole.put(secret)
             return False
-        # First here, then away from there: whoever is told of that looks for it here.
+        # Add it here before it is removed there, because the handlers of the removal look for it here.
         if is_news := bare.cache.accepts(who):
             if self._is_used(key):
                 bare.take(who)
@@ -340,7 +341,7 @@ class Secrets:
             handler(key, states)
 
     def _sweep(self, bare: SelectiveInformer[Identified]) -> None:
-        """Let go of those that nothing refers to any more, when there may be many of them."""
+        """Evict Secrets that nothing refers to, when there may be many of them."""
         if len(bare.cache) <= 2 * self._swept + _SLACK:
             return
         for key in list(bare.cache.keys()):

@@ -1,7 +1,7 @@
-"""To which Certificate an object belongs, also told by a look at its bytes: what replicas that share the work
-(`shards.py`) need not hold of each other's.
+"""Filters by shard: which Certificate an object belongs to, read from its bytes without decoding it in full.
 
-What cannot be read is kept: whoever decodes it says what is wrong with it.
+Replicas that share the work (`shards.py`) need not cache each other's objects. An object that cannot be read
+is kept, because its decoder reports the error.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def target_of(raw: msgspec.Raw) -> str:
 
 
 def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]]) -> Keep:
-    """Those that are `mine`, those that have the same target Secret as one that is (`targeting` tells which
-    ones have it), and those whose last attempt has failed: they tell of their issuers."""
+    """Those that are `mine`, those with the same target Secret as one that is (`targeting` lists the
+    Certificates of a target Secret), and those whose last attempt failed, because they show the state of
+    their issuers."""
 
     def keep(raw: msgspec.Raw) -> bool:
         found = _read(_certificate, raw)

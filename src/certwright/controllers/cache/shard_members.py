@@ -1,7 +1,7 @@
-"""Which keys are a replica's own, where several share the work.
+"""Shard membership: which keys belong to a replica, where several share the work.
 
-What belongs to a Certificate goes with it: its requests, their Orders, their Challenges. So one replica sees
-an issuance through, and the parts of it never wait for another replica.
+What belongs to a Certificate goes with it: its requests, their Orders, their Challenges. So one replica
+handles a whole issuance, and no part of it waits for another replica.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ours = Callable[[ObjectKey], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """What belongs to the shards `held`, of `count` there are: a `Mine`."""
+    """What belongs to the shards in `held`, out of `count`: a `Mine`."""
 
     held: frozenset[int]
     count: int
@@ -44,8 +44,9 @@ def shard_of(key: ObjectKey, count: int) -> int:
 
 
 def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
-    """Which keys of that controller are the replica's own; None where that cannot be told yet, since what the
-    object belongs to has not been seen. `mine` judges Certificates, issuers and what belongs to nobody."""
+    """Which keys of that controller belong to the replica; None where that is not known yet, because the
+    owner of the object has not been seen. `mine` decides about Certificates, issuers and objects without an
+    owner."""
 
     def of_request(key: ObjectKey) -> bool:
         request = caches.requests.cache.get(key)

@@ -1,10 +1,9 @@
-"""What need not lie in memory while an object rests: private keys, and what a finished request repeats.
+"""Cache transforms: strip private keys and issued certificates from idle objects.
 
-A Secret whose certificate nobody works on is looked at for what its certificate says, and for nothing else
-of its private key than whose it is; that is the public key in the certificate. A finished request is held
-against the spec, and its certificate against the one in the Secret. What stands for the rest is of types of
-their own, which no encoder takes: they can be read by those who know them, and written by nobody. Whoever
-needs the bytes asks the API server for the whole object.
+Of an idle Secret, readers need its certificate, and of its private key only the public half, which is in the
+certificate. Of a finished request, they need the spec, and whether its certificate is the one in the Secret.
+The placeholders are types that no encoder takes: code that knows them can read them, and none can write them.
+A caller that needs the bytes reads the whole object from the API server.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MUCH = 200
 
 
 class NeedsWhole(Exception):
-    """The private key of a Secret is needed, which is not held: get the whole Secret, and do it again."""
+    """The private key of a Secret is needed, but stripped: read the whole Secret, and retry."""
 
 
 class WithheldKey(bytes):
-    """Stands for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
+    """Placeholder for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
     `chain_pem`. Its own bytes mean nothing."""
 
     chain_pem: bytes
@@ -48,7 +47,7 @@ class WithheldKey(bytes):
 
 
 class WithheldCertificate(bytes):
-    """The SHA-256 of a PEM text, which stands for it."""
+    """Placeholder for a PEM text: its SHA-256."""
 
     @classmethod
     def of(cls, chain_pem: bytes) -> WithheldCertificate:
@@ -57,10 +56,11 @@ class WithheldCertificate(bytes):
 
 
 class UnsignedRequest(bytes):
-    """A PEM signing request with zeros for a signature: it says what the signed one said. `der` is the same.
+    """A PEM signing request with zeros for a signature; everything else is as in the signed one. `der` is the
+    same.
 
-    `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; empty where
-    its own does.
+    `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; otherwise
+    empty.
     """
 
     der: bytes
@@ -162,7 +162,7 @@ def _first(text: bytes, label: bytes) -> bytes:
 
 
 def _blank_key(public_key_der: bytes) -> bytes:
-    """An RSA key of that length, always the same, for one that takes much room; empty for another kind."""
+    """A fixed RSA key of that length, in place of one that takes much memory; empty for other key types."""
     if len(public_key_der) < _MUCH:
         return b""
     try:

@@ -1,4 +1,5 @@
-"""Controllers beside an API server that others use too: paced, fenced, and one of several replicas."""
+"""Controllers against an API server that others use too: rate-limited, fenced, and one of several
+replicas."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ USER_AGENT = "certwright-controllers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How controllers behave beside an API server; names and meanings as cert-manager's flags.
+    """Settings of controllers against a shared API server; names and meanings as cert-manager's flags.
 
     A negative `kube_api_qps` is no limit. With several `shards`, replicas share the work instead of waiting
-    for each other (ours; cert-manager has no such flag). `identity` names this replica, and no other one; one
-    that is started again with the identity that it had takes its Leases over immediately.
+    for each other (ours; cert-manager has no such flag). `identity` names this replica, and no other one; a
+    replica that restarts with its former identity takes its Leases over immediately.
     """
 
     identity: str

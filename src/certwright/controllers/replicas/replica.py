@@ -1,7 +1,7 @@
-"""One of several copies of the controllers: it works while it holds the lease, and only then.
+"""Leader election: one of several replicas runs the controllers, while it holds the lease.
 
-What is not held is not begun: a replica that waits keeps no local copies and costs next to nothing. One that
-loses the lease stops at once, and waits again, with everything forgotten.
+A replica without the lease keeps no caches and costs next to nothing. A replica that loses the lease stops
+immediately, drops its state, and waits again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMetrics:
-    """The numbers of a replica, and of its controllers while they work."""
+    """The metrics of a replica, and of its controllers while they run."""
 
     name: str
     leads: bool
@@ -49,9 +49,9 @@ class ReplicaMetrics:
 
 
 class Member(ABC):
-    """What replicas have in common, whatever they have to hold in order to work.
+    """Base class of replicas, independent of which leases they need in order to work.
 
-    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, tell
+    `name` is that of the lease, or the beginning of it. Subclasses set `_controllers` while they work, set
     `_leading`, and end both by `_end_work`.
     """
 
@@ -74,7 +74,7 @@ class Member(ABC):
 
     @property
     def metrics(self) -> ReplicaMetrics:
-        """What can be told about the work at this moment."""
+        """The metrics of the work at this moment."""
         return ReplicaMetrics(self._name, self.leads, self._controllers)
 
     async def wait_leading(self) -> None:
@@ -111,25 +111,25 @@ class Member(ABC):
 class Replica(Member):
     """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
 
-    They MUST change things through a client that is fenced by `may_write` (`engine.lease.FencedTransport`).
+    They MUST change things through a client that is fenced by `may_write` (`kube.runtime.fence`).
     Raises what `make` raises.
     """
 
     def __init__(self, make: Callable[[], Controllers], candidate: Candidate) -> None:
         super().__init__(candidate.name)
         self._make = make
-        # Made now, so that options that make no sense are told at the start.
+        # Made now, so that invalid options are reported at the start.
         self._next: Controllers | None = make()
         self._candidate = candidate
 
     @property
     def may_write(self) -> bool:
-        """Whether the lease is held beyond doubt."""
+        """Whether this replica certainly holds the lease."""
         return self._candidate.held
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as last seen; empty where nobody does."""
+        """The holder of the lease, as last seen; empty if it is free."""
         return self._candidate.holder
 
     async def wait_tried(self) -> None:

@@ -1,18 +1,18 @@
-"""Several replicas share the work: each works on the shards whose leases it holds.
+"""Sharding: several replicas share the work, each on the shards whose leases it holds.
 
 A replica takes a free shard when it has none. It takes further ones, up to its share, when their holder has
 ended or died, or when they have stayed free for so long that no replica without one can want them. A replica
 that finds none free asks the one that has most of them, through the Lease (`preferredHolder`), which releases
-one if it has two or more. So N replicas come to hold a shard each, and the shards of one that ended are
-shared out among the rest.
+one if it has two or more. So each of N replicas comes to hold a shard, and the shards of a replica that ended
+are divided among the rest.
 
 All of them hold one further Lease together, `group`, under an identity that names N. So replicas with another
 N, without shards, and cert-manager itself wait until all of these have ended. A replica takes a shard's Lease
 first and joins the group's afterwards; one that ends leaves the group's Lease free only if it sees every
 shard's free, and nothing was written to the group's Lease since it began to look.
 
-When the set changes, the controllers are ended and made again for the new set: rare, and the same way as at a
-start, so that there is nothing that only happens then.
+When the set changes, the controllers are stopped and made again for the new set. That is rare, and the same
+code as at a start, so that no code path is special to it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from certwright.kube.util.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Replicas look more often than once in a retry period: what has been free for longer than this many of them
-# is wanted by nobody who has none.
+# Replicas look more often than once in a retry period: a shard that has been free for longer than this many
+# of them is wanted by no replica without one.
 _FREE_FOR_LONG = 1.0
-# How often the group's Lease is read, which tells of replicas that end. One small request.
+# How often the group's Lease is read, which shows replicas that end. One small request.
 _NEWS_EVERY_S = 1.0
 _WARN_EVERY_S = 600.0
 
@@ -80,7 +80,7 @@ class ShardedReplica(Member):
 
     @property
     def may_write(self) -> bool:
-        """Whether all shards that it works on are held beyond doubt."""
+        """Whether this replica certainly holds all shards that it works on."""
         all_held = all(self._seats[number].held for number in self._working)
         return bool(self._working) and all_held and self._group.held
 
@@ -92,7 +92,7 @@ class ShardedReplica(Member):
 
     @property
     def metrics(self) -> ReplicaMetrics:
-        """What can be told about the work at this moment."""
+        """The metrics of the work at this moment."""
         return ReplicaMetrics(self._name, self.leads, self._controllers, bool(self._conflicts_with))
 
     def start(self) -> None:
@@ -191,8 +191,8 @@ class ShardedReplica(Member):
             _log.debug("the lease %s: %s", self._group.place, error)
 
     async def _leave_group(self) -> None:
-        """Release the group's Lease if this is the last replica. A replica that takes a shard meanwhile joins
-        the group after that: either its shard is seen here, or its write makes this release fail."""
+        """Release the group's Lease if this is the last replica. A replica that takes a shard during this
+        joins the group after that: either its shard is seen here, or its write makes this release fail."""
         try:
             await self._group.look(self._retry_s)
             await asyncio.gather(*(seat.look(self._retry_s) for seat in self._seats))
@@ -212,7 +212,7 @@ class ShardedReplica(Member):
             _log.warning("the lease %s: %s", seat.name, error)
 
     def _asked_for(self) -> frozenset[int]:
-        """What to let go: one at a time, and never the last."""
+        """The shard to release: one at a time, and never the last."""
         held = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
         asked = [number for number in sorted(held) if self._seats[number].asked_by]
         return frozenset(asked[:1] if len(held) > 1 else ())

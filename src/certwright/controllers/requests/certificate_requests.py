@@ -1,6 +1,6 @@
 """Run approval and signing over one CertificateRequest, and write its status once.
 
-Both on one draft: a request that is approved and signed at once takes one write.
+Both change one draft, so that a request that is approved and signed immediately takes one write.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _log = logging.getLogger(__name__)
 
 WAITING = "Not signing CertificateRequest until it is Approved"
 
-# An older request that nobody has approved was told about before this process started.
+# The Event for an older request without approval was sent before this process started.
 _NEW = timedelta(minutes=1)
-# How long a refused approval waits for somebody to be given the right.
+# The wait after a refused approval, for an administrator to grant the right.
 _ASK_AGAIN = timedelta(minutes=5)
 
 
 class RequestReconciler:
-    """Approves (if `approves`), then signs. `secrets_of` says in which namespace an issuer's Secrets lie."""
+    """Approves (if `approves`), then signs. `secrets_of` returns the namespace of an issuer's Secrets."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class RequestReconciler:
         except Forbidden as error:
             if draft is request:
                 raise
-            # Most often an issuer of another group, whose signers nobody has let us approve for.
+            # Usually an issuer of another group, for whose signers we have no right to approve.
             _log.info("%s: left to another approver: %s", key, error)
         result = await self._write(key, request, request)
         again = self._now() + _ASK_AGAIN
         return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
-        """Sign what `draft` allows to, write what came of it, tell of it."""
+        """Sign what `draft` allows, write the result, send its Events."""
         answer = await self._answer(key, draft, is_stored=draft is request)
         try:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
@@ -115,8 +115,8 @@ class RequestReconciler:
         return answer
 
     def _tell(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
-        """A request that a Certificate owns says nothing while all goes well: the Certificate's own events
-        tell that story."""
+        """A request that a Certificate owns sends no Events while all goes well, because the Certificate
+        sends them."""
         owner = controller_of(after.metadata)
         owned = owner is not None and owner.kind == CERTIFICATES.kind
         was_open = approval.is_open(before)

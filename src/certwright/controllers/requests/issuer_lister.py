@@ -1,4 +1,5 @@
-"""The issuers as the local copies know them: which is meant, whether it is ready, where its Secrets lie."""
+"""Issuer lister: the issuer of a request from the caches, whether it is ready, and the namespace of its
+Secrets."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import Signer
 from certwright.resources.table import CLUSTER_ISSUERS
 
-# Of one that is gone nobody asks again, mostly.
+# Deleted issuers are rarely looked up again.
 _REMEMBERED = 1024
 
 
 class _Known(NamedTuple):
-    """An issuer, and what was made of it."""
+    """An issuer, and what was derived from it."""
 
     issuer: Issuer | ClusterIssuer
     state: IssuerState
 
 
 class KnownIssuers:
-    """Looks issuers up in `caches`. `enabled` are the controllers at work here: an issuer whose controller is
-    not among them is judged by somebody else, and counts as not ready until that one has said so."""
+    """Looks issuers up in `caches`. `enabled` are the controllers that run here: an issuer whose controller
+    is not among them is judged by another process, and counts as not ready until its status says so."""
 
     def __init__(self, caches: Caches, enabled: frozenset[str], cluster_resource_namespace: str) -> None:
         self._caches = caches

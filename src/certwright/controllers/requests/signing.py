@@ -52,8 +52,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IssuerState:
-    """An issuer as signing sees it: whether it was found able to sign (None: not judged yet), and else why
-    not."""
+    """An issuer as signing sees it: whether it can sign (None: not judged yet), and if not, why."""
 
     view: IssuerView
     ready: bool | None
@@ -62,7 +61,7 @@ class IssuerState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The request as it shall become; events about it; and when to look again."""
+    """The resulting request, its Events, and the time of the next pass."""
 
     request: CertificateRequest
     events: tuple[Told, ...] = ()
@@ -76,8 +75,8 @@ FindIssuer = Callable[[CertificateRequest], IssuerState | None]
 class Signing:
     """Decides about one request at a time; writes nothing itself.
 
-    `kinds` are the kinds of issuer that are switched on; requests to others are left to somebody else.
-    `namespaced`: these controllers work in one namespace, where there are no ClusterIssuers.
+    `kinds` are the kinds of issuer that are enabled; requests to others are ignored. `namespaced`: these
+    controllers work in one namespace, where there are no ClusterIssuers.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class Signing:
     def _pending(self, request: CertificateRequest, reason: str, message: str) -> Answer:
         before = conditions.find(request.status.conditions, reasons.READY)
         ready = Condition(type=reasons.READY, status="False", reason=reasons.PENDING, message=message)
-        # Told when the waiting begins; what it waits for may change often.
+        # Only the first wait sends an Event, because the reason for waiting may change often.
         is_new = before is None or before.reason != reasons.PENDING
         told = (Told("Normal", reason, message),) if is_new else ()
         return Answer(_with(request, ready, self._now()), told)
@@ -202,12 +201,12 @@ _FINAL = (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
 
 
 def _problem_of(request: CertificateRequest) -> str | None:
-    """Why the CSR must not be signed by anybody; None where it is sound."""
+    """Why the CSR must not be signed by any issuer; None where it is sound."""
     try:
         facts = read_csr(request.spec.request)
     except PkiError as error:
         return str(error)
-    # RFC 2986 §3: the signature proves that whoever asks holds the private key.
+    # RFC 2986 §3: the signature proves that the requester holds the private key.
     return None if facts.signature_valid else "its signature does not belong to its public key"
 
 

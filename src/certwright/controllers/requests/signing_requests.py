@@ -1,8 +1,8 @@
 """Sign Kubernetes' CertificateSigningRequests whose signer is an Issuer or ClusterIssuer of ours.
 
-Approval is Kubernetes' (`kubectl certificate approve`). Whoever asks a namespaced Issuer needs the verb
-`reference` on it, since the request itself has no namespace. What a Kubernetes request has no field for comes
-from annotations. There is no condition for waiting: an Event says what is waited for.
+Approval is Kubernetes' (`kubectl certificate approve`). The requester of a namespaced Issuer needs the verb
+`reference` on it, because the request itself has no namespace. What a Kubernetes request has no field for
+comes from annotations. There is no condition for waiting: an Event reports what the request waits for.
 
 Source: cert-manager `pkg/controller/certificatesigningrequests`.
 """
@@ -49,7 +49,7 @@ from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 WAITING: Final = "Waiting for the Approved condition before issuing"
 _SHORTEST: Final = timedelta(seconds=600)
-# An older request that nobody has approved was told about before this process started.
+# The Event for an older request without approval was sent before this process started.
 _NEW: Final = timedelta(minutes=1)
 # cert-manager calls this one thing by another name than in a CertificateRequest.
 _EVENT_REASONS: Final = {"MissingSecret": "SecretNotFound"}
@@ -64,7 +64,7 @@ class Told(NamedTuple):
 
 
 class Refused(Exception):
-    """The request can never be signed; the Event's reason and the sentence."""
+    """The request can never be signed; the Event's reason and message."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class Refused(Exception):
 
 
 class Waits(Exception):
-    """The request cannot be signed yet; the Event that says why."""
+    """The request cannot be signed yet; the Event that reports why."""
 
     def __init__(self, told: Told, again: timedelta | None = None) -> None:
         super().__init__(told.message)
@@ -81,7 +81,7 @@ class Waits(Exception):
 
 
 MayReference = Callable[[CertificateSigningRequest, Signer], Awaitable[bool]]
-"""Whether whoever made the request may use that namespaced Issuer."""
+"""Whether the requester may use that namespaced Issuer."""
 
 
 def reference_review(client: Client) -> MayReference:
@@ -113,8 +113,8 @@ def reference_review(client: Client) -> MayReference:
 
 
 class SigningRequestReconciler:
-    """Signs what is approved. `find` looks an issuer up, None where it does not exist; `kinds` are the kinds
-    of issuer that may sign; `secrets_in` says in which namespace an issuer's Secrets lie."""
+    """Signs approved requests. `find` looks an issuer up, None where it does not exist; `kinds` are the kinds
+    of issuer that may sign; `secrets_in` returns the namespace of an issuer's Secrets."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class SigningRequestReconciler:
         except Refused as refused:
             await self._refuse(request, refused.told)
         except NotFound:
-            # Deleted meanwhile.
+            # Deleted since the read.
             pass
         return Result()
 
