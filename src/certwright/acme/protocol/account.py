@@ -1,4 +1,4 @@
-"""Accounts: made, found again, changed, given another key, closed (RFC 8555 §7.3)."""
+"""ACME accounts: register, find, update, roll the key over, deactivate (RFC 8555 §7.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from certwright.acme.protocol.messages import Action, Flow, Response
 
 @dataclass(frozen=True, slots=True)
 class ExternalAccount:
-    """What binds our account to one that the CA's customer has (RFC 8555 §7.3.4)."""
+    """External account binding: ties our account to one of the CA's customers (RFC 8555 §7.3.4)."""
 
     key_id: str
     mac_key: bytes = field(repr=False)
@@ -24,7 +24,7 @@ class ExternalAccount:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """`status` is `valid`, `deactivated` or `revoked`; unknown values survive."""
+    """An ACME account. `status` is `valid`, `deactivated` or `revoked`; unknown values survive."""
 
     url: str
     status: str
@@ -33,15 +33,15 @@ class Account:
 
     @property
     def is_usable(self) -> bool:
-        """Whether orders can be made with it."""
+        """Whether the account can place orders."""
         return self.status not in ("deactivated", "revoked")
 
 
 def register(
     session: Session, contact: Sequence[str] = (), *, external: ExternalAccount | None = None
 ) -> Flow[Account]:
-    """The account of the session's key: a new one, or the one that the key has already (§7.3.1), which is
-    then NOT changed. The terms of service are agreed to. Sets the session's `kid`."""
+    """Return the account of the session's key: a new one, or the existing one (§7.3.1), which is then NOT
+    changed. Agrees to the terms of service. Sets the session's `kid`."""
     url = session.directory.new_account
     payload: dict[str, Any] = {"termsOfServiceAgreed": True}
     if contact:
@@ -56,8 +56,8 @@ def register(
 
 
 def find(session: Session) -> Flow[Account]:
-    """The account that the session's key has. Raises `AccountTrouble` (accountDoesNotExist) where it has
-    none. Sets the session's `kid`."""
+    """Return the existing account of the session's key. Raises `AccountTrouble` (accountDoesNotExist) if it
+    has none. Sets the session's `kid`."""
     session.kid = ""
     payload = {"onlyReturnExisting": True}
     response = yield from post(session, Action.NEW_ACCOUNT, session.directory.new_account, payload)
@@ -65,19 +65,19 @@ def find(session: Session) -> Flow[Account]:
 
 
 def update_contact(session: Session, contact: Sequence[str]) -> Flow[Account]:
-    """Tell the server other addresses; none takes them away (§7.3.2)."""
+    """Replace the contact addresses of the account; an empty `contact` removes them (§7.3.2)."""
     response = yield from post(session, Action.ACCOUNT, session.kid, {"contact": list(contact)})
     return _read(session.kid, response)
 
 
 def deactivate(session: Session) -> Flow[Account]:
-    """Close the account for ever (§7.3.6)."""
+    """Deactivate the account permanently (§7.3.6)."""
     response = yield from post(session, Action.ACCOUNT, session.kid, {"status": "deactivated"})
     return _read(session.kid, response)
 
 
 def change_key(session: Session, new: AccountKey) -> Flow[None]:
-    """Give the account another key, which the session has from then on (§7.3.5)."""
+    """Account key rollover: the account and the session use `new` from then on (§7.3.5)."""
     url = session.directory.key_change
     if not url:
         raise NotAcme(f"the server at {session.directory.url} offers no change of account keys")

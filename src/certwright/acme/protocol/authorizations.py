@@ -1,4 +1,4 @@
-"""Authorizations and their challenges: looked at, accepted, given up (RFC 8555 §7.1.4, §7.5, §8)."""
+"""Authorizations and their challenges: fetch, accept, deactivate (RFC 8555 §7.1.4, §7.5, §8)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from certwright.acme.protocol.problem import Identifier, Problem, problem_of
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """`status` is pending, processing, valid or invalid; unknown values survive. `token` is empty for types
-    that have none (dns-persist-01)."""
+    """A challenge. `status` is pending, processing, valid or invalid; unknown values survive. `token` is
+    empty for types that have none (dns-persist-01)."""
 
     url: str
     type: str
@@ -28,7 +28,8 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """`status` is pending, valid, invalid, deactivated, expired or revoked; unknown values survive."""
+    """An authorization. `status` is pending, valid, invalid, deactivated, expired or revoked; unknown values
+    survive."""
 
     url: str
     status: str
@@ -41,24 +42,24 @@ class Authorization:
 
     @property
     def error(self) -> Problem | None:
-        """Why it is not valid: the error of the challenge that failed."""
+        """Why the authorization is not valid: the error of the challenge that failed."""
         return next((challenge.error for challenge in self.challenges if challenge.error), None)
 
 
 def fetch_authorization(session: Session, url: str) -> Flow[Authorization]:
-    """The authorization as it is now."""
+    """Fetch the current authorization."""
     response = yield from post(session, Action.AUTHORIZATION, url)
     return _read(url, response)
 
 
 def deactivate_authorization(session: Session, url: str) -> Flow[Authorization]:
-    """Give the authorization up, so that it no longer counts as pending (§7.5.2)."""
+    """Deactivate the authorization, so that it no longer counts as pending (§7.5.2)."""
     response = yield from post(session, Action.AUTHORIZATION, url, {"status": "deactivated"})
     return _read(url, response)
 
 
 def accept_challenge(session: Session, url: str, payload: Mapping[str, Any] | None = None) -> Flow[Challenge]:
-    """Tell the server that the challenge can be checked now (§7.5.1)."""
+    """Accept the challenge: the server may validate it from now on (§7.5.1)."""
     response = yield from post(session, Action.CHALLENGE, url, dict(payload or {}))
     return _challenge(reading.read_object(response, "a challenge"), url)
 

@@ -1,4 +1,4 @@
-"""Certificates: downloaded with their chain, and the chain that is preferred (RFC 8555 §7.4.2)."""
+"""Certificate download with chain, and the choice of the preferred chain (RFC 8555 §7.4.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHAIN = "application/pem-certificate-chain"
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A chain as PEM, leaf first, and the URLs of the others that the server offers."""
+    """A chain as PEM, leaf first, and the URLs of the alternate chains."""
 
     pem: bytes = field(repr=False)
     chain: tuple[CertificateFacts, ...]
@@ -28,8 +28,8 @@ class Download:
 
 
 def download(session: Session, url: str, *, preferred_chain: str = "") -> Flow[Download]:
-    """The certificate with its chain: the default one, or of the alternates the first whose topmost
-    certificate was issued by `preferred_chain`; without any such, the default."""
+    """Download the certificate with its chain: the first alternate whose topmost certificate was issued by
+    `preferred_chain`, otherwise the default chain."""
     default = _read((yield from post(session, Action.CERTIFICATE, url, accept=_CHAIN)))
     if not preferred_chain or default.ends_with(preferred_chain):
         return default

@@ -1,4 +1,4 @@
-"""What is to be shown for each type of challenge, and where.
+"""Challenge responses: the value that each challenge type presents, and where.
 
 Source: RFC 8555 §8 (http-01, dns-01), RFC 8737 (tls-alpn-01), RFC 8738 (IP addresses),
 draft-ietf-acme-dns-account-label (dns-account-01), draft-ietf-acme-dns-persist (dns-persist-01).
@@ -22,7 +22,7 @@ DNS_ACCOUNT_01: Final = "dns-account-01"
 DNS_PERSIST_01: Final = "dns-persist-01"
 
 WELL_KNOWN: Final = "/.well-known/acme-challenge/"
-"""Where http-01 looks, followed by the token (RFC 8555 §8.3)."""
+"""The path prefix of http-01, followed by the token (RFC 8555 §8.3)."""
 ALPN_PROTOCOL: Final = "acme-tls/1"
 """RFC 8737 §6.2."""
 ACME_IDENTIFIER_OID: Final = "1.3.6.1.5.5.7.1.31"
@@ -40,7 +40,7 @@ def dns_value(authorization: str) -> str:
 
 
 def shown_value(kind: str, token: str, key: AccountKey) -> str:
-    """What a solver shows for a challenge of that type: the key authorization, or the TXT value of dns-01."""
+    """The value that a solver presents: the key authorization, or the TXT value of dns-01."""
     authorization = key_authorization(token, key)
     return dns_value(authorization) if kind == DNS_01 else authorization
 
@@ -51,19 +51,19 @@ def dns_name(identifier: str) -> str:
 
 
 def dns_account_name(identifier: str, account_url: str) -> str:
-    """The name of the TXT record of dns-account-01: each account has a label of its own."""
+    """The name of the TXT record of dns-account-01, with a label per account."""
     digest = hashlib.sha256(account_url.encode()).digest()[:10]
     label = base64.b32encode(digest).decode().lower()
     return f"_{label}._acme-challenge.{identifier}"
 
 
 def dns_persist_name(identifier: str) -> str:
-    """The name of the TXT record of dns-persist-01, which stays for good."""
+    """The name of the TXT record of dns-persist-01, which is permanent."""
     return f"_validation-persist.{identifier}"
 
 
 def dns_persist_value(issuer_domain: str, account_url: str, *, wildcard: bool) -> str:
-    """The TXT value of dns-persist-01: whom, and which of its accounts, the domain's owner lets in."""
+    """The TXT value of dns-persist-01: the CA and the account that the domain's owner authorizes."""
     value = f"{issuer_domain}; accounturi={account_url}"
     return f"{value}; policy=wildcard" if wildcard else value
 

@@ -1,4 +1,4 @@
-"""An account at a server, as something that can be asked: the driver of the flows.
+"""ACME client: runs flows for one account at one server.
 
 One `AcmeClient` per server and account key (`Registry`), shared by every issuer that has them: nonces,
 connections and the directory are shared as well.
@@ -28,14 +28,14 @@ from certwright.kube.util.executor import Inline, Workshop
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Directories change about never; a server that moves answers errors at the old places.
+# Directories hardly ever change; a server that has moved returns errors at the old URLs.
 _DIRECTORY_LIVES = timedelta(hours=24)
-# As many as a transport has connections.
+# The number of connections of a transport.
 _AT_ONCE = 16
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One request that was made, for counters: seconds it took; status 0 where no answer came."""
+    """One completed request, for metrics: its duration in seconds; status 0 if no response arrived."""
 
     action: Action
     method: str
@@ -49,7 +49,7 @@ Observer = Callable[[Told], None]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The server does not want to hear `content` before `until`; `why` is a sentence."""
+    """Do not send `content` again before `until`, at the server's request; `why` is a sentence."""
 
     until: datetime
     content: object
@@ -57,9 +57,9 @@ class Pause:
 
 
 class AcmeClient:
-    """Runs flows for one account at one server. `kid` is the account's URL, as soon as it is known.
+    """Runs flows for one account at one server. `kid` is the account's URL, once it is known.
 
-    Signatures that take long are made in the `workshop`. Clients of one server share the `turns`
+    The `workshop` makes slow signatures. Clients of one server share the `turns`
     of its requests.
     """
 
@@ -78,9 +78,9 @@ class AcmeClient:
         self.key = key
         self.kid = ""
         self.is_lost = False
-        """Whether the server has said that it does not know the account (any more)."""
+        """Whether the server has reported that the account does not exist (any more)."""
         self.pause: Pause | None = None
-        """Kept by whoever registers the account."""
+        """Set by the caller that registers the account."""
         self.calls: Counter[Action] = Counter()
         self._transport = transport
         self._now = now
@@ -94,7 +94,7 @@ class AcmeClient:
         self._fetching = asyncio.Lock()
 
     async def directory(self, *, fresh: bool = False) -> Directory:
-        """The directory, asked for at most once a day. Raises `AcmeError`."""
+        """The directory, fetched at most once a day. Raises `AcmeError`."""
         async with self._fetching:
             held, at = self._directory, self._fetched_at
             if held is None or at is None or fresh or self._now() - at > _DIRECTORY_LIVES:
@@ -105,12 +105,12 @@ class AcmeClient:
     async def run(
         self, flow: Callable[Concatenate[Session, P], Flow[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What `flow(session, …)` returns; a `kid` or key that it gives the session is kept.
+        """Run `flow(session, …)` and return its result; keeps a `kid` or key that it gives the session.
 
         Raises `AcmeError`.
         """
         directory = await self.directory()
-        # Who waits for a connection must not take a nonce meanwhile: the next to go brings one back.
+        # A task that waits for a connection must not take a nonce yet: the task before it returns one.
         async with self._connections:
             session = Session(directory, self.key, self.kid, self._nonces)
             try:
@@ -122,7 +122,7 @@ class AcmeClient:
                 self.kid, self.key = session.kid or self.kid, session.key
 
     async def drive(self, flow: Flow[T]) -> T:
-        """What the flow returns. Raises `AcmeError`."""
+        """Run the flow and return its result. Raises `AcmeError`."""
         try:
             asked = next(flow)
             while True:
@@ -152,7 +152,7 @@ class AcmeClient:
                 self._observe(Told(request.action, request.method, request.url, status, took))
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._transport.close()
 
 
@@ -160,7 +160,7 @@ MakeTransport = Callable[[TlsOptions], Transport]
 
 
 class Registry:
-    """The clients of this process, one per server, account key and trust."""
+    """The ACME clients of this process, one per server, account key and TLS options."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Registry:
         self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
     def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
-        """The client, made where there is none yet. Raises `ValueError` for TLS options without sense."""
+        """Return the client, created on first use. Raises `ValueError` for invalid TLS options."""
         place = (directory_url, key.thumbprint, tls)
         if place not in self._clients:
             self._clients[place] = AcmeClient(
@@ -193,7 +193,7 @@ class Registry:
         return self._clients[place]
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for client in self._clients.values():
             await client.close()
         self._clients.clear()

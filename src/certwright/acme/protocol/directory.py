@@ -1,4 +1,4 @@
-"""The directory: where a server's resources are, and what it says of itself (RFC 8555 §7.1.1)."""
+"""The ACME directory: URLs of a server's resources, and its metadata (RFC 8555 §7.1.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from certwright.kit.outgoing import place_of
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """`renewal_info` is empty where the server has no RFC 9773, `profiles` where it has none."""
+    """A directory. `renewal_info` is empty if the server lacks RFC 9773, `profiles` if it has none."""
 
     url: str
     new_nonce: str
@@ -31,7 +31,7 @@ class Directory:
     profiles: Mapping[str, str] = field(default_factory=dict)
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
     origins: frozenset[str] = field(init=False, repr=False)
-    """The origins of the directory and of the URLs in it: where this server may be asked."""
+    """The origins of the directory and of the URLs in it: requests go to no others."""
 
     def __post_init__(self) -> None:
         """Compute `origins`."""
@@ -40,12 +40,12 @@ class Directory:
         object.__setattr__(self, "origins", frozenset(map(origin_of, places)) - {""})
 
     def serves(self, url: str) -> bool:
-        """Whether the URL is one of this server's."""
+        """Whether the URL belongs to this server."""
         return origin_of(url) in self.origins
 
 
 def fetch_directory(url: str) -> Flow[Directory]:
-    """The directory at `url`. Raises `NotAcme` for anything else that is there."""
+    """Fetch the directory at `url`. Raises `NotAcme` if the response is not a directory."""
     response = checked((yield Request(Action.DIRECTORY, "GET", url)))
     found = reading.read_object(response, "an ACME directory")
     meta = found.get("meta")

@@ -1,14 +1,15 @@
-"""What can go wrong with an ACME server.
+"""Errors of the exchange with an ACME server.
 
     AcmeError
-    ├── Unreachable         no answer: no connection, no name, no trust, no time
-    │   └── Untrusted       its TLS certificate is not trusted; waiting does not help
-    ├── NotAcme             an answer, but not of an ACME server
-    ├── ForeignUrl          a URL of another server, which is not asked
-    └── Refused             the server says no, with a problem document or without
+    AcmeError
+    ├── Unreachable         no response: no connection, no DNS name, no trust, timeout
+    │   └── Untrusted       the server's TLS certificate is not trusted; waiting does not help
+    ├── NotAcme             a response, but not from an ACME server
+    ├── ForeignUrl          a URL of another server; no request is sent
+    └── Refused             the server refuses, with or without a problem document
         └── AccountTrouble  … because of our account
 
-Whether and when to try again is in the type and in `retry_after`, never in a text.
+Whether and when to retry is in the type and in `retry_after`, never in a text.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from certwright.kit.outgoing import place_of
 
 
 class AcmeError(Exception):
-    """The text is one sentence for a condition: what happened, and what the server said."""
+    """Base class. The text is one sentence for a condition: what happened, and the server's words."""
 
     @property
     def reaction(self) -> Reaction:
-        """What can be done about it."""
+        """How to react to the error."""
         return Reaction.WAIT
 
 
 class Unreachable(AcmeError):
-    """No answer came. Trying again later is right: nothing is known to have happened."""
+    """No response arrived, and the request may have had no effect: retry later."""
 
 
 class Untrusted(Unreachable):
@@ -37,11 +38,12 @@ class Untrusted(Unreachable):
 
 
 class NotAcme(AcmeError):
-    """What answered does not speak ACME (RFC 8555), or breaks it."""
+    """The server does not speak ACME, or violates RFC 8555."""
 
 
 class ForeignUrl(AcmeError):
-    """A URL has another origin than its server's directory and the URLs in it. No request was sent."""
+    """A URL whose origin differs from those of its server's directory and the URLs in it. No request was
+    sent."""
 
     def __init__(self, url: str, directory_url: str) -> None:
         super().__init__(
@@ -51,12 +53,12 @@ class ForeignUrl(AcmeError):
 
     @property
     def reaction(self) -> Reaction:
-        """Sending it again changes nothing."""
+        """Sending the request again changes nothing."""
         return Reaction.OUR_MISTAKE
 
 
 class Refused(AcmeError):
-    """The server refused. `retry_after` is the moment that it named, if it did."""
+    """The server refused the request. `retry_after` is the moment that the server named, if any."""
 
     def __init__(self, problem: Problem, *, status: int, retry_after: datetime | None = None) -> None:
         super().__init__(problem.sentence)
@@ -66,17 +68,17 @@ class Refused(AcmeError):
 
     @property
     def reaction(self) -> Reaction:
-        """What can be done about it."""
+        """How to react to the error."""
         return self.problem.reaction
 
     @property
     def is_limit(self) -> bool:
-        """Whether it was refused because there have been too many (RFC 8555 §6.6)."""
+        """Whether a rate limit is the cause (RFC 8555 §6.6)."""
         return self.problem.name == "rateLimited" or self.status == 429
 
 
 class AccountTrouble(Refused):
-    """The account must be mended before anything else can succeed."""
+    """The account must be repaired before any other request can succeed."""
 
 
 def refusal(problem: Problem, *, status: int, retry_after: datetime | None) -> Refused:

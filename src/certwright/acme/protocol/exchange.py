@@ -1,4 +1,4 @@
-"""Signed requests: nonces, and what a server's refusal becomes.
+"""Signed requests: nonces, retries after badNonce, and refusals as errors.
 
 Source: RFC 8555 §6.2 to §6.7.
 """
@@ -21,9 +21,9 @@ from certwright.kit.outgoing import place_of
 if TYPE_CHECKING:
     from certwright.acme.protocol.directory import Directory
 
-# A server that refuses half of all nonces refuses this many in a row once in a million requests.
+# A server that rejects half of all nonces rejects this many in a row once in a million requests.
 _MOST_NONCES = 20
-# Nonces die with age at most servers; the newest are used first, and there is no use in hoarding.
+# Nonces expire at most servers: the newest are used first, and a large stock is useless.
 _POOL = 64
 
 
@@ -34,22 +34,22 @@ class Nonces:
         self._held: deque[str] = deque(maxlen=_POOL)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of unused nonces."""
         return len(self._held)
 
     def take(self) -> str | None:
-        """A nonce nobody else will get; None where there is none."""
+        """Remove and return a nonce; None if there is none."""
         return self._held.pop() if self._held else None
 
     def keep(self, response: Response) -> None:
-        """Remember the nonce that came with a response, if one did."""
+        """Store the nonce of a response, if it has one."""
         if nonce := response.header("replay-nonce"):
             self._held.append(nonce)
 
 
 @dataclass(slots=True)
 class Session:
-    """What signed requests to one server by one account need. `kid` is the account's URL, empty before it
+    """The state for signed requests to one server by one account. `kid` is the account's URL, empty until it
     is known."""
 
     directory: Directory
@@ -67,11 +67,11 @@ def post(
     key: AccountKey | None = None,
     accept: str = "",
 ) -> Flow[Response]:
-    """One signed request; without a payload it is a POST-as-GET (RFC 8555 §6.3).
+    """Send one signed request; without a payload it is a POST-as-GET (RFC 8555 §6.3).
 
-    `key` signs instead of the account, and shows itself in the header. Raises `Refused` for what the server
-    refuses; a refused nonce is not among that: "clients … SHOULD retry" at once (§6.5). Raises `ForeignUrl`
-    before anything is sent where the URL is not one of the server's.
+    `key` signs instead of the account, with itself as `jwk` in the header. Raises `Refused` if the server
+    refuses, except for badNonce: "clients … SHOULD retry" immediately (§6.5). Raises `ForeignUrl` before
+    anything is sent if the URL is not one of the server's.
     """
     if not session.directory.serves(url):
         raise ForeignUrl(url, session.directory.url)
@@ -115,8 +115,8 @@ def checked(response: Response) -> Response:
 
 
 def problem_in(response: Response) -> Problem | None:
-    """What is wrong according to the response; None for a success. A refusal without a problem document
-    (by a proxy, say) becomes one."""
+    """The problem that the response reports; None for a success. A refusal without a problem document
+    (e.g. by a proxy) becomes one."""
     if 200 <= response.status < 300:
         return None
     found = read_problem(response.body, response.status, media_type=response.header("content-type"))

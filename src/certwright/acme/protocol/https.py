@@ -1,6 +1,6 @@
-"""Carries requests to the server, by aiohttp.
+"""HTTPS transport for ACME, on aiohttp.
 
-Imported only where an ACME server is talked to: aiohttp costs 25 MB.
+Imported only if an ACME server is in use, because aiohttp costs 25 MB.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpTransport:
-    """Over HTTPS, connections reused; proxies as the environment names them (`HTTPS_PROXY`, `NO_PROXY`).
+    """HTTPS with reused connections; proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
-    Requests and redirects go where the `rules` allow. `timeout_s` is for one whole request. Raises
-    `ValueError` for TLS options that make no sense."""
+    Requests and redirects go only where the `rules` allow. `timeout_s` limits one whole request. Raises
+    `ValueError` for invalid TLS options."""
 
     def __init__(
         self,
@@ -97,30 +97,30 @@ class HttpTransport:
             self._session = None
 
     def _open(self) -> aiohttp.ClientSession:
-        # Only here is there a loop for sure, which a session belongs to.
+        # A session belongs to a running event loop, which exists for sure only here.
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
                 timeout=self._timeout,
                 headers={"User-Agent": self._user_agent, "Accept-Language": "en"},
-                # ACME knows no cookies: to look for those of a URL costs more than to write its request.
+                # ACME uses no cookies, and looking up those of a URL costs more than writing its request.
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
     def _proxy(self, url: str) -> str | None:
-        # Not the session's `trust_env`: it looks into the environment and for ~/.netrc, in a thread, at every
-        # request, and would show an ACME server a password that is in there.
+        # Not the session's `trust_env`: it reads the environment and ~/.netrc, in a thread, at every request,
+        # and would send a password from there to an ACME server.
         origin = "/".join(url.split("/", 3)[:3])
         if origin not in self._proxies:
             try:
                 self._proxies[origin] = proxy_for(origin)
             except ValueError:
-                return None  # What is no URL is told by who asks it.
+                return None  # The request itself reports an invalid URL.
         return self._proxies[origin] or None
 
 
-# Verdicts of OpenSSL (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED): no other CA would change them.
+# OpenSSL's verdicts (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED) that another CA would not change.
 _CLOCK_MATTERS = (9, 10)
 
 

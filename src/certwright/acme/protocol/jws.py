@@ -1,7 +1,7 @@
-"""Account keys, and the JSON Web Signatures that requests to an ACME server are (RFC 8555 §6.2).
+"""Account keys, and the JSON Web Signatures of ACME requests (RFC 8555 §6.2).
 
-Keys and algorithms are joserfc's; this is the one place that knows it. Its three texts are put together here:
-to have it do that costs as much as a signature by an elliptic curve, eight times for each certificate.
+Keys and algorithms are joserfc's; only this module imports it. The three parts of a JWS are serialized here,
+because joserfc's serialization costs as much as an elliptic-curve signature, eight times per certificate.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _Sign = Callable[[bytes, Any], bytes]
 
 
 class AccountKey:
-    """The private key of an account. Never shown: `repr` tells its thumbprint."""
+    """The private key of an account. Never shown: `repr` has only its thumbprint."""
 
     def __init__(self, key: PrivateKey) -> None:
-        # Made of the key as it is: to have one read that is written down takes the library 30 ms.
+        # Built from the key object: parsing a serialized key takes the library 30 ms.
         self._jose: Any
         if isinstance(key, rsa.RSAPrivateKey):
             self.algorithm, self._jose = "RS256", jwk.RSAKey(key, key)
         elif isinstance(key, ec.EllipticCurvePrivateKey):
             self.algorithm, self._jose = _EC_ALGORITHMS[key.curve.key_size], jwk.ECKey(key, key)
         else:
-            # RFC 8037 §3.1; the newer name "Ed25519" of RFC 9864 is not known to today's servers.
+            # RFC 8037 §3.1; today's servers do not know the newer name "Ed25519" of RFC 9864.
             self.algorithm, self._jose = "EdDSA", jwk.OKPKey(key, key)
         self._sign = _signer(self.algorithm)
         self.public: dict[str, Any] = dict(self._jose.as_dict(private=False))
@@ -50,7 +50,7 @@ class AccountKey:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> AccountKey:
-        """Raises `pki.errors.BadKey` where there is no key that can be used."""
+        """Parse a private key. Raises `pki.errors.BadKey` for an unusable key."""
         return cls(load_private_key(pem))
 
     def __repr__(self) -> str:
@@ -59,8 +59,8 @@ class AccountKey:
 
     @property
     def is_slow(self) -> bool:
-        """Whether a signature takes so long (0.3 ms; an elliptic curve's a tenth of that) that it is worth
-        a thread, beside which others run."""
+        """Whether a signature is slow enough to be worth a thread (RSA: 0.3 ms; an elliptic curve takes a
+        tenth of that)."""
         return self.algorithm == "RS256"
 
     def sign(self, protected: dict[str, Any], payload: bytes) -> bytes:
@@ -74,7 +74,7 @@ def bind_external_account(account: AccountKey, *, url: str, key_id: str, mac_key
     payload = json.dumps(account.public).encode()
     header = {"alg": "HS256", "kid": key_id, "url": url}
     with warnings.catch_warnings():
-        # The library would rather see a longer key. The CA has given this one out.
+        # The library warns about short keys, but the CA chose this one.
         warnings.simplefilter("ignore", SecurityWarning)
         key = jwk.OctKey.import_key(mac_key)
     signed: dict[str, Any] = json.loads(_sign(header, payload, _signer("HS256"), key))
@@ -82,14 +82,14 @@ def bind_external_account(account: AccountKey, *, url: str, key_id: str, mac_key
 
 
 def read_mac_key(text: bytes) -> bytes:
-    """The MAC key that a CA has given out, as base64url without padding; padding, the other alphabet and
-    white space around it are forgiven. Raises `BadKey` for anything else."""
+    """Decode the MAC key of a CA, base64url without padding; accepts padding, the standard alphabet and
+    surrounding white space. Raises `BadKey` for anything else."""
     plain = text.strip().rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_")
     try:
         key = base64.b64decode(plain + b"=" * (-len(plain) % 4), altchars=b"-_", validate=True)
     except ValueError:
         raise BadKey("the MAC key is not base64url; copy it from the CA exactly as given") from None
-    # How long it is, is the CA's affair: cert-manager's own tests have one of 12 bytes.
+        # The CA decides on the length: cert-manager's own tests have a key of 12 bytes.
     if not key:
         raise BadKey("the MAC key is empty; copy it from the CA exactly as given")
     return key
@@ -97,7 +97,7 @@ def read_mac_key(text: bytes) -> bytes:
 
 def _signer(algorithm: str) -> _Sign:
     with warnings.catch_warnings():
-        # The library would rather see EdDSA's newer name.
+        # The library warns about EdDSA because of its newer name.
         warnings.simplefilter("ignore", SecurityWarning)
         return jws.JWSRegistry(algorithms=_ALGORITHMS).get_alg(algorithm).sign
 
@@ -105,7 +105,7 @@ def _signer(algorithm: str) -> _Sign:
 def _sign(protected: dict[str, Any], payload: bytes, sign: _Sign, key: Any) -> bytes:
     header, body = base64url(msgspec.json.encode(protected)), base64url(payload)
     signature = base64url(sign(f"{header}.{body}".encode(), key))
-    # None of the three can hold anything that JSON would have escaped.
+    # None of the three can contain a character that JSON escapes.
     return f'{{"protected":"{header}","payload":"{body}","signature":"{signature}"}}'.encode()
 
 

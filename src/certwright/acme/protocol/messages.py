@@ -1,8 +1,8 @@
-"""One exchange with an ACME server as plain values, and the flows that are made of them.
+"""ACME requests and responses as plain values, and the flows that exchange them.
 
-A *flow* is a generator: it yields a `Request`, or an `Unsigned` one that whoever drives it signs, is sent
-the `Response`, and returns its result. It knows no sockets and no clock and never waits, so that every wait,
-retry and error is seen by whoever drives it.
+A *flow* is a generator: it yields a `Request`, or an `Unsigned` one for the driver to sign, receives the
+`Response`, and returns its result. It does no I/O, reads no clock and never waits, so that its driver
+controls every wait, retry and error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Action(StrEnum):
-    """What a request is for; the words of the directory (RFC 8555 §7.1.1) where it has one."""
+    """The purpose of a request, in the words of the directory (RFC 8555 §7.1.1) where it has one."""
 
     DIRECTORY = "directory"
     NEW_NONCE = "newNonce"
@@ -38,7 +38,7 @@ class Action(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is to be sent. A body is always `application/jose+json` (RFC 8555 §6.2)."""
+    """An HTTP request. The media type of a body is always `application/jose+json` (RFC 8555 §6.2)."""
 
     action: Action
     method: str
@@ -48,8 +48,8 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Unsigned(msgspec.Struct, frozen=True):
-    """A POST whose body is still to be made by `sign`: up to a millisecond of a processor, mostly without the
-    GIL where `is_slow`."""
+    """A POST whose body `sign` makes: up to a millisecond of CPU time, mostly without the GIL if
+    `is_slow`."""
 
     action: Action
     url: str
@@ -58,13 +58,13 @@ class Unsigned(msgspec.Struct, frozen=True):
     accept: str = ""
 
     def with_body(self, body: bytes) -> Request:
-        """The request, with what `sign` has returned."""
+        """The request with the body that `sign` returned."""
         return Request(self.action, "POST", self.url, body, self.accept)
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What came back. Names of `headers` are in small letters; `received_at` is the driver's time, which
-    seconds in `Retry-After` count from."""
+    """An HTTP response. Names of `headers` are in lower case; the seconds in `Retry-After` count from
+    `received_at`, which the driver sets."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -73,7 +73,7 @@ class Response(msgspec.Struct, frozen=True):
     received_at: datetime
 
     def header(self, name: str) -> str:
-        """The first header of that name (small letters), or the empty text."""
+        """The first header of that name (lower case), or the empty string."""
         for held, value in self.headers:
             if held == name:
                 return value
@@ -87,7 +87,7 @@ class Response(msgspec.Struct, frozen=True):
         for name, value in self.headers:
             if name != "link":
                 continue
-            # A comma may stand inside <…>, so that links are cut at "<", not at ",".
+            # A comma may occur inside <…>, so links are split at "<", not at ",".
             for part in value.split("<")[1:]:
                 target, _, parameters = part.partition(">")
                 for parameter in parameters.split(";"):
@@ -97,8 +97,8 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def retry_after(self) -> datetime | None:
-        """The moment that `Retry-After` names, as seconds or as a date (RFC 9110 §10.2.3); None without one,
-        or where it cannot be read. Never more than a year ahead."""
+        """The moment that `Retry-After` names, as seconds or as a date (RFC 9110 §10.2.3); None if the header
+        is missing or malformed. At most a year ahead."""
         text = self.header("retry-after").strip()
         if not text:
             return None
@@ -112,8 +112,8 @@ class Response(msgspec.Struct, frozen=True):
         return min(moment if moment.tzinfo else moment.replace(tzinfo=UTC), latest)
 
 
-# Whoever is told to wait longer than this is told nonsense.
+# A longer Retry-After is nonsense.
 _LONGEST_WAIT = timedelta(days=365)
 
 Flow = Generator[Request | Unsigned, Response, T]
-"""Yields requests, is sent their responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""
+"""Yields requests, receives responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""

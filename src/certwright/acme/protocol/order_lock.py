@@ -1,10 +1,9 @@
-"""Keeps new orders and readings of authorizations apart, as requests to one server.
+"""Mutual exclusion of new-order requests and authorization reads at one server.
 
-Pebble (2.10 and before) stands still for good where an authorization is read while an order is being made:
-who makes one reads the store and then wants each authorization in it, who reads an authorization holds that
-and wants the store, and a third who waits to write the store keeps the two from it. With 200 certificates
-at once that was so in one run of four. Any server may be asked like this: first told of all that it has to
-do.
+Pebble (2.10 and before) deadlocks if an authorization is read while an order is created: the create holds
+the store and waits for each authorization in it, the read holds an authorization and waits for the store,
+and a waiting writer of the store blocks both. 200 concurrent certificates caused this in one run of four.
+The lock suits any server: the server first learns of all orders.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from collections import deque
 from certwright.acme.protocol.messages import Action
 
 _OTHER = {Action.NEW_ORDER: Action.AUTHORIZATION, Action.AUTHORIZATION: Action.NEW_ORDER}
-# A server that takes longer is not to be waited for by what it could answer meanwhile.
+# The maximum wait, because a slow server can answer other requests in the same time.
 _AT_MOST_S = 1.0
 
 
 class Turns:
-    """The two kinds take turns: who comes while the other is inside, or waits, waits for its turn.
+    """A lock that two kinds of requests take in turns: a request waits while the other kind is active, or
+    waits before it.
 
-    Nobody waits for longer than `at_most_s` seconds.
+    No request waits for longer than `at_most_s` seconds.
     """
 
     def __init__(self, *, at_most_s: float = _AT_MOST_S) -> None:
@@ -31,8 +31,8 @@ class Turns:
         self._waiting: dict[Action, deque[asyncio.Future[None]]] = {kind: deque() for kind in _OTHER}
 
     async def enter(self, kind: Action) -> None:
-        """Return when a request of that kind may be sent; whoever sends it MUST `leave`. Other kinds wait for
-        nobody."""
+        """Return when a request of that kind may be sent; the caller MUST `leave` afterwards. Other kinds
+        never wait."""
         other = _OTHER.get(kind)
         if other is None:
             return
@@ -55,7 +55,7 @@ class Turns:
             overdue.cancel()
 
     def leave(self, kind: Action) -> None:
-        """The request is over, well or badly."""
+        """Release the lock after the request, whether it succeeded or failed."""
         if kind not in _OTHER:
             return
         self._inside[kind] -= 1
@@ -68,7 +68,7 @@ class Turns:
     def _admit(self, kind: Action, place: asyncio.Future[None]) -> None:
         if place not in self._waiting[kind]:
             return
-        # One whose task is being cancelled takes its place all the same, and leaves it when it hears of that.
+        # A task that is being cancelled still takes its turn, and leaves when the cancellation arrives.
         self._waiting[kind].remove(place)
         self._inside[kind] += 1
         if not place.done():

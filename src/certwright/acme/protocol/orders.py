@@ -1,4 +1,4 @@
-"""Orders: made, looked at, finalised (RFC 8555 §7.1.3, §7.4)."""
+"""Orders: create, fetch, finalize (RFC 8555 §7.1.3, §7.4)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`status` is pending, ready, processing, valid or invalid; unknown values survive. `retry_after` is the
-    moment before which the server does not want to be asked again."""
+    """An order. `status` is pending, ready, processing, valid or invalid; unknown values survive.
+    `retry_after` is the earliest moment for the next poll, set by the server."""
 
     url: str
     status: str
@@ -41,7 +41,7 @@ def new_order(
     replaces: str = "",
     not_after: datetime | None = None,
 ) -> Flow[Order]:
-    """Order a certificate for these names. `replaces` is the identifier of the certificate that it replaces
+    """Create an order for these names. `replaces` is the identifier of the certificate that it replaces
     (RFC 9773 §5), `profile` one of the directory's (draft-ietf-acme-profiles §4)."""
     payload: dict[str, Any] = {"identifiers": [{"type": i.type, "value": i.value} for i in identifiers]}
     if profile:
@@ -55,14 +55,14 @@ def new_order(
 
 
 def fetch_order(session: Session, url: str) -> Flow[Order]:
-    """The order as it is now."""
+    """Fetch the current order."""
     response = yield from post(session, Action.ORDER, url)
     return _read(url, response)
 
 
 def list_orders(session: Session) -> Flow[tuple[str, ...]]:
-    """The URLs of the account's orders, where the server tells them (§7.1.2.1; many do not: then none). At
-    most the first pages: what is looked for is new, and servers list pending orders."""
+    """The URLs of the account's orders (§7.1.2.1; empty at the many servers without the list). Reads only
+    the first pages, because callers look for new orders and servers list pending ones."""
     response = yield from post(session, Action.ACCOUNT, session.kid)
     url = reading.text(reading.read_object(response, "an account"), "orders")
     found: list[str] = []
@@ -76,7 +76,7 @@ def list_orders(session: Session) -> Flow[tuple[str, ...]]:
 
 
 def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:
-    """Hand in the signing request (§7.4). The answer may be `processing`: look again later."""
+    """Submit the signing request (§7.4). The order may be `processing` afterwards: poll it."""
     payload = {"csr": base64url(csr_der)}
     response = yield from post(session, Action.FINALIZE, order.finalize, payload)
     # "Location" of the order is only a SHOULD here; its URL has not changed.

@@ -1,4 +1,4 @@
-"""Problem documents, and what each type of error means for whoever gets one.
+"""Problem documents, and the reaction to each problem type.
 
 One table holds every type; a test compares it with the list of RFC 8555 §6.7.
 
@@ -20,7 +20,7 @@ _MAX_TEXT: Final = 2000
 
 
 class Reaction(Enum):
-    """What can be done about an error."""
+    """How a client reacts to an error."""
 
     AT_ONCE = "send the same again at once, with the fresh nonce that came with the error"
     WAIT = "send the same again later; nothing is lost"
@@ -65,18 +65,18 @@ ERROR_TYPES: Final[dict[str, Reaction]] = {
     # draft-aaron-acme… "conflict" of the drafts before RFC 9773, which servers still send.
     "conflict": Reaction.WITHOUT_REPLACES,
 }
-"""Every type of error that we know, without its prefix."""
+"""Every known problem type, without its prefix."""
 
 
 class Identifier(msgspec.Struct, frozen=True):
-    """What is to be proven: `type` is `dns` or `ip` (RFC 8555 §9.7.7, RFC 8738 §3); others survive."""
+    """An identifier to validate: `type` is `dns` or `ip` (RFC 8555 §9.7.7, RFC 8738 §3); others survive."""
 
     type: str = ""
     value: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server says is wrong. `subproblems` say it for each name (RFC 8555 §6.7.1)."""
+    """A problem document. `subproblems` give the problem of each identifier (RFC 8555 §6.7.1)."""
 
     type: str = "about:blank"
     title: str = ""
@@ -88,13 +88,13 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The type without the prefix of ACME's own types: `rateLimited`."""
+        """The problem type without the ACME prefix, e.g. `rateLimited`."""
         return self.type.removeprefix(_PREFIX)
 
     @property
     def reaction(self) -> Reaction:
-        """What can be done. An unknown type is judged by its HTTP status: the server's troubles and 429 are
-        waited out, anything else is about the request (RFC 7807 §3.1 demands to tolerate unknown types)."""
+        """How to react. The HTTP status decides for an unknown type: wait after a server error or 429, any
+        other status is a fault of the request (RFC 7807 §3.1 requires tolerance of unknown types)."""
         known = ERROR_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
         if known is not None:
             return known
@@ -103,7 +103,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """All of it in one line: the server's words, then what it says of each name, then the type."""
+        """One line: the server's words, then the problem of each identifier, then the type."""
         text = self.detail or self.title or "the server gives no reason"
         parts = [part for sub in self.subproblems if (part := sub._of_name()) and part not in text]
         if parts:
@@ -117,11 +117,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_problem(body: bytes, status: int, *, media_type: str) -> Problem | None:
-    """The problem document in a body, with the HTTP status where it has none of its own; None where there is
-    none. Members of the wrong type are left out rather than losing the rest.
+    """Parse the problem document in a body; the HTTP status fills in a missing `status`. Returns None if
+    there is none. Drops members of the wrong type and keeps the rest.
 
-    Its words are shown to tenants, who may have named any server: so it counts only where it is called a
-    problem document (RFC 7807 §6.1), or has one of ACME's own types. Other JSON may have a `detail` as well.
+    Its words are shown to tenants, who may name any server: so it counts only with the media type of a
+    problem document (RFC 7807 §6.1), or with an ACME problem type. Other JSON may have a `detail` as well.
     """
     try:
         found = msgspec.json.decode(body)
@@ -137,7 +137,7 @@ def read_problem(body: bytes, status: int, *, media_type: str) -> Problem | None
 
 def _problem(found: dict[str, Any], status: int, *, depth: int) -> Problem:
     raw = found.get("subproblems")
-    # A subproblem of a subproblem has no meaning (RFC 8555 §6.7.1): not read.
+    # A subproblem of a subproblem has no meaning (RFC 8555 §6.7.1): ignored.
     subs = [sub for sub in raw if isinstance(sub, dict)] if isinstance(raw, list) and depth == 0 else []
     own = found.get("status")
     return Problem(

@@ -1,4 +1,4 @@
-"""Profiles of certificates that a server offers.
+"""Certificate profiles that a server offers.
 
 Source: draft-ietf-acme-profiles §4.
 """
@@ -10,9 +10,9 @@ from certwright.kit.outgoing import quote
 
 
 async def missing(client: AcmeClient, profile: str) -> str:
-    """What is wrong with the profile, as a clause; empty: the server offers it, or none is named.
+    """The reason why the profile is unavailable, as a clause; empty if the server offers it or none is set.
 
-    Clients look into the directory first: a server that knows of no profiles would ignore the field and sign
+    Clients check the directory first, because a server without profiles would ignore the field and sign
     something else. Raises `AcmeError`.
     """
     if not profile or profile in (await client.directory()).profiles:

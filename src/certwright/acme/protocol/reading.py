@@ -1,4 +1,4 @@
-"""Reading what a server sends: members of the right type, or a sentence that says what is wrong.
+"""Parsing of server responses: members of the right type, or an error sentence.
 
 Unknown members survive in the objects' `raw`, and unknown states are passed on as they are.
 """
@@ -27,20 +27,20 @@ def read_object(response: Response, what: str) -> Json:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        # Nothing of the body: what answers may be an internal page, and who reads this a tenant.
+        # Nothing of the body: it may be an internal page, and tenants read this message.
         told = f"{place_of(response.url)} answered HTTP status {response.status} with {_media_type(response)}"
         raise NotAcme(f"{told} instead of {what}")
     return found
 
 
 def text(found: Json, name: str) -> str:
-    """A member that is a text, or the empty text."""
+    """A string member, or the empty string."""
     value = found.get(name)
     return value if isinstance(value, str) else ""
 
 
 def needed_text(found: Json, name: str, *, url: str, what: str) -> str:
-    """A member that must be there. Raises `NotAcme`."""
+    """A required string member. Raises `NotAcme` if it is missing."""
     value = text(found, name)
     if not value:
         raise NotAcme(f"{place_of(url)} answered with {what} that has no `{name}`")
@@ -48,19 +48,19 @@ def needed_text(found: Json, name: str, *, url: str, what: str) -> str:
 
 
 def texts(found: Json, name: str) -> tuple[str, ...]:
-    """A member that is a list of texts; whatever else is in it is left out."""
+    """A member that is a list of strings; drops other items."""
     value = found.get(name)
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
 def objects(found: Json, name: str) -> list[Json]:
-    """A member that is a list of objects; whatever else is in it is left out."""
+    """A member that is a list of objects; drops other items."""
     value = found.get(name)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def moment(found: Json, name: str) -> datetime | None:
-    """A member that is a time (RFC 3339), or None."""
+    """A timestamp member (RFC 3339), or None."""
     value = text(found, name)
     try:
         parsed = datetime.fromisoformat(value) if value else None
@@ -70,7 +70,7 @@ def moment(found: Json, name: str) -> datetime | None:
 
 
 def location(response: Response, what: str) -> str:
-    """The `Location` header of something new. Raises `NotAcme` without one."""
+    """The `Location` header of a new resource. Raises `NotAcme` without one."""
     url = response.header("location")
     if not url:
         place = place_of(response.url)

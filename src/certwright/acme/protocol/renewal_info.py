@@ -15,7 +15,7 @@ from certwright.kit.outgoing import place_of
 
 @dataclass(frozen=True, slots=True)
 class RenewalInfo:
-    """The window in which the CA suggests to renew. `retry_after`: not to be asked again before."""
+    """The renewal window that the CA suggests. `retry_after`: the earliest moment for the next request."""
 
     start: datetime
     end: datetime
@@ -24,8 +24,8 @@ class RenewalInfo:
 
 
 def fetch_renewal_info(directory: Directory, identifier: str) -> Flow[RenewalInfo]:
-    """What the CA suggests for the certificate of that identifier (`pki.ari.certificate_id`). Nobody signs in
-    for this (§4.1)."""
+    """Fetch the renewal information of the certificate with that identifier (`pki.ari.certificate_id`).
+    The request is unauthenticated (§4.1)."""
     if not directory.renewal_info:
         raise NotAcme(f"the server at {directory.url} offers no renewal information")
     url = f"{directory.renewal_info.rstrip('/')}/{identifier}"

@@ -38,8 +38,8 @@ def revoke(
     reason: RevocationReason | None = None,
     key: AccountKey | None = None,
 ) -> Flow[None]:
-    """Revoke a certificate; `key` is the certificate's own, where the account is not to sign. That it was
-    revoked before is a success."""
+    """Revoke a certificate; `key` is the certificate's own, unless the account signs. An already revoked
+    certificate is a success."""
     url = session.directory.revoke_cert
     if not url:
         raise NotAcme(f"the server at {session.directory.url} offers no revocation")

@@ -1,4 +1,4 @@
-"""How requests get to the server: the contract, and whom to trust there."""
+"""Transport contract for ACME requests, and its TLS options."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from certwright.acme.protocol.messages import Request, Response
 
 
 class Transport(Protocol):
-    """Sends one request. MUST raise `Unreachable` (or `Untrusted`) where no whole answer comes."""
+    """Sends one request. MUST raise `Unreachable` (or `Untrusted`) unless a complete response arrives."""
 
     async def send(self, request: Request) -> Response:
-        """The answer, whatever its status; redirects are followed for GET and HEAD only."""
+        """Return the response, whatever its status; follows redirects for GET and HEAD only."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """Whom to trust: the system's CAs, those of `ca_bundle` (PEM) as well, or anybody."""
+    """Trusted CAs: the system's, those of `ca_bundle` (PEM) as well, or no verification."""
 
     ca_bundle: bytes = b""
     skip_verify: bool = field(default=False, kw_only=True)
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ValueError` with a sentence for a bundle that holds no certificates."""
+        """The TLS context. Raises `ValueError` with a sentence for a bundle without certificates."""
         context = ssl.create_default_context()
         self._add_bundle(context)
         if self.skip_verify:
@@ -36,7 +36,7 @@ class TlsOptions:
         return context
 
     def check(self) -> None:
-        """Raises `ValueError` where `context` would; it takes a fraction of the time."""
+        """Raises `ValueError` if `context` would; takes a fraction of the time."""
         self._add_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def _add_bundle(self, context: ssl.SSLContext) -> None:

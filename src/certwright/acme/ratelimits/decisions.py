@@ -1,4 +1,4 @@
-"""Who asks, and the words that a ledger answers with."""
+"""Requests to a rate-limit ledger, and its decisions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from certwright.kit.rate_limit import micros
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """An order that wants to be made. `uid` is its own for ever; the older goes first.
+    """An order that requests admission. `uid` is unique for ever; the older order goes first.
 
-    `replaces`: it names the certificate that it replaces (RFC 9773 §5). `renewal`: the CA has issued a
-    certificate for just these names lately.
+    `replaces`: the order names the certificate that it replaces (RFC 9773 §5). `renewal`: the CA has
+    recently issued a certificate for exactly these names.
     """
 
     uid: str
@@ -26,18 +26,18 @@ class Asking:
 
     @property
     def place(self) -> tuple[int, str]:
-        """What its place in a line goes by."""
+        """The sort key of its place in a queue."""
         return micros(self.since), self.uid
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The order may be made now; it is held from now on."""
+    """The order may be placed now; its capacity is reserved from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Not before `moment`, as far as is known now. The sentence names the limit and the moment."""
+    """The order must wait until `moment`, an estimate. The sentence names the limit and the moment."""
 
     moment: datetime
     sentence: str
@@ -47,7 +47,7 @@ ADMIT: Final = Admit()
 
 
 class Key(NamedTuple):
-    """One bucket: which limit, and whose."""
+    """One bucket: the limit and its scope (account, domain, names)."""
 
     limit: str
     whose: str
@@ -57,6 +57,6 @@ class Key(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Key:
-        """The key that was written so."""
+        """Parse a serialized key."""
         limit, _, whose = text.partition("/")
         return cls(limit, whose)

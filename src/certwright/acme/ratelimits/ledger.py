@@ -1,8 +1,8 @@
-"""Who may order now, and until when the others wait: what one CA's limits leave, at every moment.
+"""Rate-limit ledger of one CA: which order may be placed now, and until when the others wait.
 
-An order is *held* from when it is admitted: it counts although the CA has not counted it yet. It is *spent*
-when the CA counts: a new order when it is made, a certificate when it is issued. What ends without a
-certificate gives back what it held.
+Admission *reserves* capacity: the order counts although the CA has not counted it yet. It is *spent* when
+the CA counts: a new order when it is placed, a certificate when it is issued. An order that ends without a
+certificate releases its reservation.
 
 Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt).
 """
@@ -21,8 +21,8 @@ from certwright.acme.ratelimits.queue import Lines
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 
 _MICRO: Final = timedelta(microseconds=1)
-# What an order holds although nobody proves its names is let go after a while: dead names must not keep live
-# ones from the CA. It is counted all the same, should it be issued after all.
+# Reservations lapse after a while if the names are never validated: dead names must not keep live ones from
+# the CA. An issuance after that still counts.
 RESERVED_FOR: Final = timedelta(hours=1)
 HELD_FOR: Final = RESERVED_FOR // _MICRO
 _LAPSE_EVERY: Final = timedelta(minutes=1) // _MICRO
@@ -31,16 +31,16 @@ _FIRST_PACE: Final = timedelta(seconds=1)
 _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
 LEARNED: Final = "refused"
-"""The limit of buckets that were learned from refusals and are none of those that are known."""
+"""The limit of buckets that were learned from refusals and belong to no known limit."""
 _ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
 
 
 @dataclass(slots=True)
 class Flight:
-    """An order, or a new account, that was admitted at `at` and has not ended: a reservation. `held` are the
-    buckets that it is reserved in, `silent` those that count its certificate without limiting it.
-    `has_lapsed`: the reservation no longer keeps others waiting, but is counted if it is used."""
+    """A reservation: an order, or a new account, that was admitted at `at` and has not ended. `held` are the
+    buckets that reserve capacity for it, `silent` those that count its certificate without limiting it.
+    `has_lapsed`: the reservation no longer delays other orders, but is counted if it is used."""
 
     at: int
     held: list[Key]
@@ -50,7 +50,7 @@ class Flight:
 
 
 class Ledger:
-    """The state of one CA's limits. `wake` is told the uid of an order that had better ask again."""
+    """The state of one CA's limits. `wake` is called with the uid of an order that should retry now."""
 
     def __init__(self, limits: CaLimits, wake: Callable[[str], None]) -> None:
         self.limits = limits
@@ -60,15 +60,15 @@ class Ledger:
         self.paces: dict[Key, Rate] = {}
         self.flights: dict[str, Flight] = {}
         self.waiting_elsewhere: Mapping[str, int] = {}
-        """How many orders wait in other processes, by key."""
+        """The number of orders that wait in other processes, by key."""
         self.lines = Lines(wake)
         self._lapsed_at = 0
         self._tidied_at = 0
 
-    # --- asking ------------------------------------------------------------------------------------------
+    # --- admission ---------------------------------------------------------------------------------------
 
     def admit(self, asking: Asking, now: datetime) -> Admit | WaitUntil:
-        """Whether the order may be made now. Asking again for what was admitted counts nothing twice."""
+        """Decide whether the order may be placed now. Idempotent: an admitted order is counted once."""
         at = micros(now)
         self.sweep(at)
         flight = self.flights.get(asking.uid)
@@ -82,22 +82,22 @@ class Ledger:
         self.lines.leave(asking.uid)
         for one in asked:
             self.bucket(one).held += 1
-        # Nothing is counted where nothing is limited.
+        # Only limited buckets count.
         if asked or silent or self._failure_keys(asking):
             self.flights[asking.uid] = Flight(at, asked, silent)
             self.is_changed = True
         return ADMIT
 
     def expect(self, asking: Asking, now: datetime) -> None:
-        """An order that is going to ask: where it has to wait, it stands in line already."""
+        """Queue an order before it requests admission, if it will have to wait."""
         at = micros(now)
         free, key = self._free_at(asking, self.keys_of(asking)[0], at)
         if key is not None and asking.uid not in self.flights:
             self._wait(asking, key, free - at)
 
     def admit_account(self, uid: str, now: datetime) -> Admit | WaitUntil:
-        """Whether a new account may be requested from here; then `account_ended` must be called. `uid` names
-        the attempt."""
+        """Decide whether a new account may be registered from here; `account_ended` must be called
+        afterwards. `uid` names the attempt."""
         at, key = micros(now), _ACCOUNTS
         rate = self.rate(key)
         if rate is None or uid in self.flights:
@@ -112,11 +112,12 @@ class Ledger:
         return ADMIT
 
     def account_ended(self, uid: str, now: datetime, *, is_made: bool) -> None:
-        """The attempt has ended: the CA counts the accounts that it has made."""
+        """Record the end of the attempt: the CA counts the accounts that it has created."""
         self._end(uid, micros(now), is_issued=is_made)
 
     def keys_of(self, asking: Asking) -> tuple[list[Key], tuple[Key, ...]]:
-        """What is asked, and what only counts. In Boulder an order that replaces counts for its set."""
+        """The limiting and the merely counting buckets. In Boulder an order that replaces counts for its
+        set."""
         the_set = (
             [Key(published.SET, scopes.set_of(asking.identifiers))]
             if published.SET in self.limits.limits
@@ -130,7 +131,7 @@ class Ledger:
             found = the_set
         else:
             found = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
-        # What has been learned from refusals holds for everybody.
+        # Limits learned from refusals apply to every order.
         found += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid)]
         return [one for one in found if self.rate(one) is not None], silent
 
@@ -140,7 +141,7 @@ class Ledger:
         return [Key(published.DOMAIN, one) for one in scopes.registered_domains(asking.identifiers)]
 
     def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
-        """When it is free, and what keeps it from being so now; None: nothing."""
+        """When capacity is free, and the bucket that lacks it now (None: no bucket does)."""
         free, by = at, None
         for key in (*asked, *self._failure_keys(asking)):
             rate, bucket = self.rate(key), self.buckets.get(key)
@@ -149,15 +150,16 @@ class Ledger:
             ahead = self._ahead(key, asking)
             one = bucket.free_at(rate, at, ahead)
             if bucket.held and one > at + HELD_FOR:
-                # What others hold without using it is let go by then.
+                # Unused reservations of other orders lapse by then.
                 one = max(at + HELD_FOR, bucket.free_at(rate, at, ahead - bucket.held))
             if one > free:
                 free, by = one, key
         return free, by
 
     def _ahead(self, key: Key, asking: Asking) -> int:
-        """How many go before that order. Lines elsewhere are about as old as ours, so each order here has its
-        part of them before it. The first in line has none: it takes what is free."""
+        """The number of orders ahead of that order. Queues of other processes are about as old as ours, so
+        each order here has its share of them ahead of it. The first in the queue has none: it takes any free
+        capacity."""
         ahead, elsewhere = self.lines.ahead(key, asking), self.waiting_elsewhere.get(str(key), 0)
         return ahead + ahead * elsewhere // (self.lines.length(key) + 1)
 
@@ -173,11 +175,11 @@ class Ledger:
 
         is_new = not self.lines.has(asking.uid)
         self.lines.wait(asking, key, keeps_place, stands=key.limit != published.FAILURES)
-        # How many wait is of interest to others.
+        # Other processes need the number of waiting orders.
         self.is_changed = self.is_changed or is_new
 
     def rate(self, key: Key) -> Rate | None:
-        """The rate of a bucket; None where there is no such limit."""
+        """The rate of a bucket; None if the limit does not exist."""
         if key.limit == LEARNED:
             return self.paces.get(key)
         limit = self.limits.limits.get(key.limit)
@@ -185,17 +187,17 @@ class Ledger:
 
     @staticmethod
     def counts_at_order(key: Key) -> bool:
-        """Whether the CA counts there when an order is made, not when a certificate is issued."""
+        """Whether the CA counts there when an order is placed, not when a certificate is issued."""
         return key.limit in _AT_ORDER
 
     def bucket(self, key: Key) -> Bucket:
-        """The bucket, made where nothing has been counted yet."""
+        """The bucket, created on first use."""
         return self.buckets.setdefault(key, Bucket())
 
-    # --- what becomes of an order --------------------------------------------------------------------------
+    # --- outcome of an order -------------------------------------------------------------------------------
 
     def placed(self, uid: str, now: datetime) -> None:
-        """The CA has made the order: it counts as one from this moment."""
+        """Record that the CA has created the order: it counts from this moment."""
         flight = self.flights.get(uid)
         if flight is None or flight.is_placed:
             return
@@ -204,20 +206,20 @@ class Ledger:
             self._settle(flight, key, micros(now), spent=True)
 
     def issued(self, uid: str, now: datetime) -> None:
-        """The certificate was issued: it counts from this moment."""
+        """Record the issuance: the certificate counts from this moment."""
         self._end(uid, micros(now), is_issued=True)
 
     def failed(self, uid: str, now: datetime) -> None:
-        """The order has ended without a certificate."""
+        """Record that the order has ended without a certificate."""
         self._end(uid, micros(now), is_issued=False)
 
     def forget(self, uid: str, now: datetime) -> None:
-        """The order is gone. What the CA has counted stays counted."""
+        """Drop a deleted order. What the CA has counted stays counted."""
         self.lines.leave(uid)
         self._end(uid, micros(now), is_issued=False)
 
     def abandon(self, uid: str, now: datetime) -> None:
-        """The order is gone, and how it ended is unknown: it counts as issued, because it may have been."""
+        """Drop a deleted order with an unknown outcome: it counts as issued, because it may have been."""
         self.lines.leave(uid)
         self._end(uid, micros(now), is_issued=True)
 
@@ -226,7 +228,7 @@ class Ledger:
         if flight is None:
             return
         for key in list(flight.held):
-            # Whether the CA has made the order before it failed is not known: it may have.
+            # Unknown whether the CA created the order before it failed: it may have.
             self._settle(flight, key, at, spent=is_issued or key.limit in _AT_ORDER)
         for key in flight.silent if is_issued else ():
             if (rate := self.rate(key)) is not None:
@@ -244,7 +246,7 @@ class Ledger:
         self.lines.call(key)
 
     def sweep(self, at: int) -> None:
-        """Let go of what has been held too long, and forget what is as good as new: now and then."""
+        """Let old reservations lapse, and drop buckets that are as good as new. Called periodically."""
         if at - self._lapsed_at >= _LAPSE_EVERY:
             self._lapsed_at = at
             for flight in self.flights.values():
@@ -264,19 +266,19 @@ class Ledger:
             self.bucket(key).held = max(0, self.bucket(key).held - 1)
             self.lines.call(key)
 
-    # --- what the CA says --------------------------------------------------------------------------------
+    # --- reports of the CA -------------------------------------------------------------------------------
 
     def failed_validation(self, account: str, name: str, now: datetime) -> None:
-        """The CA has looked for the proof of a name and did not find it."""
+        """Record a failed validation: the CA did not find the challenge response of a name."""
         key = _failure_key(account, name)
         if (rate := self.rate(key)) is not None:
             self.bucket(key).spend(rate, micros(now))
             self.is_changed = True
 
     def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> None:
-        """The CA has refused a new order because of a limit, in these words: it knows better than we do.
+        """Record that the CA has refused a new order with this text because of a limit: the CA knows better.
 
-        The order was not made: it has to ask again.
+        The order was not created and must request admission again.
         """
         at = micros(now)
         flight = self.flights.pop(asking.uid, None)
@@ -294,7 +296,7 @@ class Ledger:
         self.is_changed = True
 
     def _meant(self, asking: Asking, text: str) -> Key | None:
-        """The bucket that the refusal is about; None where that is not one of ours."""
+        """The bucket that the refusal is about; None if it is not a known one."""
         limit = rejections.limit_named(text)
         if limit is None or limit not in self.limits.limits or limit == published.ACCOUNTS:
             return None
@@ -310,12 +312,12 @@ class Ledger:
         return Key(limit, next((one for one in domains if one in named), domains[0]))
 
     def _learn(self, asking: Asking, until: datetime | None, now: datetime) -> None:
-        """A limit that we know nothing of: this order waits as long as the CA says, the others of the account
-        at most an hour; then they go one by one, more slowly each time the CA refuses."""
+        """Learn an unknown limit: this order waits as long as the CA demands, the others of the account at
+        most an hour; then they go one by one, more slowly after each refusal."""
         key = Key(LEARNED, asking.account)
         held, pace = self.paces.get(key), _FIRST_PACE
         if held is not None:
-            # Orders that were on their way together are refused together: that is one refusal.
+            # Orders in flight at the same time are refused together: that is one refusal.
             is_same = self.bucket(key).closed_until > micros(now)
             pace = held.window if is_same else min(held.window * 2, _SLOWEST_PACE)
         self._close_learned(key, pace, min(until or now + pace, now + _LONGEST_UNKNOWN), now)
@@ -326,7 +328,7 @@ class Ledger:
         rate = self.paces[key] = Rate(1, pace)
         self.bucket(key).close(rate, micros(until), micros(now))
 
-    # --- words -------------------------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------------------
 
     def _sentence(self, key: Key, free: int) -> str:
         until = f"Waiting until {moment_of(free + 999_999):%Y-%m-%dT%H:%M:%SZ}: {self.limits.name}"

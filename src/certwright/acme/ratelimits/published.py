@@ -1,4 +1,4 @@
-"""The limits that CAs publish, and limits that a user has written down.
+"""Published limits of CAs, and limits from the user's file.
 
 Source: Let's Encrypt, "Rate Limits" (page of 2026-08-05), and the same for its staging environment. ZeroSSL
 and Google's public CA publish no limits of these kinds: theirs are learned from refusals.
@@ -32,12 +32,12 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         ACCOUNTS: "new accounts per IP address",
     }
 )
-"""Every limit that is counted, and what it counts."""
+"""Every limit, and what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A rate, and the counts of those for whom the CA has raised it (by domain, or by account URL)."""
+    """A rate, and the raised counts that the CA has granted (by domain, or by account URL)."""
 
     rate: Rate
     overrides: Mapping[str, int] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaLimits:
-    """The limits of one CA. `exempts_ari`: orders that replace a certificate (RFC 9773) count for none;
-    `exempts_renewals`: the same set of names again counts neither as an order nor for its domains."""
+    """The limits of one CA. `exempts_ari`: orders that replace a certificate (RFC 9773) are exempt from all;
+    `exempts_renewals`: a repeated set of names counts neither as an order nor for its domains."""
 
     name: str = "this CA"
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -96,23 +96,23 @@ PRESETS: Final[Mapping[str, CaLimits]] = MappingProxyType(
         "api.buypass.com": CaLimits(name="Buypass"),
     }
 )
-"""What is known of CAs, by the host of their directory."""
+"""Presets of known CAs, by the host of their directory."""
 
 Chosen = Mapping[str, CaLimits]
-"""What the user says of CAs, by directory URL or host."""
+"""The user's limits, by directory URL or host."""
 
 
 class BadLimits(ValueError):
-    """One sentence: which field, what it holds, how to mend it."""
+    """One sentence: which field, its value, how to fix it."""
 
 
 def host_of(directory: str) -> str:
-    """The host of a directory's URL, with the port where there is one."""
+    """The host of a directory's URL, with the port if it has one."""
     return urlsplit(directory).netloc.lower()
 
 
 def limits_of(directory: str, chosen: Chosen) -> CaLimits:
-    """The limits of the CA with that directory: the user's word, or the preset, or none."""
+    """The limits of the CA with that directory: the user's, else the preset, else none."""
     host = host_of(directory)
     for place in (directory, host):
         if place in chosen:
@@ -121,7 +121,7 @@ def limits_of(directory: str, chosen: Chosen) -> CaLimits:
 
 
 def read_limits(content: Any) -> dict[str, CaLimits]:
-    """What a limits file says, from its YAML or JSON content. Raises `BadLimits`.
+    """Parse a limits file, given its YAML or JSON content. Raises `BadLimits`.
 
         limits:
           acme-v02.api.letsencrypt.org:       # a host, or a whole directory URL
@@ -130,7 +130,7 @@ def read_limits(content: Any) -> dict[str, CaLimits]:
             failedValidations: none
           acme.example.org: none
 
-    What is not named stays as the preset has it.
+    Unnamed limits keep their preset.
     """
     top = _mapping("the file", content)
     _only("the file", top, ("limits",))

@@ -1,7 +1,7 @@
-"""Orders that wait, in line at the limits that keep them: the oldest first, nobody overtakes.
+"""Queues of waiting orders, one per limit: first in, first out by age.
 
-An order stands in the line of the limit that keeps it longest. It keeps its place in another line where its
-turn had come already, if the wait elsewhere is so short that nobody else could have gone meanwhile.
+An order waits in the queue of the limit that delays it longest. It keeps its place in another queue where
+it was due already, if the wait elsewhere is so short that no other order could have gone first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Waiter:
 
 
 class Lines:
-    """`wake` is told the uid of an order that had better ask again."""
+    """The queues. `wake` is called with the uid of an order that should request admission again."""
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
@@ -39,20 +39,20 @@ class Lines:
         return uid in self._waiters
 
     def lengths(self) -> dict[str, int]:
-        """How many stand in each line."""
+        """The length of each queue."""
         return {str(key): len(line) for key, line in self._lines.items()}
 
     def length(self, key: Key) -> int:
-        """How many stand in that line."""
+        """The length of that queue."""
         return len(self._lines.get(key, ()))
 
     def ahead(self, key: Key, asking: Asking) -> int:
-        """How many stand before that order, or would if it stood there."""
+        """The number of orders before that order, or before its place if it is not queued."""
         line = self._lines.get(key)
         return bisect_left(line, asking.place) if line else 0
 
     def wait(self, asking: Asking, key: Key, keeps_place: Callable[[Key], bool], *, stands: bool) -> None:
-        """The order waits for `key` now. `stands` False: what it waits for does not come one by one."""
+        """Queue the order for `key`. `stands` False: the limit does not free capacity one by one."""
         waiter = self._waiters.get(asking.uid)
         if waiter is None:
             waiter = self._waiters[asking.uid] = _Waiter(asking, key)
@@ -64,7 +64,7 @@ class Lines:
             insort(self._lines.setdefault(key, []), asking.place)
 
     def leave(self, uid: str) -> None:
-        """The order waits no longer."""
+        """Remove the order from all queues."""
         waiter = self._waiters.pop(uid, None)
         if waiter is not None:
             for key in list(waiter.lines):
@@ -80,7 +80,7 @@ class Lines:
             del self._lines[key]
 
     def call(self, key: Key) -> None:
-        """Have the next in line ask: there may be room for it, or its turn comes sooner than it thinks."""
+        """Wake the next order in the queue: capacity may be free, or its turn may come earlier."""
         for _, uid in self._lines.get(key, ()):
             if self._waiters[uid].main == key:
                 self._wake(uid)

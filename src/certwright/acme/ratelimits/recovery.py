@@ -1,7 +1,7 @@
-"""A ledger after a restart: what was saved, and what the orders show that happened since.
+"""Ledger recovery after a restart: the saved state, plus what the orders show that happened since.
 
-What was saved may be seconds old. No order that was counted is lost by that: one that the CA has made has
-left its trace in the API (its URL, its certificate), with a revision that is later than the saved one.
+The saved state may be seconds old. This loses no counted order: an order that the CA has created has left
+its trace in the API (its URL, its certificate), with a revision later than the saved one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An order as it stands in the API. `is_newer`: it changed after what was saved. `end` is empty while it
-    is open. `placed_by` and `ended_by` are moments by which that had happened: the later, the safer."""
+    """An order as it is in the API. `is_newer`: it changed after the state was saved. `end` is empty while
+    it is open. `placed_by` and `ended_by` are upper bounds of those moments: the later, the safer."""
 
     asking: Asking
     is_newer: bool
@@ -33,7 +33,7 @@ class Seen:
 
 
 def catch_up(ledger: Ledger, orders: Iterable[Seen], now: datetime) -> None:
-    """Count in a restored ledger what became of these orders since it was saved."""
+    """Count in a restored ledger the outcome of these orders since it was saved."""
     open_ones: list[Asking] = []
     for one in sorted(orders, key=lambda seen: (seen.placed_by, seen.ended_by)):
         uid = one.asking.uid
@@ -54,7 +54,7 @@ def catch_up(ledger: Ledger, orders: Iterable[Seen], now: datetime) -> None:
 
 
 def _reserve(ledger: Ledger, one: Seen, now: datetime) -> None:
-    """An order that another program placed, or whose reservation was not saved."""
+    """Reserve for an order that another program placed, or whose reservation was not saved."""
     asked, silent = ledger.keys_of(one.asking)
     if not asked and not silent:
         return

@@ -1,4 +1,4 @@
-"""What a CA's refusal says of its limits.
+"""Rate-limit refusals of a CA: which limit they name, and until when.
 
 Source: Let's Encrypt (Boulder) words its refusals "too many … (N) … in the last …, retry after …: see
 https://letsencrypt.org/docs/rate-limits/#…"; the anchor names the limit.
@@ -13,7 +13,7 @@ from typing import Final
 from certwright.acme.ratelimits import published
 
 _SIGNS: Final = (
-    # The first that is found counts: what is told of a set mentions certificates too.
+    # The first match counts: the text for a set of names mentions certificates too.
     ("#new-certificates-per-exact-set", published.SET),
     ("exact set of", published.SET),
     ("duplicate certificate", published.SET),
@@ -35,7 +35,7 @@ _QUOTED = re.compile(r'"([^"\s]{1,255})"')
 
 
 def limit_named(text: str) -> str | None:
-    """Which limit the refusal is about; None where it does not say."""
+    """The limit that the refusal names; None if it names none."""
     lowered = text.lower()
     for sign, limit in _SIGNS:
         if sign in lowered:
@@ -44,7 +44,7 @@ def limit_named(text: str) -> str | None:
 
 
 def until_named(text: str) -> datetime | None:
-    """The moment until which the text asks to wait."""
+    """The moment until which the text requires a wait."""
     found = _UNTIL.search(text)
     if found is None:
         return None
@@ -55,5 +55,5 @@ def until_named(text: str) -> datetime | None:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """What stands in quotes: the domain or the name that is meant."""
+    """The quoted strings: the domain or name that the refusal is about."""
     return frozenset(found.lower().rstrip(".") for found in _QUOTED.findall(text))

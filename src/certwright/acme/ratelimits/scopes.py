@@ -1,4 +1,4 @@
-"""What the limits count: registered domains, sets of names, names.
+"""Scopes of rate limits: registered domains, sets of names, names.
 
 Source: Let's Encrypt, "Rate Limits": an IPv4 address and an IPv6 /64 count as registered domains.
 """
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    from publicsuffixlist import PublicSuffixList  # 4 MB and 80 ms: for those who have limits
+    from publicsuffixlist import PublicSuffixList  # 4 MB and 80 ms, needed only with limits
 
     return PublicSuffixList()
 
 
 @lru_cache(maxsize=4096)
 def registered_domain(identifier: str) -> str:
-    """What a name or an address counts for, in lower case: `example.co.uk` for `*.www.example.co.uk`.
+    """The domain that a name or an address counts for, in lower case: `*.www.example.co.uk` counts for
+    `example.co.uk`.
 
     A public suffix counts as itself.
     """
@@ -39,13 +40,13 @@ def registered_domain(identifier: str) -> str:
 
 
 def registered_domains(identifiers: Iterable[str]) -> tuple[str, ...]:
-    """Each once, sorted."""
+    """The distinct registered domains, sorted."""
     return tuple(sorted({registered_domain(one) for one in identifiers}))
 
 
 def set_of(identifiers: Iterable[str]) -> str:
-    """Exactly this set of names, whatever their order and case: the name where it is one, else one of them
-    and a digest of all."""
+    """The key of exactly this set of names, whatever their order and case: the name of a single one, else
+    one of them and a digest of all."""
     names = sorted({one.lower().rstrip(".") for one in identifiers})
     if len(names) == 1:
         return names[0]

@@ -1,6 +1,6 @@
-"""A ledger as data: what is written down of it, and a ledger brought to what was written down.
+"""Ledger snapshots: serialize and restore.
 
-Reservations (`flights`) name their buckets by the position in `keys`, because a key is longer than all else.
+Reservations (`flights`) name their buckets by the position in `keys`, because a key is the longest part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_PACE_S: Final = 7 * 86_400
 
 
 class FlightState(msgspec.Struct, array_like=True):
-    """One reservation. `held` None: written by a version that did not write down which buckets hold it."""
+    """One reservation. `held` None: saved by a version that did not save the reserving buckets."""
 
     at: int
     is_placed: bool
@@ -28,8 +28,8 @@ class FlightState(msgspec.Struct, array_like=True):
 
 
 class LedgerState(msgspec.Struct):
-    """All of a ledger but its lines: JSON. `waiting` is for people and for estimates: how many orders wait
-    for each key, in this and all other processes."""
+    """A ledger without its queues, as JSON. `waiting` is for people and for estimates: the number of orders
+    that wait for each key, in this and all other processes."""
 
     buckets: dict[str, list[object]] = {}
     paces: dict[str, int] = {}
@@ -39,7 +39,7 @@ class LedgerState(msgspec.Struct):
 
 
 def state(ledger: Ledger, now: datetime) -> LedgerState:
-    """What a restart, or another process, needs to continue; `restore` reads it."""
+    """A snapshot with which a restart, or another process, can continue; `restore` reads it."""
     ledger.sweep(micros(now))
     positions: dict[Key, int] = {}
 
@@ -66,9 +66,9 @@ def state(ledger: Ledger, now: datetime) -> LedgerState:
 
 
 def restore(ledger: Ledger, saved: LedgerState, now: datetime) -> set[Key]:
-    """Replace what the ledger holds, its lines excepted, by what was saved; returns the keys that differ.
+    """Replace the ledger's content, except its queues, by the snapshot; returns the keys that differ.
 
-    What cannot be read is left out. A reservation whose flight is missing counts as used.
+    Unreadable entries are dropped. A reservation whose flight is missing counts as used.
     """
     before = {key: bucket.numbers() for key, bucket in ledger.buckets.items()}
     ledger.paces = {
@@ -93,7 +93,7 @@ def restore(ledger: Ledger, saved: LedgerState, now: datetime) -> set[Key]:
 
 
 def _buckets(saved: LedgerState) -> tuple[dict[Key, Bucket], dict[Key, int]]:
-    """The buckets without reservations, and how many each had."""
+    """The buckets without reservations, and how many reservations each had."""
     buckets: dict[Key, Bucket] = {}
     reserved: dict[Key, int] = {}
     for name, numbers in saved.buckets.items():

@@ -1,4 +1,4 @@
-"""Makes the check of each type of challenge."""
+"""Self-check factory for every challenge type."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.tlsalpn01 import TlsCheck
 
 NamesOf = Callable[[Looking], NameServers]
-"""The name servers that are asked; the same for all who ask the same ones: what is learned of zones serves
-them all."""
+"""Returns the name servers for a configuration. Callers with the same one share them, and so their cache of
+zones."""
 
 
 def make_check(looking: Looking, names_of: NamesOf) -> Check:
-    """A check that looks so. Raises what `names_of` raises."""
+    """Create a self-check. Raises what `names_of` raises."""
     match looking.type:
         case challenges.HTTP_01:
             return HttpCheck(port=looking.port, names=names_of(looking) if looking.servers else None)

@@ -1,6 +1,6 @@
-"""The first message of a TLS connection, read without answering it: which name, which protocols.
+"""TLS ClientHello parser: the server name and protocols of a connection, read without answering it.
 
-Needed where one port serves tls-alpn-01 and something else: only who asks for `acme-tls/1` is ours.
+Needed if one port serves tls-alpn-01 and other traffic: only `acme-tls/1` connections are ours.
 
 Source: RFC 8446 §4.1.2 and §5.1, RFC 6066 §3 (server_name), RFC 7301 §3.1 (application-layer protocols).
 """
@@ -18,18 +18,18 @@ _LARGEST = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What the client wants; empty where it does not say."""
+    """The requested server name and protocols; empty if the client sends none."""
 
     server_name: str = ""
     protocols: tuple[str, ...] = ()
 
 
 class NotTls(Exception):
-    """What was sent is not the beginning of a TLS connection."""
+    """The bytes are not the beginning of a TLS connection."""
 
 
 def read_client_hello(data: bytes) -> ClientHello | None:
-    """The message at the beginning of `data`; None where more bytes are needed.
+    """Parse the message at the beginning of `data`; None if more bytes are needed.
 
     Raises `NotTls`.
     """
@@ -55,7 +55,7 @@ def read_client_hello(data: bytes) -> ClientHello | None:
 
 
 class _Reader:
-    """Takes bytes from the front. Raises `NotTls` where there are too few."""
+    """A cursor over bytes. Raises `NotTls` if there are too few."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

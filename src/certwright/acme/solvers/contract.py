@@ -1,7 +1,7 @@
-"""What a solver is, and what a check is.
+"""Contracts of solvers and self-checks.
 
-A *task* is one challenge as a solver sees it. `present` puts its proof where the CA will look, `clean_up`
-takes it away, `check` looks for it as the CA would.
+A *task* is one challenge for a solver. `present` publishes its challenge response where the CA validates it,
+`clean_up` removes the response, `check` looks for it as the CA does.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One challenge. `identifier` is the DNS name without `*.`, or the address; `uid` tells tasks apart.
+    """One challenge. `identifier` is the DNS name without `*.`, or the address; `uid` identifies the task.
 
-    `key` is what is shown: the key authorization (http-01, tls-alpn-01), or the value of the TXT record.
+    `key` is what the solver presents: the key authorization (http-01, tls-alpn-01), or the TXT value.
     """
 
     type: str
@@ -27,40 +27,40 @@ class Task:
 
 
 class SolverError(Exception):
-    """The proof could not be shown or taken away. The text is one sentence: what was tried, what came back,
-    and what to do. Trying again later may help."""
+    """Presenting or cleaning up failed. The text is one sentence: what was tried, what came back, and how to
+    fix it. A retry may succeed."""
 
 
 class SolverNotAllowed(SolverError):
-    """The operator of this process does not allow the solver; the text names the flag. This process has shown
-    nothing by it."""
+    """The operator of this process does not allow the solver; the text names the flag. This process has
+    presented nothing with it."""
 
 
 class Solver(Protocol):
-    """Shows the proofs of any number of tasks at once.
+    """Presents challenge responses, for any number of concurrent tasks.
 
-    Both methods MUST be idempotent, and MUST leave alone what other tasks (of this process or of another)
-    have shown, also under the same name. `clean_up` of what was never shown, or was shown before a crash, is
-    a success. Both raise `SolverError`, MUST NOT wait for the proof to be seen by others, and MUST come to an
+    Both methods MUST be idempotent, and MUST NOT change what other tasks (of this process or of another)
+    have presented, also under the same name. `clean_up` of a response that was never presented, or was
+    presented before a crash, is a success. Both raise `SolverError`, MUST NOT wait for propagation, and MUST
     end by themselves: they have timeouts.
     """
 
     async def present(self, task: Task) -> None:
-        """Show the proof."""
+        """Publish the challenge response."""
 
     async def clean_up(self, task: Task) -> None:
-        """Take the proof away."""
+        """Remove the challenge response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The proof is seen."""
+    """The self-check sees the challenge response."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The proof is not seen. `reason` says by whom, and what was seen instead. Looking again before
-    `not_before` has passed would see the same (a name server's cache, say)."""
+    """The self-check does not see the challenge response. `reason` names the observer and what it saw
+    instead. A check before `not_before` would see the same (e.g. because of a name server's cache)."""
 
     reason: str
     not_before: timedelta = timedelta(0)
@@ -68,7 +68,7 @@ class NotYet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looking:
-    """How the proofs of one type are looked for: all that it takes to make a `Check`, in any process.
+    """Configuration of a self-check: enough to make a `Check` in any process.
 
     `port` is where the CA connects to (http-01, tls-alpn-01). `servers` are name servers; none means the
     system's. `recursive_only` and `authority_port` are for dns-01: see `DnsCheck`, `NameServers`.
@@ -83,10 +83,10 @@ class Looking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updating:
-    """How TXT records are written by dynamic updates: all that it takes to make an `Rfc2136`, in any process.
+    """Configuration of dynamic DNS updates: enough to make an `Rfc2136` in any process.
 
-    `server` is host and port of the primary server; `servers` are the name servers that zones and aliases are
-    asked of, at `authority_port` where they have a zone. `tsig` is the name, secret and algorithm of the key.
+    `server` is host and port of the primary server; `servers` are the name servers that resolve zones and
+    aliases, at `authority_port` for their own zones. `tsig` is the name, secret and algorithm of the key.
     """
 
     server: tuple[str, int]
@@ -98,7 +98,7 @@ class Updating:
 
 
 class Check(Protocol):
-    """Looks for a proof as the CA will. MUST NOT raise for what the network does, and MUST have a timeout."""
+    """A self-check. MUST NOT raise for network failures, and MUST have a timeout."""
 
     async def check(self, task: Task) -> Ready | NotYet:
-        """Look once."""
+        """Check once."""

@@ -1,7 +1,7 @@
-"""One DNS message by UDP, and its answer; by TCP where the answer does not fit.
+"""DNS exchange over UDP, with TCP if the response is truncated.
 
-Messages are dnspython's. Its own way with UDP takes three times the processor, and a look for a page has two
-questions.
+Messages are dnspython's. Its own UDP code takes three times the CPU time, and a self-check of http-01 sends
+two queries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dns.message
 import dns.query
 import dns.rdatatype
 
-# Datagrams get lost: each is sent again after a tenth of the time that there is, and after three more.
+# Datagrams get lost: each is sent again after a tenth of the timeout, and after three more tenths.
 _SHARES: Final = (0.1, 0.3, 0.6)
 _NUMBER_BYTES = 2
 _ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
@@ -23,15 +23,15 @@ _ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 async def exchange(
     message: dns.message.Message, address: str, port: int, timeout_s: float
 ) -> dns.message.Message:
-    """The answer of the server at this address; where the message is signed (TSIG), so is the answer.
+    """Send a message to the server at this address; if it is signed (TSIG), the response must be too.
 
-    Raises `TimeoutError` or `dns.exception.Timeout` where none comes, and another `DNSException` or `OSError`
-    for one that is none.
+    Raises `TimeoutError` or `dns.exception.Timeout` without a response, and another `DNSException` or
+    `OSError` for an invalid one.
     """
     loop = asyncio.get_running_loop()
     wire = message.to_wire()
     answer: asyncio.Future[dns.message.Message] = loop.create_future()
-    # Connected: what comes from elsewhere never gets here.
+    # Connected: the kernel drops datagrams from other addresses.
     transport, _ = await loop.create_datagram_endpoint(
         lambda: _Listener(message, wire, answer), remote_addr=(address, port)
     )
@@ -50,8 +50,8 @@ async def exchange(
 
 
 class _Listener(asyncio.DatagramProtocol):
-    """Takes the first datagram that has the message's number for the answer. That the server is not there
-    just now (`error_received`) is waited out like a datagram that was lost."""
+    """Accepts the first datagram with the message's ID as the response. Treats an unreachable server
+    (`error_received`) like a lost datagram."""
 
     def __init__(
         self, message: dns.message.Message, wire: bytes, answer: asyncio.Future[dns.message.Message]
@@ -83,8 +83,8 @@ class _Listener(asyncio.DatagramProtocol):
 
 
 def _is_question_enough(asked: dns.message.Message, data: bytes) -> bool:
-    """Whether an answer has nothing but its question and its code to tell. Why a host has no address of a
-    kind, nobody asks: most have none of one, and to read that takes six times as long."""
+    """Whether the question and the response code of a response suffice. Most hosts lack an address of one
+    family; parsing the reason takes six times as long and no caller needs it."""
     is_for_addresses = asked.keyring is None and asked.question[0].rdtype in _ADDRESSES
     # RFC 1035 §4.1.1: ANCOUNT is the fourth number of the header.
     return is_for_addresses and not any(data[6:8])

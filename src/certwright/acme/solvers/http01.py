@@ -1,4 +1,4 @@
-"""HTTP-01 by a listener of this process: the proof is a page (RFC 8555 §8.3)."""
+"""HTTP-01 solver: a listener of this process serves the key authorization (RFC 8555 §8.3)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FINISHES_WITHIN_S = 1.0
 
 
 class Responder:
-    """One listener for all tasks, which answers by the token.
+    """One listener for all tasks, which selects the response by the token.
 
-    A token is random and asked for by nobody else, so that it does not matter which name or port a request
-    was for: a reverse proxy in front, or a redirect to another port, changes nothing. It has a thread of its
-    own: a CA that asks while this program is at its busiest must not wait, or its verdict comes late.
+    Tokens are random, so the name and port of a request do not matter: a reverse proxy in front, or a
+    redirect to another port, changes nothing. It has a separate thread, because a CA must get its response
+    promptly even while this program is busy.
     """
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Responder:
         self._beside = SideLoop("http-01")
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
+        """Listen, and return the port (0 picks a free one); an empty host is every address of this machine.
 
-        Raises `OSError` when the port is taken or not allowed.
+        Raises `OSError` if the port is in use or not permitted.
         """
         return await self._beside.begin(self._listen(host, port))
 
@@ -63,7 +63,7 @@ class Responder:
 
     async def present(self, task: Task) -> None:
         """See `Solver`."""
-        # One assignment, since another thread reads it.
+        # A single assignment, because another thread reads it.
         self._shown[task.token] = {**self._shown.get(task.token, {}), task.uid: task.key}
 
     async def clean_up(self, task: Task) -> None:

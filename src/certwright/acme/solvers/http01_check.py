@@ -1,4 +1,4 @@
-"""Looks for the page of HTTP-01 as a CA does (RFC 8555 §8.3)."""
+"""Self-check of HTTP-01: fetches the challenge response as a CA does (RFC 8555 §8.3)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10
 _LARGEST_BODY = 64 * 1024
 REDIRECT_PORTS = frozenset({80, 443})
-"""Let's Encrypt's rule (its documentation, "Challenge Types"), which other CAs have taken over."""
+"""Let's Encrypt's rule (its documentation, "Challenge Types"), which other CAs have adopted."""
 
 
 class HttpCheck:
-    """Asks `http://<identifier>:<port>/.well-known/acme-challenge/<token>` and follows redirects.
+    """Fetches `http://<identifier>:<port>/.well-known/acme-challenge/<token>` and follows redirects.
 
-    `names` resolves the name; None asks the operating system. Redirects are followed to `redirect_ports` and
-    to `port`, to others no CA goes. Nothing of a page is quoted: it may be that of an internal server. TLS
-    certificates after a redirect to https are not judged: "the ACME server … MUST NOT … validate" them
-    either, since the old one may have expired."""
+    `names` resolves the name; None uses the operating system. Redirects are followed to `redirect_ports` and
+    to `port` only, as CAs do. The reason quotes nothing of a page: it may be that of an internal server. TLS
+    certificates after a redirect to https are not verified: "the ACME server … MUST NOT … validate" them
+    either, because the old one may have expired."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class HttpCheck:
         """See `Check`."""
         url = _url_of(task, self._port)
         resolver = _Resolver(self._names) if self._names is not None else None
-        # One connection: nothing is worth being remembered.
+        # A single connection: there is nothing to reuse.
         connector = aiohttp.TCPConnector(ssl=_tls(), resolver=resolver, use_dns_cache=False, force_close=True)
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         headers = {"User-Agent": "certwright (self-check of HTTP-01)"}
-        # No proxy: the CA will not use it either.
+        # No proxy, because the CA uses none either.
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
@@ -67,12 +67,12 @@ class HttpCheck:
         return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {place_of(url)}")
 
 
-# It is the same for every look.
+# The same for every check.
 _tls = cache(unverified_tls)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | NotYet | str:
-    """What is there; a text is the address that it redirects to."""
+    """The result at this URL; a string is the redirect target."""
     try:
         async with session.get(url, allow_redirects=False) as answer:
             if answer.status in (301, 302, 303, 307, 308):

@@ -1,6 +1,6 @@
-"""Questions to name servers: the ones we are told to ask, and those that a zone belongs to.
+"""DNS lookups: by recursive name servers, and by the authoritative servers of a zone.
 
-Messages are dnspython's, and go by `datagrams`.
+Messages are dnspython's, sent with `datagrams`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from certwright.kube.util.recent import Recent
 T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
-# Zones and their servers move rarely, and many certificates of one zone come together.
+# Zones and their servers rarely change, and many certificates of one zone arrive together.
 _REMEMBERED_S = 30.0
 _MOST_ALIASES = 16
 _DNS_PORT = 53
 
 
 class LookupFailed(Exception):
-    """A question was not answered; the text says which, by whom, and how."""
+    """A query failed; the text names the query, the server and the failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The values of one name and type. `exists` tells an empty answer from a name that is not there;
-    `negative_for` is how long the lack of values may be remembered (RFC 2308 §5)."""
+    """The values of one name and type. `exists` distinguishes an empty answer from a missing name;
+    `negative_for` is how long a negative answer may be cached (RFC 2308 §5)."""
 
     values: tuple[str, ...]
     exists: bool = True
@@ -49,17 +49,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone, and the addresses of the servers that have it, by their names."""
+    """A zone, and the addresses of its servers by their names."""
 
     name: str
     servers: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class NameServers:
-    """Recursive name servers to ask: `host:port`, `host` or `[v6]:port`; none means the system's. Which zone
-    a name lies in, and which servers have it, is remembered for half a minute.
+    """Recursive name servers: `host:port`, `host` or `[v6]:port`; none means the system's. Caches for half a
+    minute the zone of a name and the zone's servers.
 
-    Raises `ValueError` with a sentence for one that is written wrongly.
+    Raises `ValueError` with a sentence for a malformed server.
     """
 
     def __init__(self, servers: Sequence[str] = (), *, authority_port: int = _DNS_PORT) -> None:
@@ -69,11 +69,11 @@ class NameServers:
         self._authorities: Recent[str, Zone] = Recent(_REMEMBERED_S)
 
     async def txt(self, name: str) -> Answer:
-        """The TXT values of a name as a recursive server tells them, aliases followed."""
+        """The TXT values of a name as a recursive server returns them, aliases followed."""
         return await self._recursively(name, dns.rdatatype.TXT)
 
     async def addresses(self, name: str) -> tuple[str, ...]:
-        """The addresses of a host. Raises `LookupFailed` where it has none."""
+        """The addresses of a host. Raises `LookupFailed` if it has none."""
         try:
             return (str(ipaddress.ip_address(name)),)
         except ValueError:
@@ -86,9 +86,9 @@ class NameServers:
         return values
 
     async def alias_of(self, name: str) -> str:
-        """Where the chain of CNAME records that begins at `name` ends; `name` itself without one.
+        """The end of the chain of CNAME records that begins at `name`; `name` itself without one.
 
-        Raises `LookupFailed` for a chain that does not end.
+        Raises `LookupFailed` for an endless chain.
         """
         seen = [name]
         while True:
@@ -101,7 +101,7 @@ class NameServers:
             seen.append(target)
 
     async def zone_of(self, name: str) -> str:
-        """The zone that a name lies in: the nearest name above it, or itself, that has an SOA record."""
+        """The zone of a name: the nearest name above it, or itself, that has an SOA record."""
         plain = name.rstrip(".")
         return await self._zones.get(plain.lower(), lambda: self._find_zone(plain))
 
@@ -133,8 +133,8 @@ class NameServers:
         return Zone(zone, servers)
 
     async def ask_authority(self, server: str, name: str) -> Answer:
-        """The TXT values that an authoritative server at this address has. Aliases that leave its zones are
-        not followed."""
+        """The TXT values at the authoritative server with this address. Aliases that leave its zones are not
+        followed."""
         question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.TXT)
         question.flags &= ~dns.flags.RD
         reply = await _ask(question, server, self._authority_port)
@@ -159,7 +159,7 @@ class NameServers:
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Host and port of `host`, `host:port`, `v6` or `[v6]:port`; the port is 53 where it is left out.
+    """Parse host and port of `host`, `host:port`, `v6` or `[v6]:port`; the default port is 53.
 
     Raises `ValueError` with a sentence.
     """
@@ -237,7 +237,7 @@ def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType,
             continue
         for item in rrset:
             if kind == dns.rdatatype.TXT:
-                # A long value comes in pieces of 255 bytes, which belong together.
+                # A long value arrives in strings of 255 bytes, to be concatenated.
                 values.append(b"".join(item.strings).decode(errors="replace"))
             else:
                 values.append(item.to_text())
@@ -245,8 +245,8 @@ def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType,
 
 
 def _zone_told(reply: dns.message.Message, name: str) -> str:
-    """The zone that an answer without a record names (RFC 2308 §2); empty: it names none, or speaks of where
-    an alias leads."""
+    """The zone that a negative answer names (RFC 2308 §2); empty if it names none, or names the zone of an
+    alias's target."""
     if reply.answer:
         return ""
     for rrset in reply.authority:

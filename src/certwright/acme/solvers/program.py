@@ -1,18 +1,18 @@
-"""A program of the operator's, for providers that this version does not know.
+"""Exec solver: a program of the operator presents the challenge, e.g. for an unsupported provider.
 
-It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with what it needs to know in its environment,
-and nothing of the environment of this process, which may hold the key of the Secrets:
+It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with the challenge in its environment, and without
+the environment of this process, which may contain the key of the Secrets:
 
     ACME_TYPE      http-01, dns-01 or tls-alpn-01
-    ACME_NAME      the name or address to be proven, without `*.`
+    ACME_NAME      the name or address to be validated, without `*.`
     ACME_WILDCARD  true for a wildcard name, else false
     ACME_TOKEN     the challenge's token (the last part of the path of http-01)
-    ACME_VALUE     what is to be shown: the body of the page, or the value of the TXT record
+    ACME_VALUE     what to present: the body of the page, or the value of the TXT record
     ACME_RECORD    (dns-01) the name of the TXT record, without a final dot
     ACME_UID       the same for both runs of one challenge
     PATH           the system's directories, unless the operator names others (`--exec-solver-env-file`)
 
-Exit status 0 is success; for anything else, what it wrote to standard error last becomes the reason.
+Exit status 0 is success; otherwise the last output on standard error becomes the reason.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Program:
-    """Runs the program; it is killed after `timeout_s` seconds, with what it has started. `record` is the
-    name that the TXT record has when it is not `_acme-challenge.<name>` (an alias was followed).
-    `environment` is what the operator has the program find beside `ACME_*`."""
+    """Runs the program; after `timeout_s` seconds it is killed with its children. `record` is the name of the
+    TXT record if it is not `_acme-challenge.<name>` (an alias was followed). `environment` is what the
+    operator adds to `ACME_*`."""
 
     def __init__(
         self,

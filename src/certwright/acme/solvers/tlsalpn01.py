@@ -1,4 +1,4 @@
-"""TLS-ALPN-01: the proof is in a certificate that only who asks for `acme-tls/1` gets (RFC 8737)."""
+"""TLS-ALPN-01: the challenge response is a certificate, served only for `acme-tls/1` (RFC 8737)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OCTETS_32 = b"\x04\x20"
 
 
 class Listener:
-    """One listener for all tasks. Other connections are passed on, unread, to `backend` (host, port), or
-    closed where there is none. It has a thread of its own: neither a CA nor the backend's visitors wait
-    while this program is busy."""
+    """One listener for all tasks. Passes other connections unread to `backend` (host, port), or closes them
+    without one. It has a separate thread: neither a CA nor clients of the backend wait while this program is
+    busy."""
 
     def __init__(self, *, backend: tuple[str, int] | None = None) -> None:
         self._backend = backend
@@ -44,14 +44,14 @@ class Listener:
         self._beside = SideLoop("tls-alpn-01")
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen, and say at which port (0 picks one); an empty host is every address of this machine.
+        """Listen, and return the port (0 picks a free one); an empty host is every address of this machine.
 
-        Raises `OSError` when the port is taken or not allowed.
+        Raises `OSError` if the port is in use or not permitted.
         """
         return await self._beside.begin(self._listen(host, port))
 
     async def close(self) -> None:
-        """Stop listening, and end what is open."""
+        """Stop listening, and close open connections."""
         if self._servers:
             await self._beside.run(self._end())
         self._beside.close()
@@ -71,7 +71,7 @@ class Listener:
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
-        # Whoever has just been accepted is not among those that are open yet, or has not begun: cancelled
+        # A connection that was just accepted is not registered yet, or its task has not started: cancelled
         # before that, it would never be closed.
         for _ in range(_TURNS_TO_OPEN):
             await asyncio.sleep(0)
@@ -84,7 +84,7 @@ class Listener:
         """See `Solver`."""
         context = await asyncio.to_thread(_context_for, task)
         name = server_name(task.identifier).lower()
-        # One assignment, since another thread reads it.
+        # A single assignment, because another thread reads it.
         self._shown[name] = {**self._shown.get(name, {}), task.uid: context}
 
     async def clean_up(self, task: Task) -> None:
@@ -134,7 +134,7 @@ async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHel
 async def _shake_hands(
     context: ssl.SSLContext, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """The handshake and nothing more: "the ACME server … closes the connection" after it (§3)."""
+    """Do the handshake and nothing more: "the ACME server … closes the connection" after it (§3)."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     session = context.wrap_bio(incoming, outgoing, server_side=True)
     incoming.write(begun)
@@ -153,7 +153,7 @@ async def _shake_hands(
         if not more:
             return
         incoming.write(more)
-    # Let the other side close: a reset could overtake what we have sent.
+    # The client closes first: a reset could overtake our last bytes.
     while await reader.read(_CHUNK):
         pass
 
@@ -184,7 +184,7 @@ def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
     """The self-signed certificate of a task and its key, as PEM (RFC 8737 §3, RFC 8738 §6)."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tls-alpn-01")])
-    # The dates are not looked at; far apart, since clocks differ.
+    # CAs ignore the dates; far apart, because clocks differ.
     now = datetime.now(UTC)
     built = (
         x509.CertificateBuilder()
@@ -217,7 +217,7 @@ def _context_for(task: Task) -> ssl.SSLContext:
     certificate, private = challenge_certificate(task)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols([ALPN_PROTOCOL])
-    # The ssl module reads files only. Made with mode 0600, and the key proves nothing but this challenge.
+    # The ssl module reads only files. Mode 0600, and the key is good for nothing but this challenge.
     with tempfile.NamedTemporaryFile(prefix="tls-alpn-") as file:
         file.write(certificate + private)
         file.flush()
@@ -227,7 +227,7 @@ def _context_for(task: Task) -> ssl.SSLContext:
 
 
 class TlsCheck:
-    """Connects as the CA does and looks at the certificate. `names` resolves; None asks the system."""
+    """Self-check: connects as the CA does and checks the certificate. `names` resolves; None uses the system."""
 
     def __init__(self, *, port: int = 443, names: NameServers | None = None) -> None:
         self._port = port

@@ -1,9 +1,9 @@
-"""HTTP-01 by a file in the directory that a web server serves (RFC 8555 §8.3).
+"""HTTP-01 by a file in the document root of a web server (RFC 8555 §8.3).
 
-The path comes from an object that a tenant may have written, and other users of the machine may write below
-the root. So every directory below the root is opened from the one above it and no symbolic link is followed,
-the name of the file is a token and nothing else, and a file that does not hold the proof of that token is
-neither replaced nor deleted."""
+A tenant may have written the object with the path, and other users of the machine may write below the root.
+So every directory below the root is opened relative to its parent and no symbolic link is followed, the file
+name is a token and nothing else, and a file that is not the response for that token is neither replaced nor
+deleted."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from threading import Lock
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import SolverError, Task
 
-_PAGE_MODE = 0o644  # The web server runs as another user; a proof is no secret.
+_PAGE_MODE = 0o644  # The web server runs as another user, and a challenge response is not secret.
 _DIRECTORY_MODE = 0o755
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OURS = tuple(WELL_KNOWN.strip("/").split("/"))
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 # "base64url(Thumbprint(accountKey))" is a SHA-256 digest (RFC 8555 §8.1).
 _LONGEST_PAGE = 256 + 1 + 64
-# Another process may delete the empty directory between opening it and writing into it.
+# Another process may delete the empty directory between our open and our write.
 _ATTEMPTS = 3
 
 
 class WebRoots:
-    """The directories that this process has made below web roots: those alone are deleted again, once they
-    are empty. One for all solvers of a process."""
+    """The directories that this process has created below web roots: only those are deleted, once they are
+    empty. One for all solvers of a process."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -41,8 +41,8 @@ class WebRoots:
 
 
 class WebRoot:
-    """Writes pages below `root`, a directory that the operator has named. `below` are the components of the
-    path from there to the directory that is served, which must exist."""
+    """Writes files below `root`, a directory that the operator has named. `below` are the components of the
+    path from there to the served directory, which must exist."""
 
     def __init__(self, root: str, below: Sequence[str] = (), *, shared: WebRoots | None = None) -> None:
         self._root = root
@@ -91,8 +91,8 @@ class WebRoot:
 
     @contextmanager
     def _served(self) -> Iterator[int]:
-        """A descriptor of the directory that is served; closed at the end."""
-        # The root itself is the operator's choice, links on the way to it included.
+        """A file descriptor of the served directory; closed at the end."""
+        # The operator chose the root, including links on the path to it.
         here = os.open(self._root, _OPEN_DIRECTORY)
         try:
             for name in self._below:
@@ -104,8 +104,8 @@ class WebRoot:
             os.close(here)
 
     def _ours(self, served: int, stack: contextlib.ExitStack, *, make: bool) -> int | None:
-        """A descriptor of `.well-known/acme-challenge`; None where it does not exist and is not to be
-        made."""
+        """A file descriptor of `.well-known/acme-challenge`; None if it does not exist and `make` is
+        False."""
         here = served
         for depth, name in enumerate(_OURS, 1):
             if make:
@@ -122,7 +122,7 @@ class WebRoot:
         return here
 
     def _delete_made(self, served: int, stack: contextlib.ExitStack) -> None:
-        """Delete the directories that this process has made and that are empty now, the innermost first."""
+        """Delete empty directories that this process has created, the innermost first."""
         for depth in range(len(_OURS), 0, -1):
             if self._place(depth) not in self._shared.made:
                 return
@@ -143,8 +143,8 @@ class WebRoot:
 
 
 def _page(folder: int, name: str) -> bytes | None:
-    """What the file holds, or its beginning; None: it does not exist. A link is not followed, and a FIFO not
-    waited for."""
+    """The beginning of the file's content; None if it does not exist. Follows no link and does not block on
+    a FIFO."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -156,11 +156,11 @@ def _page(folder: int, name: str) -> bytes | None:
 
 
 def _check_replaceable(folder: int, task: Task) -> None:
-    """Raises `SolverError` for a file of that name that is not a proof: it is somebody's own."""
+    """Raises `SolverError` if a file of that name is not a challenge response: it belongs to another user."""
     found = _page(folder, task.token)
     if found is None or found == task.key.encode():
         return
-    # A proof begins with its token (RFC 8555 §8.1), also one of an account that is no longer used.
+    # A response begins with its token (RFC 8555 §8.1), also that of a former account.
     if len(found) > _LONGEST_PAGE or not found.startswith(f"{task.token}.".encode()):
         raise SolverError(
             f'the file "{task.token}" in {"/".join(_OURS)} exists and is not a proof of that challenge; '
@@ -184,7 +184,7 @@ def _replace(folder: int, name: str, content: bytes) -> None:
 
 
 def _words(error: OSError) -> str:
-    # What `O_NOFOLLOW | O_DIRECTORY` says of a symbolic link, by system.
+    # The errors of `O_NOFOLLOW | O_DIRECTORY` for a symbolic link, by system.
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return f"{error.strerror}; below the web root symbolic links are not followed"
     return error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Looks for the TXT record of DNS-01: at every server of its zone, or as recursive servers see it."""
+"""Self-check of DNS-01: queries every server of the record's zone, or only recursive servers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import Answer, LookupFailed, NameServers
 from certwright.kit.outgoing import quote
 
-# Nobody waits longer than this for a cache, whatever a zone says.
+# The maximum wait for a cache, whatever the zone's TTL.
 _LONGEST_MEMORY = timedelta(minutes=5)
 
 
 class DnsCheck:
-    """`recursive_only` asks recursive servers alone (`--dns01-recursive-nameservers-only`); otherwise every
-    authoritative server of the zone in which the record ends up must have it, aliases followed: a CA may ask
+    """`recursive_only` queries recursive servers alone (`--dns01-recursive-nameservers-only`); otherwise every
+    authoritative server of the record's zone (after aliases) must have the record, because a CA may query
     any of them."""
 
     def __init__(self, names: NameServers, *, recursive_only: bool = False) -> None:
@@ -37,7 +37,7 @@ class DnsCheck:
         answer = await self._names.txt(name)
         if value in answer.values:
             return Ready()
-        # "SOA negative TTL": a cache that has heard of no record says so until then.
+        # "SOA negative TTL": a cache repeats a negative response until then.
         remembered = min(answer.negative_for, _LONGEST_MEMORY)
         return NotYet(f"the recursive name server {_seen(answer, name)}", remembered)
 
@@ -51,7 +51,7 @@ class DnsCheck:
         return NotYet("; ".join(missing)) if missing else Ready()
 
     async def _ask_server(self, host: str, addresses: tuple[str, ...], name: str, value: str) -> str:
-        """What is wrong with that server; empty: nothing. One of its addresses is enough."""
+        """Why that server lacks the record; empty if it has it. One of its addresses is enough."""
         reason = ""
         for address in addresses:
             try:

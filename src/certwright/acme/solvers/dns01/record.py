@@ -1,4 +1,4 @@
-"""Which name the TXT record is written at."""
+"""Name of the TXT record of DNS-01."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from certwright.acme.solvers.names import LookupFailed, NameServers
 
 
 async def record_name(identifier: str, names: NameServers, *, follow: bool) -> str:
-    """`_acme-challenge.<identifier>`; with `follow` the end of the CNAME records that begin there, so that a
-    zone can be delegated. Raises `SolverError`."""
+    """`_acme-challenge.<identifier>`; with `follow` the end of its chain of CNAME records, so that a zone can
+    be delegated. Raises `SolverError`."""
     name = dns_name(identifier)
     if not follow:
         return name

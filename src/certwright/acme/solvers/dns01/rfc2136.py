@@ -33,7 +33,7 @@ ALGORITHMS: Final[dict[str, dns.name.Name]] = {
     "HMACSHA384": dns.tsig.HMAC_SHA384,
     "HMACSHA512": dns.tsig.HMAC_SHA512,
 }
-"""By cert-manager's names, and two more."""
+"""TSIG algorithms: cert-manager's names, and two more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TsigKey:
     algorithm: str = "HMACMD5"
 
     def parsed(self) -> dns.tsig.Key:
-        """Raises `SolverError` with a sentence for a name, secret or algorithm that is none."""
+        """The dnspython key. Raises `SolverError` with a sentence for an invalid name, secret or algorithm."""
         algorithm = ALGORITHMS.get(self.algorithm.upper())
         if algorithm is None:
             raise SolverError(
@@ -61,11 +61,10 @@ class TsigKey:
 
 
 class Rfc2136:
-    """Adds and deletes single values, so that tasks at one name do not see each other.
+    """Adds and deletes single values, so that concurrent tasks at one name do not interfere.
 
-    `server` is host and port of the primary server, which has `timeout_s` seconds to answer; `names` finds
-    zones and aliases. Raises `SolverError`
-    at once for a TSIG key that makes no sense.
+    `server` is host and port of the primary server, which has `timeout_s` seconds to respond; `names` finds
+    zones and aliases. The constructor raises `SolverError` for an invalid TSIG key.
     """
 
     def __init__(
@@ -124,12 +123,12 @@ class Rfc2136:
     async def _exchange(self, update: dns.update.UpdateMessage, address: str) -> dns.message.Message:
         if self._tcp:
             return await dns.asyncquery.tcp(update, address, timeout=self._timeout_s, port=self._port)
-        # Sent more than once, maybe: to add or delete a value twice is to do it once.
+        # Safe to resend: adding or deleting a value twice has the effect of doing it once.
         return await exchange(update, address, self._port, self._timeout_s)
 
 
 def make_updater(updating: Updating, names: NameServers) -> Rfc2136:
-    """A solver that writes so. Raises `SolverError` for a TSIG key that makes no sense."""
+    """Create a solver that sends dynamic updates. Raises `SolverError` for an invalid TSIG key."""
     key = TsigKey(*updating.tsig) if updating.tsig is not None else None
     return Rfc2136(updating.server, names, key=key, tcp=updating.tcp, follow=updating.follow)
 

@@ -1,4 +1,4 @@
-"""DNS-01 by somebody's webhook, in cert-manager's protocol, so that existing webhooks work.
+"""DNS-01 by an external webhook, in cert-manager's protocol, so that existing webhooks work.
 
 Source: cert-manager `pkg/acme/webhook/apis/acme/v1alpha1/types.go`.
 """
@@ -16,12 +16,12 @@ from certwright.kit.outgoing import quote
 _VERSION = "webhook.acme.cert-manager.io/v1alpha1"
 
 Call = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Sends a ChallengePayload to the solver's API and gives back its answer. Raises `SolverError`."""
+"""Posts a ChallengePayload to the solver's API and returns its response. Raises `SolverError`."""
 
 
 class Webhook:
-    """Asks the webhook. `config` is handed over as it is; `namespace` is where the Secrets that it names lie;
-    `ambient` allows it the credentials of its surroundings."""
+    """Calls the webhook. `config` is passed through; `namespace` is the one of the Secrets that it names;
+    `ambient` allows the webhook its ambient credentials."""
 
     def __init__(
         self,
