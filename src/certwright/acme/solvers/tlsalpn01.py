@@ -227,7 +227,7 @@ def _context_for(task: Task) -> ssl.SSLContext:
 
 
 class TlsCheck:
-    """Self-check: connects as the CA does and checks the certificate. `names` resolves; None uses the system."""
+    """Self-check: connects as the CA does and checks the certificate. `names` None uses the system."""
 
     def __init__(self, *, port: int = 443, names: NameServers | None = None) -> None:
         self._port = port

@@ -15,7 +15,7 @@ _LONGEST_MEMORY = timedelta(minutes=5)
 
 
 class DnsCheck:
-    """`recursive_only` queries recursive servers alone (`--dns01-recursive-nameservers-only`); otherwise every
+    """`recursive_only` queries recursive servers alone (`--dns01-recursive-nameservers-only`); otherwise each
     authoritative server of the record's zone (after aliases) must have the record, because a CA may query
     any of them."""
 

@@ -45,7 +45,7 @@ class TsigKey:
     algorithm: str = "HMACMD5"
 
     def parsed(self) -> dns.tsig.Key:
-        """The dnspython key. Raises `SolverError` with a sentence for an invalid name, secret or algorithm."""
+        """The dnspython key. Raises `SolverError` for an invalid name, secret or algorithm."""
         algorithm = ALGORITHMS.get(self.algorithm.upper())
         if algorithm is None:
             raise SolverError(
