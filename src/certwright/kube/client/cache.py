@@ -1,7 +1,7 @@
-"""A local copy of the objects of one kind, with indexes.
+"""Object cache of one kind, with indexes.
 
-The copy only moves forward: an object is replaced by one with a higher resourceVersion only. So the answer to
-an own write can be put in before the watch brings it, and what the watch brings late does no harm. Comparing
+The cache only moves forward: an object is replaced only by one with a higher resourceVersion. So the response
+to an own write can be put in before its watch event arrives, and late watch events do no harm. Comparing
 resourceVersions as integers: Kubernetes API concepts, "Resource versions" (KEP-5504).
 """
 
@@ -17,18 +17,18 @@ from certwright.kube.client.compressed import PackedObjects, Packing
 
 T = TypeVar("T")
 Indexer = Callable[[T], Iterable[str]]
-"""The values under which an object is to be found; none is allowed."""
+"""Index function: the values under which an object is indexed, possibly none."""
 
 _Bucket = ObjectKey | dict[ObjectKey, None]
-"""The keys that have a value: most values are those of one object, which needs no set of its own."""
+"""The keys that have a value: most values have one object, which needs no set."""
 
 _Places = list[tuple[str, ...]]
-"""For each index the values under which one object is found."""
+"""For each index the values under which one object is indexed."""
 
 _log = logging.getLogger(__name__)
 
-# A tombstone is needed for as long as an answer to an own write may come later than the news of the deletion,
-# which is seconds; this many deletions of one kind in that time do not happen.
+# A tombstone is needed for as long as the response to an own write may come after the watch event of the
+# deletion, which is seconds; this many deletions of one kind in that time do not happen.
 _TOMBSTONES = 1024
 
 
@@ -38,12 +38,12 @@ def key_of(obj: Any) -> ObjectKey:
         meta = obj.get("metadata") or {}
         return ObjectKey(meta.get("namespace", ""), meta.get("name", ""))
     meta = obj.metadata
-    # One text for all that are in a namespace.
+    # One string shared by all objects of a namespace.
     return ObjectKey(sys.intern(meta.namespace), meta.name)
 
 
 def revision_of(obj: Any) -> int:
-    """The resourceVersion of a struct or of a plain dict as a number; 0 where there is none."""
+    """The resourceVersion of a struct or of a plain dict as a number; 0 if it has none."""
     if isinstance(obj, dict):
         return parse_revision((obj.get("metadata") or {}).get("resourceVersion", ""))
     return parse_revision(obj.metadata.resource_version)
@@ -58,7 +58,7 @@ def parse_revision(text: str) -> int:
 
 
 class _PlainObjects(Generic[T]):
-    """Objects as they are; see `PackedObjects` for what the methods do."""
+    """Objects without a packing; see `PackedObjects` for the methods."""
 
     def __init__(self) -> None:
         self._objects: dict[ObjectKey, T] = {}
@@ -89,8 +89,8 @@ class _PlainObjects(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """Objects by key, and by the values that the `indexers` give. With a `packing` those that rest take
-    little memory, and some ten microseconds to read."""
+    """Objects by key, and by the values of the `indexers`. With a `packing` idle objects take little memory,
+    and some ten microseconds to read."""
 
     def __init__(
         self, indexers: Mapping[str, Indexer[T]] | None = None, *, packing: Packing[T] | None = None
@@ -114,31 +114,31 @@ class Cache(Generic[T]):
         return self._objects.get(key)
 
     def revision(self, key: ObjectKey) -> int | None:
-        """The resourceVersion of the object as a number (0: none); None where it is not there."""
+        """The resourceVersion of the object as a number (0: none); None on a cache miss."""
         return self._objects.revision(key)
 
     def note(self, key: ObjectKey) -> int:
-        """What the packing notes of the object; 0 where there is no object, or no packing."""
+        """The packing's note of the object; 0 on a cache miss, or without a packing."""
         return self._objects.note(key)
 
     def buried_at(self, key: ObjectKey) -> int:
-        """The revision at which an object of that name was deleted lately; 0 where that is not known."""
+        """The revision of a recent deletion of that name, from its tombstone; 0 if it has none."""
         return self._tombstones.get(key, 0)
 
     def values(self) -> Iterator[T]:
-        """All objects of this moment, in no particular order."""
+        """A snapshot of all objects, in no particular order."""
         return self._objects.freeze()()
 
     def freeze(self) -> Callable[[], Iterator[T]]:
-        """As `values`, to be gone through as often as is wanted, and in another thread too."""
+        """As `values`, but can be iterated repeatedly, and in another thread too."""
         return self._objects.freeze()
 
     def keys(self) -> Iterator[ObjectKey]:
-        """All keys, in no particular order; the cache must not change meanwhile."""
+        """All keys, in no particular order; the cache must not change during the iteration."""
         return iter(self._objects)
 
     def by_index(self, index: str, value: str) -> list[T]:
-        """The objects that the indexer gave this value for. Raises `KeyError` for an unknown index."""
+        """The objects for which the indexer returned this value. Raises `KeyError` for an unknown index."""
         bucket = self._indexes[index].get(value)
         if bucket is None:
             return []
@@ -150,12 +150,13 @@ class Cache(Generic[T]):
         return () if bucket is None else _keys(bucket)
 
     def has(self, index: str, value: str) -> bool:
-        """Whether there is any such object. Raises `KeyError` for an unknown index."""
+        """Whether any object has this value. Raises `KeyError` for an unknown index."""
         return value in self._indexes[index]
 
     def accepts(self, obj: T, key: ObjectKey | None = None) -> bool:
-        """Whether `upsert` would change anything: the object is newer than what is held, or than its own
-        deletion. One whose resourceVersion is not a number is always news. `key` is that of the object."""
+        """Whether `upsert` would change anything: the object is newer than the cached one, or than its
+        tombstone. One whose resourceVersion is not a number is always accepted. `key` is that of the
+        object."""
         revision = revision_of(obj)
         key = key or key_of(obj)
         held = self._objects.revision(key)
@@ -164,15 +165,15 @@ class Cache(Generic[T]):
         return not revision or revision > held
 
     def upsert(self, obj: T) -> T | None:
-        """Take the object in and return the one it replaced. One that is not `accepts`ed is ignored, and the
-        one held is returned."""
+        """Store the object and return the one it replaced. One that is not `accepts`ed is ignored, and the
+        cached one is returned."""
         if not self.accepts(obj):
             return self._objects.get(key_of(obj))
         return self.overwrite(obj)
 
     def overwrite(self, obj: T, key: ObjectKey | None = None) -> T | None:
-        """Take the object in, newer or not, and return the one it replaced: for a server whose history has
-        gone back (restored from a backup). `key` is that of the object, and is held with it."""
+        """Store the object, newer or not, and return the one it replaced: for a server whose history has gone
+        back (restored from a backup). `key` is that of the object, and is stored with it."""
         key = key or key_of(obj)
         old = self._objects.get(key)
         if self._indexers:
@@ -183,8 +184,8 @@ class Cache(Generic[T]):
         return old
 
     def remove(self, key: ObjectKey, revision: int) -> T | None:
-        """Drop the object that was deleted at `revision` (0: unknown) and return it; None when it is not
-        there, or is newer than that: deleted and made again."""
+        """Remove the object that was deleted at `revision` (0: unknown) and return it; None on a cache miss,
+        or when it is newer than that: deleted and created again."""
         if revision and (self._objects.revision(key) or 0) > revision:
             return None
         if revision:
@@ -196,7 +197,7 @@ class Cache(Generic[T]):
         return old
 
     def replace(self, objects: Iterable[T], revision: int) -> list[T]:
-        """Make the cache what a list at `revision` says; returns what vanished."""
+        """Replace the contents by a list at `revision`; returns the removed objects."""
         seen = set()
         for obj in objects:
             self.upsert(obj)
@@ -204,8 +205,8 @@ class Cache(Generic[T]):
         return self.retain(seen, revision)
 
     def retain(self, seen: set[ObjectKey], revision: int) -> list[T]:
-        """Drop what a list at `revision` (0: whatever its revision) did not have, and return it. What is
-        newer than the list (an own write) stays."""
+        """Remove the objects missing from a list at `revision` (0: whatever its revision), and return them.
+        Objects newer than the list (own writes) stay."""
         gone = [key for key in self._objects if key not in seen]
         removed = [self.remove(key, revision) for key in gone]
         return [obj for obj in removed if obj is not None]
@@ -235,7 +236,7 @@ class Cache(Generic[T]):
             try:
                 found.append(tuple(indexer(obj)))
             except Exception:
-                # A bug there must not stop the copy from following the server.
+                # A bug there must not stop the cache from following the server.
                 _log.exception("index %s: cannot place %s", name, key)
                 found.append(())
         return found

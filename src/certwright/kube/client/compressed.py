@@ -1,7 +1,7 @@
-"""Objects of one kind, held in little memory: those that nobody has touched lately are packed.
+"""Compressed storage of the objects of one kind: idle objects are packed.
 
-A decoded object takes some kilobytes, packed it takes some hundred bytes; thousands of objects rest for
-months between two looks at them. So only the last ones that were written or read are held decoded.
+A decoded object takes some kilobytes, packed it takes some hundred bytes; thousands of objects are idle for
+months between two reads. So only the most recently written or read ones are kept decoded.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from certwright.kube.client.zstd import Press
 
 T = TypeVar("T")
 
-# An object is written several times in the seconds in which it is made; packing it each time would be for
-# nothing. So many of a kind are made at the same time, as a rule.
+# An object is written several times in the seconds of its creation; packing it each time would be wasted.
+# This many of a kind are usually created at the same time.
 FRESH = 512
 READ = 128
-# Stands where a fresh object's bytes would be, so that all keys are in one mapping.
+# Placeholder for a fresh object's bytes, so that all keys are in one mapping.
 _NOT_PACKED = b""
 _NOTE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Packing(Generic[T]):
-    """How an object becomes bytes and an equal object again; the bytes of different ones should have as much
-    as possible in common. `note` gives a number (0 to 2**64 - 1) that is asked for more often than the
-    object, and is held beside it. Of objects for which `is_sample` says no, nothing gets into the
-    dictionary, which outlives them."""
+    """Conversion of an object to bytes and back to an equal object; the bytes of different ones should have
+    as much as possible in common. `note` returns a number (0 to 2**64 - 1) that is read more often than the
+    object, and is stored beside it. Objects for which `is_sample` returns False are kept out of the
+    compression dictionary, which outlives them."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
@@ -41,13 +41,13 @@ class Packing(Generic[T]):
 class PackedObjects(Generic[T]):
     """A mapping from keys to objects and their revisions (any whole number from 0 on).
 
-    `fresh` objects that were written last are held decoded, and the last `read` of those that were packed.
+    The `fresh` most recently written objects are kept decoded, and the `read` most recently read packed ones.
     """
 
     def __init__(self, packing: Packing[T], *, fresh: int | None = None, read: int | None = None) -> None:
         self._packing = packing
         self._press = Press()
-        # Where the revision begins: after one byte that says where it ends, and the note.
+        # Offset of the revision: after one byte with its end, and the note.
         self._numbers = 1 if packing.note is None else 1 + _NOTE
         self._packed: dict[ObjectKey, bytes] = {}
         self._fresh: OrderedDict[ObjectKey, tuple[T, int]] = OrderedDict()
@@ -80,7 +80,7 @@ class PackedObjects(Generic[T]):
         return found
 
     def revision(self, key: ObjectKey) -> int | None:
-        """The revision of the object, None where there is none."""
+        """The revision of the object, None on a miss."""
         fresh = self._fresh.get(key)
         if fresh is not None:
             return fresh[1]
@@ -88,7 +88,7 @@ class PackedObjects(Generic[T]):
         return int.from_bytes(packed[self._numbers : packed[0]], "big") if packed is not None else None
 
     def note(self, key: ObjectKey) -> int:
-        """What the packing notes of the object; 0 where there is none."""
+        """The packing's note of the object; 0 on a miss."""
         if self._packing.note is None:
             return 0
         fresh = self._fresh.get(key)
@@ -98,7 +98,7 @@ class PackedObjects(Generic[T]):
         return int.from_bytes(packed[1 : self._numbers], "big") if packed is not None else 0
 
     def put(self, key: ObjectKey, obj: T, revision: int) -> None:
-        """Hold the object instead of the one there was."""
+        """Store the object in place of any existing one."""
         self._packed[key] = _NOT_PACKED
         self._read.pop(key, None)
         self._fresh[key] = (obj, revision)
@@ -107,19 +107,19 @@ class PackedObjects(Generic[T]):
             self._pack_oldest()
 
     def drop(self, key: ObjectKey) -> None:
-        """Hold the object no longer. Raises `KeyError` where there is none."""
+        """Remove the object. Raises `KeyError` on a miss."""
         del self._packed[key]
         self._fresh.pop(key, None)
         self._read.pop(key, None)
 
     def freeze(self) -> Callable[[], Iterator[T]]:
-        """What is held at this moment, to be gone through (in another thread, too) as often as is wanted."""
+        """A snapshot, which can be iterated repeatedly, in another thread, too."""
         fresh = [obj for obj, _ in self._fresh.values()]
         packed = [one for one in self._packed.values() if one]
 
         def objects() -> Iterator[T]:
             yield from fresh
-            # Another than for `get`, which may be called at the same time.
+            # Not the reader of `get`, which may be called at the same time.
             restore = self._press.reader().restore
             for one in packed:
                 yield self._packing.decode(restore(one[one[0] :]))

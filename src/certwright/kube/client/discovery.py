@@ -1,4 +1,4 @@
-"""Which kinds a server has, and which of them a word means.
+"""API discovery: the kinds of a server, and the kind that a word means.
 
 Source: Kubernetes API concepts, "API Discovery"; API reference, APIGroupList, APIResourceList.
 """
@@ -22,7 +22,7 @@ DictKind = Kind[dict[str, Any]]
 
 
 class UnknownKind(LookupError):
-    """The server has no kind of that name. The text is one sentence, with what may have been meant."""
+    """The server has no kind of that name. The text is one sentence, with a suggestion."""
 
 
 class _GroupVersion(msgspec.Struct, rename="camel"):
@@ -56,10 +56,9 @@ class _Resources(msgspec.Struct):
 
 
 async def all_resources(client: Client) -> list[DictKind]:
-    """Every kind that the server has, each in its group's preferred version, the core group first.
+    """Every kind of the server, each in its group's preferred version, the core group first.
 
-    A group that cannot be asked (served by a program that is down) is left out. Raises `ApiError`,
-    `Unreachable`.
+    An unavailable group (its aggregated API server is down) is left out. Raises `ApiError`, `Unreachable`.
     """
     groups, core = await asyncio.gather(_groups(client), _resources(client, "v1"))
     asked = [group.preferred_version or _GroupVersion() for group in groups]

@@ -1,7 +1,7 @@
-"""Log-in by a program of the user's (an exec plugin), as clusters of the large providers have it.
+"""Exec credential plugins: log-in by an external program, as clusters of the large providers use it.
 
-The program is run when the first request is made, when what it gave has expired, and when the server refuses
-it; never by two requests at once. Import this module only where a kubeconfig names such a program.
+The program runs for the first request, when its credentials have expired, and when the server refuses them;
+never for two requests at once. Import this module only if a kubeconfig names such a program.
 
 Source: Kubernetes documentation, "client-go credential plugins"; client authentication API v1 and v1beta1.
 """
@@ -30,7 +30,7 @@ from certwright.kube.util.programs import last_words
 # A plugin whose credentials are always refused must not be run for every request.
 _BETWEEN_REFUSALS_S = 10.0
 
-# A program that nobody can type to and that takes longer than this will not end at all.
+# Timeout of a program without a terminal: one that takes longer will not end at all.
 _PATIENCE_S = 60.0
 
 _MOST_OUTPUT = 2**20
@@ -40,8 +40,8 @@ _MOST_OUTPUT = 2**20
 class Plugin:
     """The program, as the kubeconfig describes it.
 
-    `place` are the words that name it in messages; `cluster` is what the program is told about the server,
-    None where it is not told (`provideClusterInfo`). `interactive` is `Never`, `IfAvailable` or `Always`.
+    `place` names it in messages; `cluster` is the server's description that the program receives, None
+    without `provideClusterInfo`. `interactive` is `Never`, `IfAvailable` or `Always`.
     """
 
     place: str
@@ -69,9 +69,9 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class PluginLogin:
-    """Gives what the program gives; `fixed` fills in the parts that the kubeconfig has itself.
+    """Returns the program's credentials; `fixed` fills in the parts that the kubeconfig has itself.
 
-    `now` is the wall clock in seconds since 1970, `has_terminal` whether somebody can type.
+    `now` is the wall clock in seconds since 1970, `has_terminal` whether standard input is a terminal.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PluginLogin:
         self._lock = asyncio.Lock()
 
     async def credential(self) -> Credential:
-        """What the program gave, while it lasts. Raises `LoginFailed` with what is wrong with it."""
+        """The program's credential, until it expires. Raises `LoginFailed` with the problem."""
         if (current := self._valid()) is not None:
             return current
         async with self._lock:
@@ -179,7 +179,7 @@ class PluginLogin:
 
     def _program(self) -> str:
         command = self._plugin.command
-        # A path is meant from the kubeconfig's folder, a bare name is looked for in PATH.
+        # A path is relative to the kubeconfig's folder, a bare name is searched in PATH.
         if os.sep in command:
             return str(self._plugin.folder / command)
         if shutil.which(command) is None:
@@ -191,7 +191,7 @@ class PluginLogin:
         try:
             answer = json_decoder(_Answer).decode(output)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            # Not the output itself: it may hold the token.
+            # Without the output, which may contain the token.
             raise self._error(f"did not print an ExecCredential: {error}") from None
         if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
             raise self._error(
@@ -212,7 +212,7 @@ class PluginLogin:
 def cluster_info(
     *, server: str, ca_pem: bytes, insecure: bool, server_name: str, proxy: str, config: Any
 ) -> dict[str, Any]:
-    """What a program is told about the server (`spec.cluster`); `config` is the cluster's extension
+    """The server's description for a program (`spec.cluster`); `config` is the cluster's extension
     `client.authentication.k8s.io/exec`."""
     told = {
         "server": server,

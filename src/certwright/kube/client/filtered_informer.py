@@ -1,11 +1,11 @@
-"""A local copy that leaves objects out, by a look at their bytes.
+"""Filtered informer: leaves objects out by a predicate on their bytes.
 
-Of those nothing is known but that there is something of that name (`others`), so that one which comes to
-matter later can be asked for at the server; and, where that is asked for, by which value they can be found.
+Of those it only knows that an object of that name exists (`others`), so that one which matters later can be
+fetched from the server; and, if requested, by which value they can be found.
 
-A selector may split a kind between this copy and another one (`split_with`). An object that moves leaves the
-one and comes into the other, in any order, since their watches know nothing of each other. So a name that has
-left either of them stays in `others` until both have come as far as the revision at which it left.
+A selector may split a kind between this informer and another one (`split_with`). An object that moves leaves
+one and enters the other, in any order, because their watches are independent. So a name that has left either
+of them stays in `others` until both have reached the revision at which it left.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 
 class PartialInformer(Informer[T]):
-    """Follows the objects of one kind that `keep` says yes to, which is asked anew with all news of them.
+    """Informer for the objects of one kind that `keep` accepts; each event is tested again.
 
-    One that is held and no longer kept is told of a last time. `found_by` gives the value by which
-    `others_by` finds those that are left out. Own writes are always held.
+    Handlers are notified a last time when an object in the cache is no longer accepted. `found_by` returns
+    the value by which `others_by` finds those that are left out. Own writes are always cached.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class PartialInformer(Informer[T]):
         self._listed_by_value = NamesByValue()
 
     def split_with(self, elsewhere: Informer[Any]) -> None:
-        """Objects may move between this copy and that one."""
+        """Declare that objects may move between this informer and that one."""
         self._elsewhere = elsewhere
 
     def others_by(self, value: str) -> Sequence[ObjectKey]:
-        """The names of what is left out and has that value, or had it before it came to be held."""
+        """The names of left-out objects that have that value, or had it before they were cached."""
         return self._by_value.keys(value)
 
     def discard_value(self, value: str, key: ObjectKey) -> None:
-        """The object of that name has not got this value any more, or is gone."""
+        """Record that the object of that name does not have this value any more, or is deleted."""
         self._by_value.discard(value, key)
 
     def put(self, obj: T) -> None:
-        """Take in the answer to an own write, or what was read since it matters."""
+        """Store the response to an own write, or an object that was fetched because it matters."""
         if self.cache.accepts(obj):
             self.others.discard(key_of(obj))
         super().put(obj)
@@ -123,7 +123,7 @@ class PartialInformer(Informer[T]):
             self.others.forget_until(min(self.revision, self._elsewhere.revision))
 
     def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
-        # In which state the others are, is not held.
+        # The state of the left-out objects is not recorded.
         is_other = self.others.left_at(identity(raw)) == 0
         return not is_other and super()._is_missed(raw, told, until)
 
@@ -149,7 +149,7 @@ class PartialInformer(Informer[T]):
         super()._take_listed(obj, rewound=rewound)
 
     def _prune(self, revision: int) -> None:
-        # Those that came to matter while the list was read.
+        # Those that became relevant while the list was read.
         self._listed.update(filter(self._listed_others.__contains__, self.cache.keys()))
         if self._elsewhere is None:
             self.others = self._listed_others
@@ -166,7 +166,7 @@ class PartialInformer(Informer[T]):
             if self._elsewhere is None:
                 self.others.discard(key)
             else:
-                # Before anybody is told, and asks for it.
+                # Before handlers are notified, and look the name up.
                 self.others.leave(key, revision)
         super()._went(key, old, revision)
 
@@ -184,7 +184,7 @@ def follow_some(
     packing: Packing[T] | None = None,
     page: int = PAGE,
 ) -> Informer[T]:
-    """A copy of what `keep` says yes to; of all objects where it is None."""
+    """A filtered informer with `keep`; one for all objects if it is None."""
     make: Callable[..., Informer[T]] = Informer
     if keep is not None:
         make = partial(PartialInformer, keep=keep, found_by=found_by)

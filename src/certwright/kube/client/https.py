@@ -1,6 +1,6 @@
-"""An API server at the other end of a TLS connection.
+"""HTTPS transport to an API server.
 
-Import this module only where such a server is used: aiohttp costs 25 MB and a fifth of a second.
+Import this module only if such a server is used: aiohttp costs 25 MB and a fifth of a second.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from certwright.kube.util.proxies import proxy_for
 CONNECT_S = 10
 REQUEST_S = 30
 
-# The client asks for watches to be ended after eight minutes and for a bookmark every one. One that is silent
-# for longer than that is dead, whatever the proxies in between pretend.
+# The client requests watches that end after eight minutes, with a bookmark every minute. One that is silent
+# for longer than that is dead, even if a proxy keeps its connection open.
 _WATCH_SILENCE_S = 600
 
-# Every watch holds a connection for itself (HTTP/1.1).
+# Every watch occupies a connection (HTTP/1.1).
 _CONNECTIONS = 100
 
 _REQUEST = aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
@@ -43,8 +43,8 @@ class BadCredentials(ValueError):
 def tls_context(
     *, ca_pem: bytes = b"", client_cert_pem: bytes = b"", client_key_pem: bytes = b"", insecure: bool = False
 ) -> ssl.SSLContext:
-    """The TLS settings for a server whose certificate `ca_pem` vouches for (empty: one of the system's CAs;
-    `insecure`: nobody). The client's key is handed to OpenSSL from memory.
+    """The TLS settings for a server whose certificate is issued by `ca_pem` (empty: one of the system's CAs;
+    `insecure`: not verified). The client's key is passed to OpenSSL from memory.
 
     Raises `BadCredentials`.
     """
@@ -52,7 +52,7 @@ def tls_context(
         context = ssl.create_default_context(cadata=ca_pem.decode("ascii") if ca_pem else None)
     except (ssl.SSLError, ValueError) as error:
         raise BadCredentials(f"the CA certificate cannot be read: {error}") from None
-    # Python 3.13 demands extensions that the CAs of many clusters lack; Go, their first client, does not.
+    # Python 3.13 requires extensions that the CAs of many clusters lack; Go's TLS does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
         context.check_hostname = False
@@ -73,7 +73,7 @@ def _load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
 
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
-    """A path under which OpenSSL, which reads nothing but files, finds `pem`, for a moment."""
+    """A temporary path of a file with `pem`, because OpenSSL only reads files."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         with os.fdopen(os.memfd_create("client-certificate"), "wb") as file:
             file.write(pem)
@@ -87,13 +87,14 @@ def _as_file(pem: bytes) -> Iterator[str]:
 
 
 class HttpsTransport:
-    """Keeps connections open, `connections` of them at most; `server` may have a path in front.
+    """Connection pool of at most `connections`; `server` may have a path prefix.
 
-    `login` is asked for every request, so that credentials that change are followed; a request that was
-    answered with 401 is made once more when there is another credential by then. `certified` gives the TLS
+    `login` is called for every request, so that changing credentials are followed; a request that was
+    answered with 401 is repeated once if there is another credential by then. `certified` returns the TLS
     settings for a client certificate and its key (both PEM), `tls` those without. A proxy is taken from
     `proxy`, otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects
-    are not followed: the credentials are for this server. Raises `ValueError` when `server` is no URL.
+    are not followed, because the credentials are for this server. Raises `ValueError` when `server` is no
+    URL.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class HttpsTransport:
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
-        """The server's answer; that to a watch as a stream. Raises `Unreachable`."""
+        """The server's response; that to a watch as a stream. Raises `Unreachable`."""
         if self._closed:
             raise Unreachable(f"the connection to {self._server} has been closed")
         if self._login is None:
@@ -157,7 +158,7 @@ class HttpsTransport:
             credential = await login.credential()
             pair = credential.cert_pem, credential.key_pem
             if pair != self._shown and credential.cert_pem and self._certified is not None:
-                # Connections are kept per TLS context: new ones show the new certificate, and old ones end
+                # Connections are kept per TLS context: new ones use the new certificate, and old ones end
                 # when they have been idle for a while.
                 self._tls = self._certified(*pair)
                 self._shown = pair
@@ -172,7 +173,7 @@ class HttpsTransport:
             return False
 
     def _open_session(self) -> aiohttp.ClientSession:
-        # Not in __init__: a session belongs to the loop on which it was made.
+        # Not in __init__, because a session belongs to the loop on which it was made.
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=_keepalive_socket)
             self._session = aiohttp.ClientSession(
@@ -189,7 +190,8 @@ class HttpsTransport:
 
 
 class _Stream:
-    """The body of a watch. A class, since a generator that was never started would not close the answer."""
+    """The body of a watch. A class, because a generator that was never started would not close the
+    response."""
 
     def __init__(self, answer: aiohttp.ClientResponse, server: str) -> None:
         self._answer = answer
@@ -206,8 +208,8 @@ class _Stream:
         return chunk
 
     async def aclose(self) -> None:
-        # A graceful end of TLS would outlive the session and leave its socket open when the loop ends; a
-        # watch that is given up has nothing left to say.
+        # A graceful TLS shutdown would outlive the session and leave its socket open when the loop ends; an
+        # abandoned watch has nothing left to send.
         connection = self._answer.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
@@ -232,7 +234,8 @@ def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices within a minute that the other machine is gone, also while nothing is sent."""
+    """A socket with keepalive, which notices within a minute that the other machine is gone, also when
+    idle."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     sock.setblocking(False)
@@ -245,7 +248,7 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 @contextmanager
 def _unreachable(server: str) -> Iterator[None]:
-    """Nothing of aiohttp, ssl or socket gets out of here."""
+    """Translate every exception of aiohttp, ssl or socket to `Unreachable`."""
     try:
         yield
     except TimeoutError as error:

@@ -1,6 +1,6 @@
-"""A local copy of one kind that follows the server, and tells what changed.
+"""Informer: keeps a cache of one kind up to date with the server, and notifies event handlers.
 
-The machine of `kube/client/reflector.py` says what to do; this performs it.
+The state machine in `kube/client/reflector.py` yields the steps; this module performs them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from certwright.kube.util.clock import Clock
 
 T = TypeVar("T")
 Handler = Callable[[T | None, T | None], None]
-"""Called with the old and the new object: None and new for one that appeared, old and None for one that went.
-Called synchronously, after the cache has changed; must not block. What it raises is logged."""
+"""Event handler, called with the old and the new object: None and new for an added one, old and None for a
+deleted one. Called synchronously, after the cache has changed; must not block. Its exceptions are logged."""
 
 _log = logging.getLogger(__name__)
 
-# The server is asked to end each watch after this time, so that one behind a proxy that died quietly is not
-# trusted for ever; client-go asks for 5 to 10 minutes.
+# The server is requested to end each watch after this time, so that one behind a proxy that died quietly is
+# not trusted for ever; client-go requests 5 to 10 minutes.
 _WATCH_S = 480
 
 _SYSTEM_RANDOM = random.SystemRandom()
@@ -61,10 +61,10 @@ class _Where(TypedDict):
 class Informer(Generic[T]):
     """Follows one kind, all namespaces or one, all objects or those that the selectors choose.
 
-    `synced` is set after the first complete list. `skipped` counts objects that were left out because they
-    are not of the form their kind has; `problem` says what keeps the copy from following, None while it does.
-    With a `packing` objects that rest take little memory (see `packed.py`). All changes up to `revision` have
-    been taken in. `pages` counts the pages of lists that have come.
+    `synced` is set after the first complete list. `skipped` counts objects that were left out because they do
+    not match their kind's schema; `problem` says why the informer cannot follow the server, None while it
+    does. With a `packing` idle objects take little memory (see `compressed.py`). All changes up to `revision`
+    have been applied. `pages` counts the list pages received.
     """
 
     def __init__(
@@ -103,19 +103,19 @@ class Informer(Generic[T]):
         self._found = 0
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Have `handler` told of every change, and at once of everything that is there already."""
+        """Notify `handler` of every change, and immediately of every object in the cache."""
         self._handlers.append(handler)
         for obj in self.cache.values():
             self._tell(None, obj, (handler,))
 
     def put(self, obj: T) -> None:
-        """Take in the answer to an own write; the watch's event of it will then be no news any more."""
+        """Store the response to an own write; its watch event is then ignored."""
         key = key_of(obj)
         if self.cache.accepts(obj, key):
             self._tell(self.cache.overwrite(obj, key), obj)
 
     def forget(self, obj: T) -> None:
-        """Take in that `obj`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        """Apply an own deletion of `obj`, in this state, that is complete (no finalizers)."""
         old = self.cache.remove(key_of(obj), revision_of(obj))
         if old is not None:
             self._tell(old, None)
@@ -185,7 +185,7 @@ class Informer(Generic[T]):
         page = await self._fetch_page(step.continue_token, step.limit, metadata_only=True)
         if not isinstance(page, RawPage):
             return page
-        # What is newer than the list was written meanwhile.
+        # Newer objects were written after the list.
         until = parse_revision(page.resource_version)
         missed = sum(self._is_missed(raw, step.revision, until) for raw in page.items)
         if not page.continue_token and self._found != len(self.cache):
@@ -196,8 +196,8 @@ class Informer(Generic[T]):
         return Compared(missed, page.continue_token, page.resource_version)
 
     def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
-        """Whether this is not held as it was at the revision `told` already. Counts what is held of the list,
-        which is of the revision `until`."""
+        """Whether the change to this object, up to the revision `told`, is missing from the cache. Counts the
+        cached objects of the list, which is of the revision `until`."""
         who = identify(raw)
         key, revision = who.key, parse_revision(who.resource_version)
         held = self.cache.revision(key)
@@ -246,7 +246,7 @@ class Informer(Generic[T]):
 
     async def _read_watch(self) -> Answer:
         assert self._watch is not None
-        # What was read before has been taken in by now.
+        # Everything that was read before has been applied by now.
         self.revision = max(self.revision, self._read_until)
         try:
             events = await anext(self._watch)
@@ -270,7 +270,8 @@ class Informer(Generic[T]):
             self.put(obj)
 
     def _has(self, who: Identified) -> bool:
-        """Whether this is what is held already, as after every own write: it need not be read once more."""
+        """Whether this state is in the cache already, as after every own write, so that it need not be
+        decoded."""
         held = self.cache.revision(who.key)
         return held is not None and held == parse_revision(who.resource_version) != 0
 
@@ -283,7 +284,7 @@ class Informer(Generic[T]):
             self._went(key, old, revision)
 
     def _went(self, _key: ObjectKey, old: T | None, _revision: int) -> None:
-        """It is gone: `old` is what was held of it."""
+        """Notify handlers of a deletion: `old` is the cached object."""
         if old is not None:
             self._tell(old, None)
 
@@ -328,5 +329,5 @@ class Informer(Generic[T]):
 
 
 def identity(raw: msgspec.Raw) -> ObjectKey:
-    """Which object this is."""
+    """The key of an object."""
     return identify(raw).key

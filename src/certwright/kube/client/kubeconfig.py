@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there, from a kubeconfig file or from inside a pod.
+"""Server address and credentials, from a kubeconfig file or from inside a pod.
 
 Source: Kubernetes client authentication, `kubeconfig (v1)`.
 """
@@ -38,9 +38,8 @@ _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 class ClusterAccess:
     """A server, and the credentials for it.
 
-    `source` says in words where this comes from, for messages. `namespace` is the context's, empty where it
-    has none. `files` are read again every minute; a token's file comes before `token`. A `plugin` is asked
-    where there is no token.
+    `source` names the origin in messages. `namespace` is the context's, empty if it has none. `files` are
+    read again every minute; a token's file comes before `token`. A `plugin` is run if there is no token.
     """
 
     server: str
@@ -60,8 +59,8 @@ class ClusterAccess:
 def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAccess:
     """The server and credentials of `context` (None: the file's current one).
 
-    Several files are read as kubectl reads `$KUBECONFIG`: missing ones are passed over, and of equal names
-    the first counts. Raises `KubeconfigError`.
+    Several files are read as kubectl reads `$KUBECONFIG`: missing ones are skipped, and of equal names the
+    first counts. Raises `KubeconfigError`.
     """
     paths = [path] if isinstance(path, Path) else [p for p in path if p.exists()]
     configs = [(file, read(file)) for file in paths]
@@ -90,7 +89,7 @@ def is_in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT
 
 
 def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess | None:
-    """The access that Kubernetes gives to the program in a pod; None outside. Raises `KubeconfigError`."""
+    """The access of a pod by its ServiceAccount; None outside a pod. Raises `KubeconfigError`."""
     if not is_in_cluster(environ, directory):
         return None
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
@@ -105,9 +104,8 @@ def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -
 
 
 def connect(access: ClusterAccess) -> HttpsTransport:
-    """A transport to that server; nothing is sent yet. Raises `KubeconfigError` for credentials that cannot
-    be used."""
-    # Not at the top: aiohttp is large, and most processes have no use for it.
+    """A transport to that server; nothing is sent yet. Raises `KubeconfigError` for unusable credentials."""
+    # Not at the top, because aiohttp is large, and most processes do not use it.
     from certwright.kube.client.https import BadCredentials, HttpsTransport, tls_context
 
     def tls(cert_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
@@ -137,10 +135,10 @@ def connect(access: ClusterAccess) -> HttpsTransport:
 
 
 def login_for(access: ClusterAccess, fits: Callable[[Credential], bool] = lambda _: True) -> Login:
-    """What shows who we are to that server; `fits` tells whether a certificate and a key belong together."""
+    """The login for that server; `fits` returns whether a certificate and a key belong together."""
     first = Credential(access.token, access.client_cert_pem, access.client_key_pem)
     if access.plugin is not None and not access.token and access.files.token is None:
-        # Not at the top: running programs is for those whose kubeconfig asks for it.
+        # Not at the top: only needed if a kubeconfig names a plugin.
         from certwright.kube.client.exec_plugin import PluginLogin
 
         return PluginLogin(access.plugin, first)
@@ -148,7 +146,7 @@ def login_for(access: ClusterAccess, fits: Callable[[Credential], bool] = lambda
 
 
 def render(server: str, ca_pem: bytes, token: str, context: str = "certwright") -> bytes:
-    """A kubeconfig that holds all it needs: the CA and the token are inside."""
+    """A self-contained kubeconfig, with the CA and the token inside."""
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
     content = {
         "apiVersion": "v1",
@@ -287,7 +285,7 @@ def _check_user(user: User, place: Place) -> None:
 
 
 def _pem(place: Place, name: str, path: str, data: str) -> bytes:
-    """What is in the file, or in the field with `-data`, which comes first as in kubectl."""
+    """The contents of the file, or of the field with `-data`, which comes first as in kubectl."""
     if data:
         try:
             return base64.b64decode(data, validate=True)

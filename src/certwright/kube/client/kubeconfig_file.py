@@ -1,4 +1,4 @@
-"""The form of a kubeconfig file, and reading one.
+"""Schema and parser of a kubeconfig file.
 
 Source: Kubernetes client configuration, `kubeconfig (v1)`.
 """
@@ -20,7 +20,7 @@ class KubeconfigError(Exception):
 
 
 class Extension(msgspec.Struct):
-    """Something that a program keeps in the file."""
+    """Data that a program stores in the file."""
 
     name: str = ""
     extension: Any = None
@@ -46,7 +46,7 @@ class Variable(msgspec.Struct):
 
 
 class Exec(msgspec.Struct, rename="camel"):
-    """A program that logs the user in."""
+    """An exec credential plugin."""
 
     command: str = ""
     args: list[str] | None = None
@@ -58,7 +58,7 @@ class Exec(msgspec.Struct, rename="camel"):
 
 
 class User(msgspec.Struct, rename="kebab"):
-    """Who somebody is, and how that is shown."""
+    """A user, and the credentials."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -113,18 +113,18 @@ class Config(msgspec.Struct, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in which file we are, for messages and for relative paths."""
+    """The location in a file, for messages and for relative paths."""
 
     file: Path
     what: str
 
     def error(self, sentence: str) -> KubeconfigError:
-        """What to raise: the place, then the sentence."""
+        """The error to raise: the place, then the sentence."""
         return KubeconfigError(f"{self.file}: {self.what}: {sentence}")
 
 
 def read(file: Path) -> Config:
-    """What is in the file. Raises `KubeconfigError`."""
+    """Parse the file. Raises `KubeconfigError`."""
     try:
         content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except OSError as error:

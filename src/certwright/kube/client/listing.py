@@ -1,4 +1,4 @@
-"""Lists: what came back, and its items.
+"""List responses and their items.
 
 Source: Kubernetes API concepts, "Collections", "Retrieving large results sets in chunks".
 """
@@ -18,14 +18,14 @@ from certwright.kube.util.decoders import json_decoder
 T = TypeVar("T")
 
 PAGE = 500
-"""How many objects to ask for at once where nothing else is said; kubectl and client-go take the same."""
+"""Default number of objects in a page, as in kubectl and client-go."""
 FIRST_PAGE = 20
-"""How many whole objects to ask for first, before it is known how large they are."""
+"""Number of whole objects in the first page, while their size is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A whole list, and the revision that it is of: where a watch goes on."""
+    """A whole list, and its revision, from which a watch continues."""
 
     items: list[T]
     resource_version: str
@@ -33,8 +33,8 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A piece of a list, its objects not decoded. `continue_token` is empty on the last one; `size` is what
-    the answer has in bytes."""
+    """A page of a list, its objects not decoded. `continue_token` is empty on the last one; `size` is the
+    response's size in bytes."""
 
     items: list[msgspec.Raw]
     resource_version: str
@@ -56,8 +56,8 @@ _LISTS = json_decoder(_ListBody)
 
 
 def read_page(kind: AnyKind, body: bytes) -> RawPage:
-    """The page that an answer holds. Raises `Unreachable` when it holds none: whatever answered, it was no
-    API server."""
+    """The page in a response. Raises `Unreachable` when it has none, because then an API server did not send
+    it."""
     try:
         page = _LISTS.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -69,7 +69,7 @@ def decode_item(kind: Kind[T], raw: msgspec.Raw) -> T:
     """One object of a list. Raises `codec.DecodeError`."""
     obj = codec.decode(kind, raw)
     if isinstance(obj, dict):
-        # Items of built-in kinds do not say what they are: the list does.
+        # Items of built-in kinds lack these fields, because the list has them.
         obj.setdefault("apiVersion", kind.api_version)
         obj.setdefault("kind", kind.kind)
     return obj

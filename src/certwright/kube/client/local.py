@@ -1,4 +1,4 @@
-"""The API server in the same process: no socket, the same semantics."""
+"""In-process transport to the API server: no socket, the same semantics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from certwright.kube.util.http_messages import Handler, Identity, Request, Respo
 
 
 class LocalTransport:
-    """Calls the handler as `user`, who is authenticated by being in the process; authorisation and admission
-    are the handler's, as for everybody else."""
+    """Calls the handler as `user`, authenticated because the caller is in the process; the handler's
+    authorization and admission apply as for every other user."""
 
     def __init__(self, handler: Handler, user: Identity) -> None:
         self._handler = handler
@@ -20,11 +20,11 @@ class LocalTransport:
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
-        """The handler's answer. Raises `Unreachable` after `close`."""
+        """The handler's response. Raises `Unreachable` after `close`."""
         if self._closed:
             raise Unreachable("the API server inside this process has been closed")
         return await self._handler(Request(method, target, headers, body, self._user))
 
     async def close(self) -> None:
-        """Take no more requests; the handler itself belongs to somebody else."""
+        """Accept no more requests; the handler itself stays open, because its owner closes it."""
         self._closed = True

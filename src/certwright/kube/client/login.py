@@ -1,6 +1,6 @@
-"""Who we are to a server, at this moment: tokens and client certificates, also those that change.
+"""Client credentials: tokens and client certificates, also those that change.
 
-A light module: what runs programs is in `plugin.py`.
+A light module: the code that runs programs is in `exec_plugin.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 FRESH_S = 60.0
-"""How long what was read from a file is believed, as client-go does with token files."""
+"""How long a file's contents are used before it is read again, as client-go does with token files."""
 
 
 class LoginFailed(Exception):
-    """There are no credentials at the moment. The text is one sentence without secrets."""
+    """No credentials are available at the moment. The text is one sentence without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Credential:
 
 
 class Login(Protocol):
-    """Gives the credential of the moment; asked before every request, so it MUST be quick when nothing has
+    """Provides the current credential; called before every request, so it MUST be quick when nothing has
     changed. Safe to use concurrently."""
 
     async def credential(self) -> Credential:
-        """What to show to the server. Raises `LoginFailed`."""
+        """The credential to send to the server. Raises `LoginFailed`."""
 
     def refused(self, credential: Credential) -> bool:
-        """The server did not accept it (401). Whether asking again may give another one."""
+        """Record that the server refused it (401). Returns whether another call may give another one."""
 
 
 class FixedLogin:
@@ -46,17 +46,17 @@ class FixedLogin:
         self._credential = credential
 
     async def credential(self) -> Credential:
-        """The one there is."""
+        """The credential."""
         return self._credential
 
     def refused(self, credential: Credential) -> bool:
-        """Never the same once more: there is no other."""
+        """False, because there is no other credential."""
         return credential != self._credential
 
 
 @dataclass(frozen=True, slots=True)
 class LoginFiles:
-    """The files that are read again; None where that part does not come from a file."""
+    """The files that are read again; None if that part does not come from a file."""
 
     token: Path | None = None
     cert: Path | None = None
@@ -64,12 +64,12 @@ class LoginFiles:
 
 
 class FileLogin:
-    """A credential whose parts lie in files that others replace: a pod's token, a node's certificate.
+    """A credential whose parts are in files that others replace: a pod's token, a node's certificate.
 
-    The files are read again after a minute, and when the server refuses what was read. When they cannot be
-    read, or a certificate and its key do not fit yet (one is written after the other), what was read last is
-    used on. `fits` tells whether a certificate and a key belong together. `first` is used for what is in no
-    file, and until a file has been read.
+    The files are read again after a minute, and when the server refuses their credentials. When they cannot
+    be read, or a certificate and its key do not match yet (one is written after the other), the last valid
+    contents stay in use. `fits` returns whether a certificate and a key belong together. `first` is used for
+    parts without a file, and until a file has been read.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class FileLogin:
         self._read_at = -FRESH_S
 
     async def credential(self) -> Credential:
-        """What the files say. Raises `LoginFailed` when the token cannot be read and never could."""
+        """The credential in the files. Raises `LoginFailed` when the token cannot be read and never could."""
         if self._now() - self._read_at >= FRESH_S:
             self._read()
         return self._current
 
     def refused(self, credential: Credential) -> bool:
-        """Whether the files say something else by now."""
+        """Whether the files have another credential by now."""
         if credential != self._current:
             return True
         self._read()
@@ -112,7 +112,7 @@ class FileLogin:
         try:
             token = path.read_text().strip()
         except (OSError, ValueError) as error:
-            # The last one read may well be good for a while yet.
+            # The last one read may still be valid for a while.
             if self._current.token:
                 return self._current.token
             reason = error.strerror if isinstance(error, OSError) else "it is not text"

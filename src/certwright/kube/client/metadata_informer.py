@@ -1,11 +1,11 @@
-"""A local copy for kinds of which there are very many, and few of them matter.
+"""Metadata-only informer, for kinds with very many objects of which few matter.
 
-Only metadata is fetched, and only that of objects whose names `keep` accepts is held. Of the others nothing
-is known but that there is something of that name (`others`), so that a name which comes to matter later can
-be asked for at the server, and one that is not there need not be.
+Only metadata is fetched, and cached only for objects whose names `keep` accepts. Of the others the informer
+only knows that an object of that name exists (`others`), so that a name which matters later can be fetched
+from the server, and a missing one need not be.
 
-Where a selector splits the kind between this copy and another one, `elsewhere` (see `partial.py`), the first
-list is asked for as of the revision that the other copy is at.
+If a selector splits the kind between this informer and another one, `elsewhere` (see `filtered_informer.py`),
+the first list is requested at the revision of the other informer.
 
 Source: Kubernetes API concepts, "Metadata-only fetches".
 """
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Identity(Struct, frozen=True):
-    """Which object it is, and in which state."""
+    """The identity of an object, and its resourceVersion."""
 
     name: str = ""
     namespace: str = ""
@@ -40,24 +40,24 @@ class Identity(Struct, frozen=True):
 
 
 class Identified(Struct, frozen=True):
-    """An object of any kind, of which nothing else is held."""
+    """An object of any kind, reduced to its identity."""
 
     metadata: Identity = Identity()
 
     @classmethod
     def of(cls, meta: ObjectMeta) -> Identified:
-        """That of an object."""
+        """The identity of an object."""
         return cls(Identity(meta.name, meta.namespace, meta.uid, meta.resource_version))
 
 
 def identities(kind: AnyKind) -> Kind[Identified]:
-    """The kind, its objects held as `Identified`."""
+    """The kind, its objects cached as `Identified`."""
     return dataclasses.replace(kind, type=Identified)
 
 
 class SelectiveInformer(PartialInformer[T]):
-    """Follows the metadata of one kind; `kind.type` says what is held of it. Handlers hear of objects that
-    are kept, and where one was held, of its last change."""
+    """Follows the metadata of one kind; `kind.type` is the cached form. Handlers are notified of objects that
+    are kept, and if one was cached, of its last change."""
 
     def __init__(
         self,
@@ -85,24 +85,24 @@ class SelectiveInformer(PartialInformer[T]):
             self.split_with(elsewhere)
 
     def take(self, obj: T) -> None:
-        """Hold what was read of an object that has come to matter; nobody is told."""
+        """Cache an object that was fetched because it matters; handlers are not notified."""
         self.others.discard(key_of(obj))
         self.cache.upsert(obj)
 
     def release(self, key: ObjectKey) -> None:
-        """Hold no longer what has ceased to matter."""
+        """Drop an object that no longer matters."""
         self._let_go(key)
         if key in self._listed:
             self._listed_others.add(key)
 
     def moved_out(self, key: ObjectKey, revision: int) -> None:
-        """The object has been seen `elsewhere` at that revision; nobody is told."""
+        """Record that the object was seen `elsewhere` at that revision; handlers are not notified."""
         if key in self.others or key in self.cache:
             self.cache.remove(key, revision)
             self.others.discard(key)
 
     def may_move_in(self, key: ObjectKey, revision: int) -> None:
-        """The object has left `elsewhere` at that revision (0: unknown); it may be here."""
+        """Record that the object left `elsewhere` at that revision (0: unknown); it may be here."""
         self._tidy()
         if key not in self.cache and self.others.left_at(key) != 0:
             self.others.leave(key, revision)
@@ -110,10 +110,10 @@ class SelectiveInformer(PartialInformer[T]):
     async def _list_page(self, token: str, limit: int) -> Answer:
         if token or not limit or self._elsewhere is None or self.synced.is_set():
             return await super()._list_page(token, limit)
-        # Both begin at the same moment: what moves between two lists would be in neither.
+        # Start at the same revision, because an object that moves between two lists would be in neither.
         await self._elsewhere.synced.wait()
         self._begin_list()
         revision = str(self._elsewhere.revision or "")
         page = await self._fetch_page("", limit, metadata_only=True, resource_version=revision)
-        # A server need not know a revision for long.
+        # A server may have dropped the revision.
         return await super()._list_page(token, limit) if isinstance(page, ApiError) and revision else page

@@ -1,7 +1,7 @@
-"""Very many names, of which nothing is to be known but whether they are there: some 70 bytes each.
+"""Compact set of object names: some 70 bytes each.
 
-Only a hash of each is held. Two names of a million have the same one with a probability of 10⁻⁷; the one of
-them is then taken for there as long as the other is.
+Only a hash of each is stored. Two names of a million have the same one with a probability of 10⁻⁷; one of
+them is then taken to exist as long as the other does.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _THERE = 0
 
 
 class Names:
-    """Names that are there, and names that have left but may be somewhere else.
+    """Names that exist, and names that have left but may exist in another informer.
 
-    One that has left stays in the set until everybody who might know of it has come as far as the revision at
-    which it left (`forget_until`): whoever finds a name here asks the server.
+    One that has left stays in the set until all informers have reached the revision at which it left
+    (`forget_until`); the caller fetches a name in the set from the server.
     """
 
     def __init__(self) -> None:
@@ -33,23 +33,23 @@ class Names:
         return hash(key) in self._left_at
 
     def add(self, key: ObjectKey) -> None:
-        """The name is there."""
+        """Record that the name exists."""
         self._left_at[hash(key)] = _THERE
 
     def left_at(self, key: ObjectKey) -> float | None:
-        """0 for one that is there, else the revision at which it left; None where nothing is known."""
+        """0 if the name exists, else the revision at which it left; None if it is unknown."""
         return self._left_at.get(hash(key))
 
     def leave(self, key: ObjectKey, revision: int) -> None:
-        """The name left at that revision (0: unknown, which keeps it until it is discarded)."""
+        """Record that the name left at that revision (0: unknown, which keeps it until it is discarded)."""
         self._leave(hash(key), revision or math.inf)
 
     def discard(self, key: ObjectKey) -> None:
-        """Nothing needs to be known of the name any more."""
+        """Drop the name."""
         self._left_at.pop(hash(key), None)
 
     def retain(self, listed: Names, revision: int) -> None:
-        """All that are there and not `listed` left at that revision, or before it; 0: unknown."""
+        """Record that all names that are not `listed` left at that revision, or before it; 0: unknown."""
         for name in list(self._others(listed)):
             self._leave(name, revision or math.inf)
 
@@ -73,24 +73,24 @@ class Names:
 
 
 class NamesByValue:
-    """Which of very many names have a value: some 250 bytes each. Of the values only a hash is held, so that
-    a name may be found by another value too."""
+    """Index of very many names by value: some 250 bytes each. Only a hash of each value is stored, so that a
+    name may be found by another value too."""
 
     def __init__(self) -> None:
         self._keys: dict[int, tuple[ObjectKey, ...]] = {}
 
     def keys(self, value: str) -> Sequence[ObjectKey]:
-        """The names that have it."""
+        """The names with that value."""
         return self._keys.get(hash(value), ())
 
     def add(self, value: str, key: ObjectKey) -> None:
-        """The name has that value, maybe among others."""
+        """Add a value of the name, which may have others."""
         there = self._keys.get(hash(value), ())
         if key not in there:
             self._keys[hash(value)] = (*there, key)
 
     def discard(self, value: str, key: ObjectKey) -> None:
-        """The name has it no longer."""
+        """Remove a value of the name."""
         left = tuple(one for one in self._keys.get(hash(value), ()) if one != key)
         if left:
             self._keys[hash(value)] = left

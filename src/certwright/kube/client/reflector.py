@@ -1,7 +1,7 @@
-"""List, watch, list again: how a local copy follows the server, as a machine without I/O.
+"""Reflector: the list-and-watch loop of an informer, as a state machine without I/O.
 
-`follow` is a generator. It yields what is to be done next, and is sent the result; `kube/client/informer.py`
-performs the steps, tests answer them from a script.
+`follow` is a generator. It yields the next step, and is sent the result; `kube/client/informer.py` performs
+the steps, tests answer them from a script.
 
     yielded               sent back
     ListPage              RawPage, or the exception that was raised
@@ -11,20 +11,19 @@ performs the steps, tests answer them from a script.
     ReadWatch             a list of RawEvent; None when the watch has ended; or the exception
     Pause                 None
 
-Its rules, each the answer to a way in which copies went stale elsewhere:
-- A watch starts at the revision of the list, and goes on from the last event *or bookmark*, not from the
+Its rules, each against a known cause of stale caches:
+- A watch starts at the revision of the list, and resumes from the last event *or bookmark*, not from the
   highest object that was seen.
-- 410 (Expired), as an answer or as an event in the middle: list again, and drop what the new list lacks.
+- 410 (Expired), as a response or as an event in the middle: list again, and drop what the new list lacks.
 - A watch that ends is normal: open it again. One that ended soon and brought nothing: after a pause, so that
-  a server which closes every watch at once is not asked a thousand times a second.
-- A server that cannot be reached or fails (5xx, 429): pause, doubling up to 30 s, then go on where it was;
-  after the third failure in a row list again, since a revision that a restored server has never had may be
-  the reason.
-- A watch that brings less than has happened (a proxy that loses lines, a fault of the server) looks like any
-  other. So when one has ended in good order, but at most every five minutes, what is held is compared with
-  what is there, by name and resourceVersion; where something was missed: list again. Every watch is asked to
-  end after some minutes, so that nothing stays wrong for longer than that.
-- A list that is older than what was seen: the server's history has gone back; everything is taken as listed.
+  a server which closes every watch immediately does not get a thousand requests a second.
+- A server that cannot be reached or fails (5xx, 429): pause, doubling up to 30 s, then resume; after the
+  third failure in a row list again, because the cause may be a revision that a restored server has never had.
+- A watch that misses events (a proxy that loses lines, a fault of the server) looks like any other. So when
+  one has ended normally, but at most every five minutes, the cache is compared with the server, by name and
+  resourceVersion; if something was missed: list again. Every watch is requested to end after some minutes, so
+  that nothing stays wrong for longer than that.
+- A list that is older than what was seen: the server's history has gone back; everything is stored as listed.
 
 Source: Kubernetes API concepts, "Efficient detection of changes", "410 Gone responses", "Watch bookmarks".
 """
@@ -46,13 +45,13 @@ from certwright.kube.util.backoff import doubled
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 
-# A watch that ended later than this was a good one, even if it had nothing to tell.
+# A watch that ended later than this was a good one, even if it had no events.
 _SOON_S = 30.0
 
-# Less than a watch is asked to last: each that does so is followed by a comparison.
+# Less than the duration of a watch, so each one that lasts that long is followed by a comparison.
 _COMPARE_EVERY_S = 300.0
 
-# So large an answer to a list shall be: it and its objects are held at the same time.
+# Target size of a list response: it and its objects are in memory at the same time.
 _PAGE_BYTES = 2_000_000
 
 # Failures in a row of a watch after which the revision itself is suspected.
@@ -61,7 +60,7 @@ _SUSPICIOUS = 3
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Ask for the first page, or the one that `continue_token` stands for; `limit` 0 is all at once."""
+    """Request the first page, or the one of `continue_token`; `limit` 0 is all at once."""
 
     continue_token: str
     limit: int
@@ -69,7 +68,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Take in these listed objects; with `rewound` even if they look older than what is held."""
+    """Store these listed objects; with `rewound` even if they look older than the cached ones."""
 
     items: list[msgspec.Raw]
     rewound: bool
@@ -84,8 +83,8 @@ class Prune:
 
 @dataclass(frozen=True, slots=True)
 class ComparePage:
-    """As `ListPage`, but of metadata only: compare it with what is held. What has changed after `revision`
-    is not missed yet."""
+    """As `ListPage`, but of metadata only: compare it with the cache. Changes after `revision` do not count
+    as missed yet."""
 
     continue_token: str
     limit: int
@@ -94,7 +93,7 @@ class ComparePage:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many objects of a page (with the last one, of all) are not held as they are; `resource_version` is
+    """How many objects of a page (with the last one, of all) differ from the cache; `resource_version` is
     that of the list."""
 
     missed: int
@@ -104,7 +103,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class OpenWatch:
-    """Leave the watch there was, and open one from `resource_version`."""
+    """Close the current watch, and open one from `resource_version`."""
 
     resource_version: str
 
@@ -116,14 +115,14 @@ class ReadWatch:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Take in these changes, in this order."""
+    """Apply these changes, in this order."""
 
     events: list[RawEvent]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait; `because` is what failed, None where nothing did."""
+    """Wait; `because` is the failure, None if there was none."""
 
     delay: timedelta
     because: Exception | None
@@ -134,7 +133,7 @@ Answer = RawPage | Compared | list[RawEvent] | Exception | None
 
 
 class _Reflector:
-    """What the machine remembers between its steps."""
+    """The state of the reflector between its steps."""
 
     def __init__(
         self, now: Callable[[], float], jitter: Callable[[], float], page: int, first: int, *, compares: bool
@@ -152,14 +151,14 @@ class _Reflector:
         self.highest = 0
 
     def pause(self, because: Exception | None) -> Pause:
-        """How long to wait after one more failure: at least as long as the server asks for."""
+        """The pause after one more failure: at least as long as the server requests."""
         self.failures += 1
         delay = doubled(FIRST_PAUSE, self.failures, cap=LONGEST_PAUSE) * (0.5 + 0.5 * self._jitter())
         asked = because.retry_after_s if isinstance(because, ApiError) else 0
         return Pause(max(delay, timedelta(seconds=asked)), because)
 
     def seen(self, resource_version: str) -> None:
-        """Remember how far we are."""
+        """Record the current revision."""
         if resource_version:
             self.revision = resource_version
             self.highest = max(self.highest, parse_revision(resource_version))
@@ -192,16 +191,16 @@ class _Reflector:
         return None
 
     def _next_limit(self, limit: int, size: int) -> int:
-        """How many objects to ask for after as many as `limit` were so large."""
+        """The limit of the next page, given the size of one with `limit` objects."""
         return limit and max(min(limit * _PAGE_BYTES // (size or 1), self._page), 1)
 
     def missed(self) -> Generator[Step, Answer, bool]:
-        """Whether something was missed, where it is time to look; a comparison that fails says nothing."""
+        """Whether something was missed, if a comparison is due; one that fails reports nothing."""
         if self._now() - self._compared_at < _COMPARE_EVERY_S:
             return False
         if not self._compares:
             return True
-        # A watch that has begun after the comparison before this one had time to tell of all till then.
+        # A watch that was opened after the previous comparison had time to deliver all changes up to it.
         told = max(parse_revision(self.revision), self._compared)
         token, count = "", 0
         while True:
@@ -235,14 +234,14 @@ class _Reflector:
         changes = [event for event in events if event.type != BOOKMARK]
         if changes:
             yield Apply(changes)
-        # Events come in the order of their revisions: the last one says how far we are. Only AFTER it was
-        # applied, so that nothing is lost when the step fails.
+        # Events come in the order of their revisions: the last one has the current revision. Only AFTER it
+        # was applied, so that nothing is lost when the step fails.
         if events:
             self.seen(events[-1].who.resource_version)
 
     def expired_again(self) -> bool:
-        """Count a 410; whether it is one of several in a row. The first is everyday business after an outage,
-        and shows that the server is back; one that says it every time must not be hammered."""
+        """Count a 410; returns whether it is one of several in a row. The first is normal after an outage,
+        and shows that the server is back; a server that always returns it must not be flooded."""
         self.failures = self._expired
         self._expired += 1
         return self._expired > 1
@@ -265,12 +264,12 @@ def follow(
     first: int = PAGE,
     compares: bool = True,
 ) -> Generator[Step, Answer, None]:
-    """The machine; never returns.
+    """The state machine; never returns.
 
-    `now` is a monotonic clock in seconds; `jitter` gives numbers from 0 to 1 that make copies ask at
-    different times; `page` is how many objects are listed at once at most, `first` how many before it is
-    known how large they are. Without `compares` it lists again instead of comparing: where metadata is all
-    that is listed anyhow.
+    `now` is a monotonic clock in seconds; `jitter` returns numbers from 0 to 1 that spread the requests of
+    informers; `page` is the maximum number of objects in a page, `first` that of the first page, while their
+    size is unknown. Without `compares` it lists again instead of comparing, for informers that list only
+    metadata anyway.
     """
     reflector = _Reflector(now, jitter, page, first, compares=compares)
     while True:

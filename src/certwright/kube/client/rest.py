@@ -1,7 +1,7 @@
-"""Single requests to an API server: typed objects in, typed objects out.
+"""REST client for an API server: typed objects in, typed objects out.
 
-Every method raises the `resources.errors.ApiError` that the answer stands for, `Unreachable` when there was
-no answer, and `codec.DecodeError` for an object that is not of the form its kind has.
+Every method raises the `resources.errors.ApiError` of the response, `Unreachable` when there was no response,
+and `codec.DecodeError` for an object that does not match its kind's schema.
 Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources".
 """
 
@@ -34,25 +34,25 @@ from certwright.kube.util.http_messages import Response
 T = TypeVar("T")
 
 JSON = "application/json"
-# As client-go's metadata client asks: whoever does not know the form answers with whole objects, which can be
-# read all the same. Source: Kubernetes API concepts, "Metadata-only fetches".
+# As in client-go's metadata client: a server without this format returns whole objects, which are accepted,
+# too.
+# Source: Kubernetes API concepts, "Metadata-only fetches".
 _PARTIAL = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]*")  # RFC 3986 §2.3: what is never quoted
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]*")  # RFC 3986 §2.3: never quoted
 _ATTEMPTS = 5
 _PATIENCE_S = 60.0
 
 
 class Client:
-    """The API as one user sees it. Safe to use concurrently.
+    """The API with the permissions of one user. Safe to use concurrently.
 
-    A request that the server turned away with 429, or an idempotent one that it could not serve (500 and
-    above), is made again after the time that the server asks for (`Retry-After`), as long as that is within
-    a minute.
-    `on_warning` gets the text of every `Warning` header.
+    A request that the server rejected with 429, or an idempotent one that failed (500 and above), is retried
+    after the time that the server requests (`Retry-After`), if that is within a minute. `on_warning` gets the
+    text of every `Warning` header.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Client:
         limit: int = 0,
         resource_version: str = "",
     ) -> Listing[T]:
-        """All objects that the selectors choose; all namespaces where none is given.
+        """All objects that the selectors choose; all namespaces if none is given.
 
-        They are fetched `limit` at a time (0: all at once). Raises `Expired` when the server no longer knows
-        the revision that the first page was of, which happens to lists that take minutes.
+        They are fetched `limit` at a time (0: all at once). Raises `Expired` when the server has dropped the
+        revision of the first page, which happens to lists that take minutes.
         """
         items: list[T] = []
         token = ""
@@ -123,8 +123,8 @@ class Client:
         resource_version: str = "",
         metadata_only: bool = False,
     ) -> RawPage:
-        """The first page of a list, or the one that `continue_token` of the page before stands for.
-        `metadata_only` has the server leave out all but `metadata` of each object."""
+        """The first page of a list, or the one of `continue_token` from the previous page. With
+        `metadata_only` the server leaves out all but `metadata` of each object."""
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit) if limit else ""}
         if continue_token:
             query["continue"] = continue_token
@@ -136,7 +136,7 @@ class Client:
         return read_page(kind, body)
 
     async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False, strict: bool = False) -> T:
-        """Make the object and return it as it was stored. `strict` has unknown fields refused."""
+        """Create the object and return it as stored. With `strict` the server refuses unknown fields."""
         target = _for_write(_path(kind, _namespace(obj)), dry_run=dry_run, strict=strict)
         response = await self._send("POST", target, self._body_headers[JSON], codec.encode(kind, obj))
         return codec.decode(kind, await whole_body(response))
@@ -151,7 +151,7 @@ class Client:
         strict: bool = False,
     ) -> T:
         """Replace the object, or with `subresource="status"` its status. Raises `Conflict` when it is at
-        another resourceVersion than `obj` carries."""
+        another resourceVersion than that of `obj`."""
         path = _path(kind, _namespace(obj), _name(obj), subresource)
         target = _for_write(path, dry_run=dry_run, strict=strict)
         response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
@@ -169,7 +169,7 @@ class Client:
         dry_run: bool = False,
         strict: bool = False,
     ) -> T:
-        """Change parts of the object. `patch` is anything that msgspec can write as JSON."""
+        """Patch the object. `patch` is anything that msgspec can write as JSON."""
         path = _path(kind, namespace, name, subresource)
         target = _for_write(path, dry_run=dry_run, strict=strict)
         headers = self._body_headers.get(content_type) or {**self._headers, "content-type": content_type}
@@ -177,9 +177,10 @@ class Client:
         return codec.decode(kind, await whole_body(response))
 
     async def apply(self, kind: Kind[T], obj: dict[str, Any], *, field_manager: str, force: bool) -> T:
-        """Server-side apply: make the object hold what `obj` says, and no longer what `field_manager` said
-        before; creates it where it is missing. `obj` is a dict of JSON values and bytes, `apiVersion` and
-        `kind` are added. `force` takes fields from others who want them otherwise (else `Conflict`).
+        """Server-side apply: set the fields in `obj`, and remove those that `field_manager` applied before
+        and `obj` lacks; creates a missing object. `obj` is a dict of JSON values and bytes, `apiVersion` and
+        `kind` are added. `force` takes over fields with conflicting values from other managers (else
+        `Conflict`).
 
         Source: Kubernetes documentation, "Server-Side Apply".
         """
@@ -201,7 +202,7 @@ class Client:
         dry_run: bool = False,
     ) -> None:
         """Delete the object; `uid` and `resource_version` are preconditions (`Conflict` when they do not
-        hold). `propagation` is `Foreground`, `Background` or `Orphan`; empty: as the kind has it."""
+        match). `propagation` is `Foreground`, `Background` or `Orphan`; empty: the kind's default."""
         options: dict[str, Any] = {}
         if preconditions := _given({"uid": uid, "resourceVersion": resource_version}):
             options["preconditions"] = preconditions
@@ -225,11 +226,11 @@ class Client:
         bookmarks: bool = True,
         timeout_s: int | None = None,
     ) -> AsyncGenerator[Batch[T], None]:
-        """What changes after `resource_version`, in batches of what came together; ends when the server ends
-        the watch. Bookmarks are asked for (they keep the connection alive) but not handed out.
+        """Changes after `resource_version`, in batches as received; ends when the server ends the watch.
+        Bookmarks are requested (they keep the connection alive) but not returned.
 
-        Raises the error that the server sends, `Expired` above all: list again. Whoever does not read it to
-        its end must close it (`contextlib.aclosing`).
+        Raises the error that the server sends, `Expired` above all: list again. A caller that does not read
+        it to its end must close it (`contextlib.aclosing`).
         """
         raw_events = self.watch_raw(
             kind,
@@ -288,8 +289,8 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Any request, its answer unread. Empty values of `query` are left out; `headers` (lower-case) are
-        added to the client's. Raises for answers of 400 and above, as everything here."""
+        """Any request; its response is not decoded. Empty values of `query` are left out; `headers`
+        (lower-case) are added to the client's. Raises for responses of 400 and above, as everything here."""
         target = _with_query(path, query or {})
         return await self._send(method, target, {**self._headers, **(headers or {})}, body)
 
@@ -313,7 +314,7 @@ class Client:
     async def _send_again(
         self, response: Response, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> Response:
-        """Obey `Retry-After` (RFC 9110 §10.2.3), given in seconds; give back the last answer."""
+        """Retry after `Retry-After` (RFC 9110 §10.2.3), given in seconds; returns the last response."""
         deadline = self._clock.monotonic() + _PATIENCE_S
         for _ in range(_ATTEMPTS - 1):
             wait_s = retry_after_s(response)
@@ -349,7 +350,7 @@ async def _chunks(response: Response) -> AsyncGenerator[bytes, None]:
 
 
 def _path(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") -> str:
-    # Nearly every name consists of these, and to look is five times as fast as to quote.
+    # Nearly every name consists of these, and the check is five times as fast as quoting.
     if _UNRESERVED.fullmatch(namespace + name):
         return kind.path(namespace, name, subresource)
     return kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)

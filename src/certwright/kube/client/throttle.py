@@ -1,7 +1,7 @@
-"""How many requests a second a client makes, and when none at all: client-go's rate limiter.
+"""Client-side rate limiter (token bucket), like client-go's.
 
-It protects API servers that cannot protect themselves. One that can (priority and fairness) says so, and is
-asked as often as there is something to ask.
+It protects API servers that cannot protect themselves. A server with priority and fairness announces it, and
+is then not limited.
 
 Source: client-go `rest.Config` (QPS, Burst) and `util/flowcontrol`; Kubernetes documentation, "API Priority
 and Fairness".
@@ -21,18 +21,18 @@ from certwright.kube.util.http_messages import Response
 _log = logging.getLogger(__name__)
 
 LONGEST_HOLD_S = 60.0
-"""A server that asks for more rest than this gets this much: it may be a proxy that knows no better."""
+"""Limit for a server's `Retry-After`: a longer one may come from a misconfigured proxy."""
 
-# Those who wait look after this time whether the limit has been lifted.
+# Interval at which waiting requests check whether the limit has been lifted.
 _PIECE_S = 1.0
-# Turns are sums of fractions.
+# Tolerance, because turns are sums of fractions.
 _ROUNDING_S = 1e-6
 _ASK_AGAIN_S = 5.0
 _FAIRNESS = "x-kubernetes-pf-flowschema-uid"
 
 
 class Throttle:
-    """Lets `burst` requests go at once, and `qps` a second on average; in the order in which they came."""
+    """Admits `burst` requests immediately, and `qps` a second on average, in order of arrival."""
 
     def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
         self._clock = clock
@@ -49,11 +49,11 @@ class Throttle:
         return self._lifted
 
     def lift(self) -> None:
-        """Let everybody go, now and from now on; a `hold` still holds."""
+        """Admit all requests, now and from now on; a `hold` stays in force."""
         self._lifted = True
 
     def hold(self, seconds: float) -> None:
-        """Let nobody go for that long, at most a minute: the server asked for it."""
+        """Admit no requests for that long, at most a minute, because the server requested it."""
         until = self._clock.monotonic() + min(seconds, LONGEST_HOLD_S)
         self._held_until = max(self._held_until, until)
 
@@ -66,7 +66,7 @@ class Throttle:
         self.waited_s += self._clock.monotonic() - begun
 
     def _turn(self, now: float) -> float:
-        """When it is the next one's turn. `_next` may lag behind the clock by as much as may come at once."""
+        """The time of the next request. `_next` may lag behind the clock by up to one burst."""
         self._next = max(self._next, now - self._burst_s)
         turn = self._next
         self._next += self._every_s
@@ -77,7 +77,7 @@ class Throttle:
 
 
 class ThrottledTransport:
-    """Makes requests only as fast as `throttle` lets it; an answer of 429 with `Retry-After` holds all."""
+    """Sends requests only as fast as `throttle` admits them; a 429 with `Retry-After` delays all requests."""
 
     def __init__(self, inner: Transport, throttle: Throttle) -> None:
         self._inner = inner
@@ -86,7 +86,7 @@ class ThrottledTransport:
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
-        """The answer, when it was the request's turn."""
+        """The response, after the request was admitted."""
         await self._throttle.take()
         response = await self._inner.request(method, target, headers=headers, body=body)
         if response.status == 429 and (wait_s := retry_after_s(response)) is not None:
@@ -94,12 +94,12 @@ class ThrottledTransport:
         return response
 
     async def close(self) -> None:
-        """Close the transport behind it."""
+        """Close the underlying transport."""
         await self._inner.close()
 
 
 async def lift_where_fair(transport: Transport, throttle: Throttle, clock: Clock, user_agent: str) -> None:
-    """Ask the server whether it has priority and fairness, until it answers, and lift the limit if so."""
+    """Query whether the server has priority and fairness, until it responds, and lift the limit if so."""
     while True:
         try:
             answer = await transport.request("HEAD", "/livez/ping", headers={"user-agent": user_agent})

@@ -1,4 +1,4 @@
-"""How a request gets to an API server and the answer back."""
+"""Transport of requests to an API server, and of its responses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from certwright.kube.util import http_messages
 
 
 class Transport(Protocol):
-    """Carries requests to one API server, as one user.
+    """Sends requests to one API server, as one user.
 
-    An answer of 400 and above is an answer: `request` MUST NOT raise for it. When there is no answer it MUST
+    A response of 400 and above is a response: `request` MUST NOT raise for it. Without a response it MUST
     raise `resources.errors.Unreachable` with one sentence that names the server. Requests may be made
     concurrently and may be cancelled; whether a cancelled one was carried out is unknown.
     """
@@ -19,15 +19,15 @@ class Transport(Protocol):
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> http_messages.Response:
-        """The answer. Header names are lower-case, both ways. A `stream` in it MUST be closed by the caller
+        """The response. Header names are lower-case, both ways. A `stream` in it MUST be closed by the caller
         (`close_stream`); reading it raises `Unreachable` when the connection breaks."""
 
     async def close(self) -> None:
-        """Let go of connections. Requests after this raise `Unreachable`."""
+        """Close the connections. Requests after this raise `Unreachable`."""
 
 
 def retry_after_s(response: http_messages.Response) -> float | None:
-    """How long the server asks the client to wait before it asks again; None where it does not say.
+    """The seconds until the server wants the next attempt; None if it does not say.
 
     Source: RFC 9110 §10.2.3: a number of seconds, or a date.
     """
@@ -41,7 +41,7 @@ def retry_after_s(response: http_messages.Response) -> float | None:
 
     try:
         until = parsedate_to_datetime(value)
-        # By the server's own clock, which need not be ours.
+        # By the server's own clock, which may differ from this machine's.
         begun = parsedate_to_datetime(response.headers.get("date", ""))
         return max(0.0, (until - begun).total_seconds())
     except (ValueError, TypeError):
@@ -49,14 +49,14 @@ def retry_after_s(response: http_messages.Response) -> float | None:
 
 
 async def close_stream(stream: AsyncIterator[bytes]) -> None:
-    """Close the stream of an answer, read to its end or not."""
+    """Close the stream of a response, read to its end or not."""
     aclose = getattr(stream, "aclose", None)
     if aclose is not None:
         await aclose()
 
 
 async def whole_body(response: http_messages.Response) -> bytes:
-    """The body of an answer, gathered if it comes in chunks. Raises `Unreachable`."""
+    """The body of a response, gathered if it comes in chunks. Raises `Unreachable`."""
     if response.stream is None:
         return response.body
     try:

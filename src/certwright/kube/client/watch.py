@@ -1,4 +1,4 @@
-"""The lines of a watch: JSON objects with a type and an object, one a line.
+"""Watch events: one JSON object with a type and an object on each line.
 
 Source: Kubernetes API concepts, "Efficient detection of changes"; API reference, WatchEvent v1 meta.
 """
@@ -33,7 +33,7 @@ class WatchEvent(Generic[T]):
 
 
 class Identified(msgspec.Struct):
-    """As much of an object's metadata as is needed to know which one it is, and at which revision."""
+    """The part of an object's metadata that identifies it and its revision."""
 
     name: str = ""
     namespace: str = ""
@@ -41,7 +41,7 @@ class Identified(msgspec.Struct):
 
     @property
     def key(self) -> ObjectKey:
-        """Which object it is."""
+        """The object's key."""
         return ObjectKey(self.namespace, self.name)
 
 
@@ -60,8 +60,8 @@ class _Glance(msgspec.Struct):
 
 
 class RawEvent(msgspec.Struct, frozen=True):
-    """A line whose object has not been decoded: what it is depends on `type` (for BOOKMARK an object with
-    nothing but its resourceVersion, for ERROR a `Status`). `who` is what `identify` says of the object."""
+    """A line whose object has not been decoded: its form depends on `type` (for BOOKMARK an object with
+    nothing but its resourceVersion, for ERROR a `Status`). `who` is the object's identity from `identify`."""
 
     type: str
     who: Identified
@@ -69,7 +69,7 @@ class RawEvent(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> msgspec.Raw:
-        """The object; looked for in the line each time."""
+        """The object; extracted from the line each time."""
         return _WHOLE.decode(self.line).object
 
 
@@ -88,7 +88,7 @@ _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def identify(raw: bytes | msgspec.Raw) -> Identified:
-    """Which object this is. Nothing but its metadata is looked at; what cannot be read is left empty."""
+    """The identity of an object. Only its metadata is read; unreadable fields are left empty."""
     try:
         return _PEEKS.decode(raw).metadata
     except _MALFORMED:
@@ -96,14 +96,14 @@ def identify(raw: bytes | msgspec.Raw) -> Identified:
 
 
 class LineReader:
-    """Makes events of chunks that may be cut anywhere."""
+    """Parses events from chunks that may be cut anywhere."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[RawEvent]:
-        """The events that `chunk` completes. Raises `Unreachable` for a line that is no event: whatever sent
-        it, it was no API server."""
+        """The events that `chunk` completes. Raises `Unreachable` for a line that is no event, because an API
+        server did not send it."""
         lines = chunk.split(b"\n")
         if self._rest:
             # Joined only when the line is complete: a 1 MB object comes in many chunks.
@@ -117,7 +117,7 @@ class LineReader:
 
 
 def _event(line: bytes) -> RawEvent:
-    # One look at most lines: what they tell of is held already, as after every own write.
+    # Most lines are only read this far: the cache has their object already, as after every own write.
     try:
         seen = _GLANCES.decode(line)
         return RawEvent(seen.type, seen.object.metadata, line)

@@ -1,7 +1,7 @@
-"""Calls to an etcd cluster: one channel for each member, for life; the next member when one does not answer.
+"""etcd client: one channel for each member, for life; fails over to the next member when one does not answer.
 
 Every call here may be repeated: reads and compactions change nothing, and a write is a transaction whose
-condition no longer holds once it was done (`store.etcd` finds out which of its attempts that was).
+condition no longer holds once it was done (`store.etcd` finds out which of its attempts succeeded).
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ _log = logging.getLogger(__name__)
 
 _ATTEMPT_S = 5.0
 _NO_PATIENCE_S = 2.0
-"""How long a call is tried once another one has waited for all of `Access.patience_s` in vain."""
+"""Patience of a call after another one has waited for all of `Access.patience_s` in vain."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A member that is stopped, or a cable that is cut, is noticed by its silence. etcd allows a question
-    # every five seconds.
+    # A stopped member or a cut cable is noticed by its silence. etcd allows a ping every five seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -54,11 +53,11 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the members are (`HOST:PORT`), and how they are spoken to.
+    """The members (`HOST:PORT`), and the settings of the connections.
 
     `ca_file` None with `tls`: the system's CAs. `user` None: without etcd's authentication. `patience_s`: how
-    long a call is tried again before it is given up. `tick_after_s`: after what silence of its watch the
-    store writes a key of its own, which takes a revision, to hear how far the watch is.
+    long a call is retried before it fails. `tick_after_s`: the silence of its watch after which the store
+    writes a key, which takes a revision, to learn the watch's position.
     """
 
     members: tuple[str, ...]
@@ -76,7 +75,7 @@ class Access:
 
 
 class EtcdClient:
-    """Speaks to one member at a time, as long as that answers. Must be made on the event loop.
+    """Calls one member at a time, as long as that answers. Must be made on the event loop.
 
     Raises `Unavailable` when a file of `access` cannot be used.
     """
@@ -89,39 +88,39 @@ class EtcdClient:
         self._token = ""
         self._calls: dict[tuple[str, str], Any] = {}
         self.retries = 0
-        """How many attempts had to be repeated, of all calls together."""
+        """The number of retries, of all calls together."""
         self.trouble = ""
-        """Why the last attempt has failed; empty once one has succeeded."""
+        """Why the last attempt failed; empty once one has succeeded."""
         self.lost: Lost | None = None
         """Why this etcd is not used any more."""
         self.on_lost: Callable[[Lost], None] = lambda _: None
-        """Is called once, when it is lost."""
+        """Called once, when it is lost."""
         self._cluster = self._revision = 0
         self._given_up = False  # no member has answered since a call waited in vain
 
     @property
     def access(self) -> Access:
-        """What it was made from."""
+        """The settings of this client."""
         return self._access
 
     @property
     def member(self) -> str:
-        """The member that is asked now."""
+        """The member in use."""
         return self._access.members[self._turn % len(self._access.members)]
 
     def turn_from(self, member: str) -> None:
-        """Ask another member from now on, unless that was done already."""
+        """Use another member from now on, unless that was done already."""
         if member == self.member:
             self._turn += 1
 
     async def call(self, method: Method, request: Any) -> Any:
-        """Ask until there is an answer. Raises `Unavailable`, `Compacted`, `FutureRevision`, `TooLarge`; and
-        `Lost` when the cluster is another one, or went back in time."""
+        """Call with retries until a response arrives. Raises `Unavailable`, `Compacted`, `FutureRevision`,
+        `TooLarge`; and `Lost` when the cluster is another one, or went back in time."""
         self._require()
         seen = self._revision
         answer = await self._repeat(method, request)
         if method in (messages.RANGE, messages.TXN):
-            # Linearizable: an answer is never of an earlier revision than one that came before it was asked.
+            # Linearizable: the revision of a response is never lower than one seen before the request.
             self._check_header(answer.header, seen)
         return answer
 
@@ -149,7 +148,7 @@ class EtcdClient:
 
     async def _repeat(self, method: Method, request: Any) -> Any:
         loop = asyncio.get_running_loop()
-        # What the first call waits for, a new leader or a restart, later calls need not wait for as well.
+        # The first call waits for a new leader or a restart; later calls need not wait for that as well.
         patience_s = self._access.patience_s
         give_up = loop.time() + (min(patience_s, _NO_PATIENCE_S) if self._given_up else patience_s)
         pause, told = _FIRST_PAUSE_S, None
@@ -164,7 +163,7 @@ class EtcdClient:
                     raise self.explain(error) from None
                 self.turn_from(member)
                 self.retries += 1
-                # That nobody answers in the little time that is left says less than what was said before.
+                # A timeout in the little time that is left says less than the error before it.
                 if told is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
                     told = error
                 self.trouble = str(self.explain(told))
@@ -198,14 +197,14 @@ class EtcdClient:
         self._token = (await call(request, timeout=timeout_s)).token
 
     def _metadata(self) -> Sequence[tuple[str, str]]:
-        # With `hasleader` a member that has lost its cluster says so instead of keeping silent.
+        # With `hasleader` a member that has lost its cluster returns an error instead of no response.
         always = (("hasleader", "true"),)
         return (*always, ("token", self._token)) if self._token else always
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
-        """The answers to one request to watch, from the member of the moment.
+        """The responses to one watch request, from the current member.
 
-        Ends when the connection does; raises `Unavailable` where trying again makes no sense.
+        Ends when the connection does; raises `Unavailable` if a retry makes no sense.
         """
         member, told = self.member, False
         try:
@@ -225,7 +224,7 @@ class EtcdClient:
         except grpc.aio.AioRpcError as error:
             if await self._is_final(error):
                 raise self.explain(error) from None
-            # Once; not again with each attempt to begin it anew.
+            # Warn once, not again with each attempt to resume the watch.
             level = logging.WARNING if told else logging.DEBUG
             _log.log(level, "the watch of etcd at %s ended: %s", member, error.details())
         except asyncio.InvalidStateError:
@@ -233,7 +232,7 @@ class EtcdClient:
         self.turn_from(member)
 
     async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
-        """Whether trying again is of no use. Forgets a token that has become too old."""
+        """Whether a retry is of no use. Drops an expired token."""
         text = error.details() or ""
         if self._access.user is not None and self._token and _token_is_old(error, text):
             self._token = ""
@@ -241,7 +240,7 @@ class EtcdClient:
         return error.code() not in _PASSING
 
     def explain(self, error: grpc.aio.AioRpcError) -> StoreError:
-        """What a failed call means, in one sentence."""
+        """Translate a failed call to a `StoreError` of one sentence."""
         text = error.details() or error.code().name
         match error.code():
             case grpc.StatusCode.OUT_OF_RANGE if "compacted" in text:
@@ -315,7 +314,7 @@ def _credentials(access: Access) -> grpc.ChannelCredentials | None:
 
 
 def _system_cas() -> bytes | None:
-    """The CAs that the system trusts, None where it has no file of them (then gRPC uses its own)."""
+    """The CAs that the system trusts, None if it has no file of them (then gRPC uses its built-in ones)."""
     path = ssl.get_default_verify_paths().cafile
     return Path(path).read_bytes() if path else None
 

@@ -1,8 +1,8 @@
-"""Old revisions are dropped from etcd, by one of the servers at a time.
+"""Compaction of etcd: one of the servers at a time drops old revisions.
 
-A key counts the turns. Whoever finds it as it was at his last look takes the turn, and drops what is older
-than that look; the others see that somebody was faster. So history of one to two intervals is kept, whatever
-the clocks of the servers say.
+A key counts the turns. A server that finds it unchanged since its last check takes the turn, and drops the
+revisions older than that check; the others see that another server was faster. So history of one to two
+intervals is kept, independent of the servers' clocks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Compaction:
         self._client = client
         self._key = key
         self._version = 0
-        self._revision = 0  # at the last look
+        self._revision = 0  # at the last check
 
     async def run(self, every_s: float) -> None:
-        """Look again and again, for ever."""
+        """Check periodically, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -46,8 +46,8 @@ class Compaction:
                 _log.warning("etcd was not compacted: %s", error)
 
     async def look(self) -> int:
-        """Take the turn, or see that another has; the revision up to which etcd was compacted, 0: it was
-        not. Raises `Unavailable`."""
+        """Take the turn, or see that another server has; returns the revision up to which etcd was compacted,
+        0: it was not. Raises `Unavailable`."""
         answer: Any = await self._client.call(
             TXN,
             TxnRequest(
@@ -63,10 +63,10 @@ class Compaction:
             return 0
         self._version += 1
         if revision:
-            with suppress(Compacted):  # by somebody else, and further
+            with suppress(Compacted):  # by another client, and further
                 await self.compact(revision)
         return revision
 
     async def compact(self, revision: int) -> None:
-        """Drop what is older. Raises `Compacted`, `Unavailable`."""
+        """Drop older revisions. Raises `Compacted`, `Unavailable`."""
         await self._client.call(COMPACT, CompactionRequest(revision=revision))

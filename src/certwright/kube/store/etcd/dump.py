@@ -1,4 +1,4 @@
-"""All rows below a prefix of etcd at one revision, and a prefix that is filled from a backup."""
+"""Backup and restore for etcd: all rows below a prefix at one revision, and a prefix filled from a backup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE_BYTES = 4 << 20
 async def dump_etcd(
     access: Access, prefix: str, seal: Seal, check: Check | None = None
 ) -> AsyncIterator[Dump]:
-    """Read what lies there; servers go on meanwhile. `check`: what rows must hold to be readable.
+    """Read all rows below the prefix, while servers keep running. `check`: the test that readable rows pass.
 
     Raises `Unavailable` and `Damaged` (`WrongKey`).
     """
@@ -43,7 +43,7 @@ async def dump_etcd(
 
 async def _rows(client: EtcdClient, layout: Layout, revision: int) -> AsyncIterator[list[Row]]:
     async def nothing_newer() -> None:
-        """All is read at one revision, of which the ring is."""
+        """Do nothing: everything is read at the ring's revision."""
 
     reader = Reader(client, layout, nothing_newer)
     begin = layout.meta
@@ -68,9 +68,9 @@ async def _first(client: EtcdClient, layout: Layout, begin: bytes, revision: int
 @asynccontextmanager
 async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> AsyncIterator[EtcdStore]:
     """A store below the emptied prefix, to be filled inside the block. No server starts on it before the
-    block has ended well.
+    block has ended without an error.
 
-    Raises `Unavailable` where something lies there and `force` was not given.
+    Raises `Unavailable` if the prefix is in use and `force` was not given.
     """
     client, layout = EtcdClient(access), Layout(prefix)
     try:
@@ -81,7 +81,7 @@ async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> 
         root = layout.root
         known, _ = await read_id(client, layout)
         await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
-        # The id stays: it is the same store to the marks of all its servers.
+        # The id stays, because it is still the same store to the marks of all its servers.
         kept = [put_op(layout.store, known.encode())] if known is not None else []
         await client.call(TXN, TxnRequest(success=[put_op(layout.format, UNFINISHED), *kept]))
         store = await open_etcd(access, seal=seal, prefix=prefix, compact_every_s=0, unfinished=True)

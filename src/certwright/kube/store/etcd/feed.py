@@ -1,9 +1,9 @@
-"""Everything that happens below the prefix, through one watch for all: begun anew where it broke off.
+"""Feed of everything that changes below the prefix, through one watch for all, resumed where it broke off.
 
 A transaction's events come together and in order of revision, so each group of them is one committed write.
-etcd's notices of progress are not used to move on: members before 3.4.25 and 3.5.8 can send one before the
-events that it covers (etcd issue 15220). Where others write to the same etcd, and so no event of ours comes
-at a revision that somebody waits for, a write of our own, a *tick*, brings one.
+etcd's progress notifications do not advance the feed: members before 3.4.25 and 3.5.8 can send one before the
+events that it covers (etcd issue 15220). If others write to the same etcd, a revision that a caller waits for
+may have no event below our prefix; then the store writes a key, a *tick*, whose event covers it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 
 class Feed:
-    """Publishes committed writes to `fanout`, from its log's revision on, and to followers before."""
+    """Publishes committed writes to `fanout`, from its log's revision on, and to followers first."""
 
     def __init__(self, client: EtcdClient, layout: Layout, fanout: Fanout) -> None:
         self._client = client
@@ -69,12 +69,12 @@ class Feed:
         return self._fanout.log.revision
 
     def follow(self, follower: Follower) -> None:
-        """Hand it every event from now on."""
+        """Pass it every event from now on."""
         self._followers.append(follower)
 
     @contextmanager
     def seeking(self, writer: bytes) -> Iterator[None]:
-        """Remember at which revision a write of that name comes by."""
+        """Record the revision at which the write of that name is seen."""
         self._sought[writer] = 0
         try:
             yield
@@ -177,7 +177,7 @@ class Feed:
     async def _canceled(self, answer: Any) -> None:
         if not answer.compact_revision:
             raise Unavailable(f"etcd at {self._client.access} ended the watch ({answer.cancel_reason})")
-        # What happened since we heard last is gone. Watchers begin anew; so must whoever follows.
+        # The events since the last one received are lost. Watchers start over, and so must followers.
         now = await self._client.call(RANGE, RangeRequest(key=self._layout.format))
         self._fanout.interrupt(now.header.revision)
         self._wake()
@@ -209,7 +209,7 @@ class Feed:
         self._wake()
 
     def _read(self, revision: int, group: list[Any], before: list[Event]) -> tuple[Event | None, bool]:
-        """The write that a group of etcd's events is, None when it is not one of a row; and whether what
+        """The write that a group of etcd's events is, None when it is not one of a row; and whether the row
         it replaced is known. `before`: the events that are not published yet."""
         layout = self._layout
         meta = body = last = None
@@ -231,7 +231,7 @@ class Feed:
         try:
             previous, known = self._previous(meta, body, before), True
         except DamagedRow:
-            previous, known = None, False  # watchers were never sent it, or not as it lay there last
+            previous, known = None, False  # watchers never received it, or not in its last state
         if meta.type == EVENT_DELETE:
             return self._deletion(meta, last, previous), previous is not None or not known
         try:
@@ -246,7 +246,7 @@ class Feed:
         if meta.type != EVENT_DELETE and meta.kv.version == 1:
             return None
         if not all(part.HasField("prev_kv") for part in (meta, body) if part is not None):
-            # A compaction was faster than etcd's look, at both or at one, at what the write replaced.
+            # A compaction dropped the previous revision of one or both keys before etcd's watch read it.
             key = self._layout.key_of(meta.kv.key)
             known = (event for event in reversed(before) if event.row.key == key)
             last = next(known, None) or self._fanout.log.last(key)
@@ -254,7 +254,7 @@ class Feed:
         return self._layout.row(meta.prev_kv, body.prev_kv.value if body is not None else b"")
 
     def _turn(self, ring: Any) -> None:
-        """Somebody, we perhaps, has changed the data keys."""
+        """A server, perhaps this one, has changed the data keys."""
         if self._layout.seal is None:
             raise Damaged("another server seals the rows: start this one with the same key file")
         if ring.type == EVENT_DELETE:
@@ -277,7 +277,7 @@ class Feed:
             self._sought[writer] = revision
 
     async def close(self) -> None:
-        """Stop to follow."""
+        """Stop following."""
         tasks = [task for task in (self._runs, self._stream, self._ticking) if task is not None]
         for task in tasks:
             task.cancel()
@@ -285,7 +285,7 @@ class Feed:
 
 
 async def compacted(client: EtcdClient, layout: Layout) -> Compacted:
-    """`Compacted`, with the first revision that etcd still has; asked after it refused one."""
+    """`Compacted`, with the oldest revision that etcd still has; called after it refused one."""
     create = WatchCreateRequest(key=layout.format, start_revision=1)
     async with aclosing(client.watch(create)) as answers:
         async for answer in answers:

@@ -1,4 +1,4 @@
-"""One after the other, key by key, in the order in which they came."""
+"""Per-key locks: writes to a key run one after the other, in the order in which they came."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from certwright.kube.store.contract import Key
 
 
 class Turns:
-    """The writes under way, as queues: one for each key."""
+    """The queues of writes under way, one for each key."""
 
     def __init__(self) -> None:
         self._last: dict[Key, asyncio.Future[None]] = {}
 
     @asynccontextmanager
     async def take(self, key: Key) -> AsyncIterator[None]:
-        """The time in which nobody else has his turn at `key`."""
+        """Hold the lock of `key` inside the block."""
         before = self._last.get(key)
         mine = self._last[key] = asyncio.get_running_loop().create_future()
         try:
@@ -26,7 +26,7 @@ class Turns:
             yield
         finally:
             if before is not None and not before.done():
-                # Cancelled while waiting: those behind wait for those before all the same.
+                # Cancelled while waiting: later waiters must still wait for the earlier ones.
                 before.add_done_callback(lambda _: self._over(key, mine))
             else:
                 self._over(key, mine)
@@ -37,11 +37,11 @@ class Turns:
             del self._last[key]
 
     async def over(self, key: Key) -> None:
-        """Return when those are done who have come so far."""
+        """Return when all writes to `key` that are queued now are done."""
         if (last := self._last.get(key)) is not None:
             await asyncio.shield(last)
 
     async def all_over(self) -> None:
-        """Return when nobody is left."""
+        """Return when the queues are empty."""
         while self._last:
             await asyncio.wait(self._last.values())

@@ -1,4 +1,4 @@
-"""Rows and pages of rows from etcd, by linearizable reads: they include whatever any server has committed."""
+"""Rows and pages of rows from etcd, by linearizable reads: they include every commit of every server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from certwright.kube.store.etcd.rows import Layout, Span
 from certwright.kube.store.log import Place
 from certwright.kube.store.pages import Wanted
 
-# How many rows are asked for at once; and how many at first, while it is not known how large they are.
+# Rows per request; and in the first one, while their size is unknown.
 _MOST_ROWS = 1_000
 _MOST_METAS = 5_000
 _FIRST_ROWS = 8
-# etcd takes 128 in one transaction (`--max-txn-ops`).
+# etcd's limit for one transaction is 128 (`--max-txn-ops`).
 _MOST_OPERATIONS = 100
 _ANSWER_BYTES = 4 << 20
 
@@ -36,7 +36,7 @@ class _Piece(NamedTuple):
 
 
 class Reader:
-    """Reads what lies below one prefix. `catch_up` hears of all that is there at this moment."""
+    """Reads below one prefix. `catch_up` waits until the feed has everything that etcd has now."""
 
     def __init__(self, client: EtcdClient, layout: Layout, catch_up: Callable[[], Awaitable[None]]) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class Reader:
         )
 
     async def row_of(self, answer: Any) -> Row | None:
-        """The row that a transaction's two reads have found. Raises `DamagedRow`."""
+        """The row in a transaction's two reads. Raises `DamagedRow`."""
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
@@ -62,7 +62,7 @@ class Reader:
         return found
 
     async def revision_of(self, key: Key) -> int:
-        """The revision of a row, which need not be readable; 0: there is none."""
+        """The revision of a row, which need not be readable; 0: it does not exist."""
         found = (await self._client.call(RANGE, RangeRequest(key=self._layout.keys(key)[0]))).kvs
         return found[0].mod_revision if found else 0
 
@@ -70,7 +70,7 @@ class Reader:
         try:
             return read()
         except UnknownDataKey:
-            # Another server has begun to seal with a new one, which this one has not read yet.
+            # Another server has begun to seal with a new key, which this one has not read yet.
             await self._catch_up()
         except DamagedRow as error:
             return error
@@ -92,13 +92,13 @@ class Reader:
         return rows, damaged
 
     async def count(self, span: Span) -> tuple[int, int]:
-        """How many keys there are, and the revision of which that is."""
+        """The number of keys, and the revision of the count."""
         request = RangeRequest(key=span.begin, range_end=span.end, count_only=True)
         answer = await self._client.call(RANGE, request)
         return answer.count, answer.header.revision
 
     async def page(self, wanted: Wanted, revision: int | None) -> Page:
-        """The rows that are wanted, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
+        """The requested rows, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
         if wanted.keep is not None:
             return await self._chosen(wanted, wanted.keep, revision)
         rows, damaged = list[Row](), list[Key]()
@@ -171,7 +171,7 @@ class Reader:
             contents = answer.responses[1].response_range
             values = {body.key[skip_body:]: body.value for body in contents.kvs}
             if contents.more:
-                # Where a row lacks one of its two keys, the two answers do not end at the same row.
+                # If a row lacks one of its two keys, the two responses do not end at the same row.
                 end = contents.kvs[-1].key[skip_body:]
                 kept = [meta for meta in kept if meta.key[skip:] <= end]
         rows, damaged = await self._readable(
@@ -184,7 +184,7 @@ class Reader:
         return _Piece(rows, damaged, more, left, revision or answer.header.revision, last)
 
     def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
-        """How many rows to ask for, so that an answer is neither much too large nor one of many."""
+        """How many rows to request, so that a response is neither much too large nor one of many."""
         most = _MOST_METAS if wanted.meta_only else _MOST_ROWS
         if wanted.limit is not None:
             most = min(most, wanted.limit - have)
@@ -200,7 +200,7 @@ class Reader:
 
 
 def _fitting(rows: list[Row], room: int) -> tuple[int, int]:
-    """How many rows to keep until `room` is filled, and what is left of it."""
+    """How many rows to keep until they fill `room` bytes, and how many bytes are left of it."""
     for index, row in enumerate(rows, 1):
         room -= len(row.meta) + len(row.body)
         if room <= 0:

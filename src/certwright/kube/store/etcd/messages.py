@@ -1,7 +1,8 @@
-"""The messages of etcd's API that we use, declared here: no generated code, and no name in the pool that all
-libraries of a process share (two packages with etcd's messages in it cannot be loaded together).
+"""The messages of etcd's API that we use, declared here: no generated code, and no entry in the descriptor
+pool that all libraries of a process share (two packages with etcd's messages in it cannot be loaded
+together).
 
-Fields we never touch are left out, and enumerations are plain numbers: on the wire that is the same.
+Unused fields are left out, and enumerations are plain numbers: on the wire that is the same.
 Source: etcd, `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto` (3.4 to 3.6).
 """
 
@@ -26,7 +27,7 @@ _SCALARS = {
     "int32": _Field.TYPE_INT32,  # enumerations, too
 }
 
-# Name of the message: its fields as `name type number`, `*` before a type that is repeated.
+# Name of the message: its fields as `name type number`, `*` before a repeated type.
 _MESSAGES = {
     "Header": "cluster_id int64 1, revision int64 3",
     "KeyValue": "key bytes 1, create_revision int64 2, mod_revision int64 3, version int64 4, value bytes 5",
@@ -106,7 +107,7 @@ EVENT_DELETE = 1
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A call that etcd answers; `response` is the class of its answer."""
+    """A method of etcd's API; `response` is the class of its response."""
 
     path: str
     response: Any
@@ -142,5 +143,6 @@ def at_revision(key: bytes, revision: int) -> Any:
 
 
 def at_version(key: bytes, version: int) -> Any:
-    """The condition that a key was written so often since it exists; 0: that it does not exist."""
+    """The condition that a key has this version, the number of writes since its creation; 0: that it does not
+    exist."""
     return Compare(result=EQUAL, target=TARGET_VERSION, key=key, version=version)

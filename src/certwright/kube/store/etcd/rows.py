@@ -1,14 +1,15 @@
-"""How rows lie in etcd.
+"""Layout of rows in etcd.
 
 Below the prefix, with NUL between bucket, namespace and name so that keys sort as rows do:
 
-- `m/<bucket>␀<namespace>␀<name>`: who wrote it, and `meta`;
+- `m/<bucket>␀<namespace>␀<name>`: the writer, and `meta`;
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
 - `store`: the store's id (`etcd_identity`);
 - `ring`: the data keys that rows are sealed with (`seal`), wrapped;
-- `last`: the last words of the row that the same transaction deletes.
+- `last`: the last state of the row that the same transaction deletes.
 
-etcd says the revision of a write only when it is committed: `meta` is kept in pieces (`stand_ins`).
+etcd reports the revision of a write only when it is committed: `meta` is kept in pieces
+(`revision_placeholder`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from certwright.kube.store.log import Place
 from certwright.kube.util.decoders import msgpack_decoder
 
 FORMAT, UNFINISHED = b"1", b"unfinished"
-"""What lies under `format`: which form the rows have; or that a backup was not restored to the end."""
+"""The value of `format`: which format the rows have; or that a restore has not finished."""
 
 
 class Meta(NamedTuple):
-    """The value of an `m/` key. `writer` names one write; `pieces` lie around the revision."""
+    """The value of an `m/` key. `writer` names one write; `pieces` surround the revision."""
 
     writer: bytes
     pieces: list[bytes]
@@ -45,7 +46,7 @@ class Meta(NamedTuple):
 
 
 class LastWords(NamedTuple):
-    """The value of `last`. `body` None: what the row had."""
+    """The value of `last`. `body` None: the body of the row."""
 
     writer: bytes
     key: Key
@@ -53,13 +54,13 @@ class LastWords(NamedTuple):
     body: bytes | None
 
     def row(self, revision: int, own_body: bytes) -> Row:
-        """What watchers see last."""
+        """The row's last state, for watchers."""
         meta = join(self.pieces, revision)
         return Row(self.key, revision, meta, own_body if self.body is None else self.body)
 
 
 def new_writer() -> bytes:
-    """A name for one write, as nobody else will give his."""
+    """A unique name for one write."""
     return os.urandom(8)
 
 
@@ -70,7 +71,7 @@ _unpack_last = msgpack_decoder(LastWords).decode
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Keys from `begin` up to and without `end`."""
+    """Keys from `begin` (included) to `end` (excluded)."""
 
     begin: bytes
     end: bytes
@@ -97,19 +98,19 @@ class Layout:
         self.compaction = root + b"compaction"
 
     def keys(self, key: Key) -> tuple[bytes, bytes]:
-        """Where the two byte strings of a row lie."""
+        """The keys of a row's two byte strings."""
         name = "\0".join(key).encode()
         return self.meta + name, self.body + name
 
     def key_of(self, meta_key: bytes) -> Key:
-        """The row that an `m/` key is of. Raises `Damaged`."""
+        """The key of the row of an `m/` key. Raises `Damaged`."""
         parts = meta_key[len(self.meta) :].decode(errors="surrogateescape").split("\0", 2)
         if len(parts) != 3:
             raise self.damaged(meta_key)
         return Key(*parts)
 
     def spans(self, bucket: str, namespace: str | None, after: Place | None) -> tuple[Span, Span]:
-        """Where the rows of a bucket, or of one namespace of it, lie after a place: metas and bodies."""
+        """The spans of the rows of a bucket, or of one namespace of it, after a place: metas and bodies."""
         parts = (bucket,) if namespace is None else (bucket, namespace)
         begin = end = "\0".join(parts).encode()
         begin, end = begin + b"\0", end + b"\1"
@@ -134,8 +135,8 @@ class Layout:
             raise self.damaged(kv.key) from None
 
     def row(self, kv: Any, body: bytes | None) -> Row:
-        """The row whose `m/` key and value `kv` is; `body` None: it was not asked for. Raises `DamagedRow`,
-        which is noted, and `UnknownDataKey`."""
+        """The row whose `m/` key and value `kv` is; `body` None: it was not read. Raises `DamagedRow`, which
+        is recorded, and `UnknownDataKey`."""
         key, revision = self.key_of(kv.key), kv.mod_revision
         with self._noting():
             meta = self.read_meta(kv).at(revision)
@@ -157,7 +158,7 @@ class Layout:
         try:
             yield
         except UnknownDataKey:
-            # Not damage until this server has caught up with the ring; then its reader notes it.
+            # Not damage until this server has caught up with the ring; then its reader records it.
             raise
         except DamagedRow as error:
             self.damage.note(error)
@@ -178,20 +179,20 @@ class Layout:
         ]
 
     def delete_ops(self, last: LastWords) -> list[Any]:
-        """The deletion of a row, with its last words."""
+        """The deletion of a row, with its last state."""
         meta_key, body_key = self.keys(last.key)
         words = self._close(last.key, LAST, pack(last))
         return [delete_op(meta_key), delete_op(body_key), put_op(self.last, words)]
 
     def conditions(self, key: Key, revision: int) -> list[Any]:
-        """That the row is at a revision, and was sealed by now as it is to be."""
+        """The conditions that the row is at a revision, and that the ring it was sealed with is current."""
         found = [at_revision(self.keys(key)[0], revision)]
         if self.seal is not None and key.bucket in self.seal.buckets:
             found.append(at_revision(self.ring, self.seal.version))
         return found
 
     def damaged(self, key: bytes) -> Damaged:
-        """Something lies there that no certwright wrote."""
+        """The error for a value that certwright did not write."""
         shown = key.decode(errors="replace").replace("\0", " ")
         return Damaged(
             f"etcd's key {shown!r} does not hold what certwright writes: restore a snapshot of etcd, or"

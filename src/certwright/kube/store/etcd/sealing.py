@@ -1,8 +1,8 @@
-"""Sealing in etcd: where the ring of data keys lies, and how rows are sealed anew.
+"""Envelope encryption in etcd: stores the ring of data keys, and re-seals rows.
 
 All servers seal with the same ring. Each write of a sealed row is on the condition that the ring is the one
-that it was sealed with, so once the ring has turned nothing is sealed with the old key any more. A server
-hears of a new ring by its feed, before it hears of any row that was sealed with it.
+that it was sealed with, so once the ring was rotated nothing is sealed with the old key any more. A server's
+feed delivers a new ring before any row that was sealed with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS = 32
 
 
 async def load_ring(client: EtcdClient, layout: Layout) -> None:
-    """Take the ring that lies there, or put one there. Raises `Damaged` (`WrongKey`), `Unavailable`."""
+    """Load the stored ring, or store one. Raises `Damaged` (`WrongKey`), `Unavailable`."""
     seal = layout.seal
     while True:
         found = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
@@ -59,13 +59,13 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
 
 
 def _value_read(answer: Any) -> bytes | None:
-    """What the one read of a transaction has found."""
+    """The value in the one read of a transaction."""
     found = answer.responses[0].response_range.kvs
     return bytes(found[0].value) if found else None
 
 
 async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | None) -> tuple[int, int]:
-    """How many rows there are in the sealed buckets, and how many of them after a key, at one moment."""
+    """The number of rows in the sealed buckets, and how many of them after a key, at one moment."""
     buckets = sorted(seal.buckets)
     rest = [bucket for bucket in buckets if after is None or bucket >= after.bucket]
     spans = [layout.spans(bucket, None, None)[0] for bucket in buckets]
@@ -79,7 +79,7 @@ async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | No
 
 
 class EtcdSweeping:
-    """A `sweeping.Sweepable`. `reach` returns when this server has heard of all up to a revision."""
+    """A `key_rotation.Sweepable`. `reach` returns when this server's feed has everything up to a revision."""
 
     def __init__(
         self, client: EtcdClient, layout: Layout, seal: Seal, reach: Callable[[int], Awaitable[None]]
@@ -99,14 +99,14 @@ class EtcdSweeping:
         blob = self._seal.wrapped(ring) if ring.current or not ring.settled else None
         writes = [delete_op(key) if blob is None else put_op(key, blob)]
         if ring.settled:
-            # What was said of the last row that was deleted may be sealed with a key that goes now.
+            # The last state of the last deleted row may be sealed with a key that is dropped now.
             writes.append(delete_op(self._layout.last))
         request = TxnRequest(
             compare=[at_revision(key, self._seal.version)], success=writes, failure=[read_op(key)]
         )
         answer = await self._client.call(TXN, request)
         await self._reach(answer.header.revision)
-        # Where it is there all the same, the answer to an attempt before was lost.
+        # If the ring is stored nevertheless, the response to an earlier attempt was lost.
         if not answer.succeeded and _value_read(answer) != blob:
             raise Unavailable("another server has changed the data keys at the same moment")
 
@@ -136,7 +136,7 @@ class EtcdSweeping:
         except Damaged as error:
             _log.error("%s", error)
             return False
-        # On failure somebody else has written it, and sealed it as it is to be.
+        # On failure another server has written the row, and sealed it with the current key.
         request = TxnRequest(
             compare=[at_revision(meta.key, meta.mod_revision), at_revision(layout.ring, seal.version)],
             success=[

@@ -1,8 +1,8 @@
 """Rows in etcd: durable, and shared by several servers.
 
-Each write is one transaction on the condition that the row is as expected, so whoever else writes, and
-however often an attempt has to be repeated, it happens once. What was written is published by the feed; a
-write is acknowledged when the feed has it, so that whatever is asked here next includes it.
+Each write is one transaction on the condition that the row is as expected, so it happens once, whatever other
+servers write and however often an attempt has to be repeated. The feed publishes the write; it is
+acknowledged when the feed has it, so that later reads here include it.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ async def open_etcd(
     unfinished: bool = False,
     marks: MarkFile | None = None,
 ) -> EtcdStore:
-    """Open the store below a prefix of an etcd cluster, or make it.
+    """Open the store below a prefix of an etcd cluster, or create it.
 
-    `seal`: how rows lie there; None: as they are. `compact_every_s` 0: somebody else compacts etcd.
-    `window_bytes`: how much of what happens from now on can be watched later.
-    `unfinished`: it is being filled from a backup. `check`: what rows must hold to be readable.
-    `marks`: where the store's id is recorded beside it; None: any store is accepted.
+    `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
+    `window_bytes`: how much of what happens from now on can be watched later. `unfinished`: it is being
+    filled from a backup. `check`: the test that readable rows pass. `marks`: where the store's id is recorded
+    beside it; None: any store is accepted.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
@@ -153,7 +153,7 @@ class EtcdStore:
         self._closing = False
         self._keeper: MarkKeeper | None = None
         self.rotation = _rotation(client, layout, self._feed)
-        """The work on the seals, where rows are sealed."""
+        """The key rotation, if rows are sealed."""
         self.damage = layout.damage
         """See `contract.Store.damage`."""
         self._compaction = Compaction(client, layout.compaction)
@@ -186,7 +186,7 @@ class EtcdStore:
         return self.revision
 
     async def _catch_up(self) -> None:
-        """Hear of all that etcd has at this moment."""
+        """Wait until the feed has everything that etcd has now."""
         now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
         await self._feed.reach(now)
 
@@ -201,23 +201,23 @@ class EtcdStore:
     # -- reading
 
     async def check(self) -> None:
-        """Whether etcd answers: a read asks a majority of the members, as a write does."""
+        """Return if etcd answers: a read needs a majority of the members, as a write does."""
         await self._reader.row(Key("", "", ""))
 
     async def get(self, key: Key) -> Row | None:
-        """The committed row, whoever wrote it."""
+        """The committed row, from any server's write."""
         row = await self._reader.row(key)
         if row is not None:
             await self._feed.reach(row.revision)
         return row
 
     async def latest(self, key: Key) -> Row | None:
-        """The row as it is after what is being written here."""
+        """The row after the writes under way here."""
         await self._turns.over(key)
         return await self.get(key)
 
     def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
-        """None: what is in memory is published after followers were told of what came later."""
+        """None, because rows in memory are published after followers have received later events."""
         return None
 
     async def settled(self, key: Key) -> None:
@@ -234,7 +234,7 @@ class EtcdStore:
         meta_only: bool = False,
         max_bytes: int | None = None,
         keep: Choice | None = None,
-        counted: bool = False,  # noqa: ARG002 - etcd counts without being asked
+        counted: bool = False,  # noqa: ARG002 - etcd always counts
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
@@ -246,7 +246,7 @@ class EtcdStore:
         return page
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         counted, revision = await self._reader.count(self._layout.spans(bucket, namespace, None)[0])
         await self._feed.reach(revision)
         return counted
@@ -286,7 +286,7 @@ class EtcdStore:
                 return done
             current = await self._reader.row_of(answer)
             if _revision_of(current) == expected:
-                await self._catch_up()  # the data keys were turned
+                await self._catch_up()  # the data keys were rotated
             if expect is not None:
                 await self._feed.reach(_revision_of(current))
                 check_put(current, expect)
@@ -312,7 +312,7 @@ class EtcdStore:
                 return last.row(revision, current.body)
 
     async def _remove(self, key: Key, revision: int, last: LastWords) -> int:
-        """Delete a row at a revision; the revision of that, 0: it is at another one."""
+        """Delete a row at a revision; returns the revision of the deletion, 0: it is at another one."""
         retries = self._client.retries
         request = TxnRequest(
             compare=self._layout.conditions(key, revision), success=self._layout.delete_ops(last), failure=[]
@@ -321,7 +321,7 @@ class EtcdStore:
         if answer.succeeded:
             return int(answer.header.revision)
         done = await self._done_before(last.writer, answer, retries)
-        await self._catch_up()  # the data keys may have been turned
+        await self._catch_up()  # the data keys may have been rotated
         return done
 
     async def discard(self, key: Key, encode: Encode) -> Row:
@@ -341,7 +341,7 @@ class EtcdStore:
                     return last.row(revision, b"")
 
     async def _done_before(self, writer: bytes, answer: Any, retries: int) -> int:
-        """The revision of a write that failed because an attempt before, whose answer was lost, had
+        """The revision of a write that failed because an earlier attempt, whose response was lost, had
         succeeded; 0 if none had."""
         if self._client.retries == retries:
             return 0
@@ -358,11 +358,11 @@ class EtcdStore:
                 yield
 
     async def compact(self, revision: int) -> None:
-        """Have etcd forget what was before a revision. Raises `Compacted` where it has already."""
+        """Compact etcd up to a revision. Raises `Compacted` if that was done already."""
         await self._compaction.compact(revision)
 
     async def close(self) -> None:
-        """Finish what is being written, end all watches, let go of the connections."""
+        """Finish the writes under way, end all watches, close the connections."""
         if self._closing:
             return
         self._closing = True

@@ -1,4 +1,4 @@
-"""A set of keys in few bytes, which is wrong only to one side: it may hold a key that was never added.
+"""Bloom filter of keys: a compact set with false positives, but no false negatives.
 
 Source: B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13(7), 1970.
 """
@@ -11,8 +11,8 @@ from certwright.kube.store.contract import Key
 
 
 class KeyFilter:
-    """Eight bits a key for up to `capacity` (a power of two); when so many are in it, it is wrong about one
-    of twenty others, and with more of them about more. `added` counts the keys added."""
+    """Eight bits a key for up to `capacity` (a power of two). At capacity one of twenty other keys is a false
+    positive, and more beyond it. `added` counts the keys added."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -21,11 +21,11 @@ class KeyFilter:
         self._mask = 8 * capacity - 1
 
     def add(self, key: Key) -> None:
-        """Have it from now on."""
+        """Add a key."""
         self.add_all((key,))
 
     def add_all(self, keys: Collection[tuple[str, str, str]]) -> None:
-        """Have them from now on; what a `Key` is made of does as well as the key."""
+        """Add keys; plain tuples of a `Key`'s fields are accepted."""
         self.added += len(keys)
         bits, mask = self._bits, self._mask
         for found in map(hash, keys):
@@ -34,7 +34,7 @@ class KeyFilter:
             bits[other >> 3] |= 1 << (other & 7)
 
     def __contains__(self, key: Key) -> bool:
-        """False: it was not added, for certain."""
+        """False: the key was certainly not added."""
         found, mask, bits = hash(key), self._mask, self._bits
         one, other = found & mask, (found >> 32) & mask
         return bool(bits[one >> 3] >> (one & 7) & bits[other >> 3] >> (other & 7) & 1)

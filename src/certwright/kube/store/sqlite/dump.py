@@ -1,4 +1,4 @@
-"""All rows of an SQLite file at one revision, while another process may write to it."""
+"""Source of a backup: all rows of an SQLite file at one revision, while another process may write to it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SELECT = (
 
 @asynccontextmanager
 async def dump_sqlite(path: Path, seal: Seal, check: Check | None = None) -> AsyncIterator[Dump]:
-    """Read the file in one transaction: writers go on meanwhile, and are not seen. `check`: what rows must
-    hold to be readable.
+    """Read the file in one transaction: concurrent writers are neither blocked nor seen. `check`: the test
+    that readable rows pass.
 
     Raises `Unavailable` and `Damaged` (`WrongKey`).
     """

@@ -1,8 +1,8 @@
 """The SQLite file: its schema, how it is opened and checked, and what its errors mean to an operator.
 
-One table holds the rows as they are now. `meta` stands before `body`: a large body lies in overflow pages,
-which SQLite does not read when only the columns before it are asked for. The row with the empty bucket holds
-the last revision; it is written with every commit, so that revisions never go back.
+One table holds the current rows. `meta` comes before `body`: a large body is stored in overflow pages, which
+SQLite does not read for a query of the columns before it. The row with the empty bucket has the last
+revision; it is written with every commit, so that revisions never go back.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Files:
 
 
 def explain(error: Exception, path: Path) -> StoreError:
-    """What an error of SQLite's means, as one sentence: `Damaged`, or `Unavailable`."""
+    """Translate an error of SQLite's to one sentence: `Damaged`, or `Unavailable`."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
@@ -84,13 +84,13 @@ def _has_no_room(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < PAGE_SIZE
 
 
-_PROBE_BYTES = 500_000  # a commit of one page finds room where others do not
+_PROBE_BYTES = 500_000  # a commit of one page may fit where larger ones do not
 
 
 def write_probe(connection: sqlite3.Connection) -> None:
-    """Commit so many bytes and take them back. Raises `sqlite3.Error` where that fails."""
+    """Commit `_PROBE_BYTES` bytes and remove them. Raises `sqlite3.Error` if that fails."""
     update = "UPDATE rows SET body = zeroblob(?) WHERE bucket = '' AND namespace = '' AND name = ''"
-    # Who asks whether all is well does not wait as long as a writer does.
+    # A health check does not wait as long as a writer does.
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS // 20}")
     try:
         for size in (_PROBE_BYTES, 0):
@@ -100,7 +100,7 @@ def write_probe(connection: sqlite3.Connection) -> None:
 
 
 def damaged(path: Path, what: str) -> Damaged:
-    """`Damaged`, with what was found and the ways out."""
+    """`Damaged`, with the problem and the remedies."""
     return Damaged(
         f"{path} is damaged ({what}): restore it from a backup, or move it away, together with"
         f" {path.name}-wal, {path.name}-shm and {path.name}.mark, to begin with an empty store"
@@ -113,9 +113,9 @@ def mark_file(path: Path) -> MarkFile:
 
 
 def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files:
-    """Open a store, or make one where there is no file or an empty one. Does file I/O.
+    """Open a store, or create one if the file is missing or empty. Performs file I/O.
 
-    Rows are as `seal` wants them when this returns.
+    Rows are sealed as `seal` requires when this returns.
 
     Raises `Unavailable` (no permission, disk full, in use by another process) and `Damaged`.
     """
@@ -140,8 +140,8 @@ def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -
             _check_present(path, marks, known)
         _make_private(path)
         _check_header(path)
-        # Opened and closed once first: this recovers what a crash has left and removes the log,
-        # which can be made anew only while nobody has it open.
+        # Opened and closed once first: this recovers what a crash has left and removes the log, which can be
+        # created again only while no process has it open.
         with closing(connect(path)) as setup:
             check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
@@ -161,7 +161,7 @@ def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -
 
 
 def _check_present(path: Path, marks: MarkFile, known: Mark) -> None:
-    """Raise `Damaged` where a mark says that there must be a store, and there is no file or an empty one."""
+    """Raise `Damaged` if a mark records a store, and the file is missing or empty."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA trusted_schema = OFF")
-        # What is deleted or overwritten is so in the file, too: it may be a Secret.
+        # Deleted or overwritten content is erased in the file, too, because it may be a Secret.
         connection.execute("PRAGMA secure_delete = ON")
         # Checkpoints are made between batches, not in the way of one.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -209,7 +209,7 @@ def _connect_both(path: Path, lock: FileLock, store: str, known: Mark | None) ->
         writer = undo.enter_context(closing(connect(path)))
         reader = undo.enter_context(closing(connect(path)))
         reader.execute("PRAGMA query_only = ON")
-        # After a spell in which checkpoints were impossible, give the space back.
+        # After a period in which checkpoints were impossible, release the space.
         writer.execute(f"PRAGMA journal_size_limit = {8 * WAL_BYTES}")
         (revision,) = reader.execute(SELECT_REVISION).fetchone()
         for suffix in ("-wal", "-shm"):
@@ -238,8 +238,8 @@ def _check_header(path: Path) -> None:
         return
     if not head.startswith(_MAGIC):
         raise Damaged(f"{path} is not a store of certwright's: name another file, or move this one away")
-    # Bytes 16-17 hold the page size, 28-31 the number of pages (SQLite file format, 1.3). While a log is
-    # there, pages may still be in it.
+    # Bytes 16-17 hold the page size, 28-31 the number of pages (SQLite file format, 1.3). While a log exists,
+    # pages may still be in it.
     wanted = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
     if size < wanted and not _has_log(path):
         raise damaged(path, f"it ends after {size} of {wanted} bytes")
@@ -279,8 +279,8 @@ def _create(connection: sqlite3.Connection) -> None:
 
 def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
     """The row with the last revision."""
-    # A whole check reads the whole file. This touches the ends of the table and of its index, where a
-    # file that was cut short or overwritten shows it; the rest is noticed when it is read.
+    # A full check reads the whole file. This reads the ends of the table and of its index, which shows most
+    # truncations and overwrites; reads notice the rest.
     last: tuple[int] | None = connection.execute(SELECT_REVISION).fetchone()
     if last is None:
         raise damaged(path, "the row with its last revision is missing")
@@ -290,7 +290,7 @@ def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
 
 
 def _grow_wal(path: Path) -> None:
-    """Make the log as large as it will be: a page written over costs a third of one that is appended.
+    """Grow the log to its full size: a page written over costs a third of one that is appended.
 
     SQLite takes zeros for an empty log (it has no valid header), and begins at its start.
     """

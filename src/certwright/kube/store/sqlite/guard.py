@@ -1,9 +1,9 @@
-"""Notices within a second that the files of an open store were deleted, replaced or cut short.
+"""File guard: notices within a second that the files of an open store were deleted, replaced or truncated.
 
-SQLite notices none of that: its descriptors stay valid, so it commits into files that no path leads to. The
-same timer keeps the mark up to date, by which the next start notices it.
+SQLite notices none of that: its descriptors stay valid, so it commits into files without a path. The same
+timer keeps the mark up to date, by which the next start notices it.
 
-Only `stat` is used: to close a second descriptor of these files would drop SQLite's locks on them.
+Only `stat` is used, because closing a second descriptor of these files would drop SQLite's locks on them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from certwright.kube.store.sqlite.file import PAGE_SIZE, mark_file
 _log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
-"""Between two checks. So many seconds of acknowledged commits can be lost with the files."""
+"""Interval of the checks. Acknowledged commits of this period can be lost with the files."""
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24  # SQLite file format, 4.1
 
 
 class OpenFiles:
     """The database and its write-ahead log as they were when the store was opened.
 
-    `frames`: how many frames the log holds by its index.
+    `frames`: the number of frames in the log by its index.
     """
 
     def __init__(self, path: Path, frames: Callable[[], int]) -> None:
@@ -39,21 +39,21 @@ class OpenFiles:
         self._size = self._path.stat().st_size
 
     def problem(self) -> str:
-        """What has become of the files; empty when they are as they must be."""
+        """What is wrong with the files; empty when they are intact."""
         frames = self._frames()
         try:
             stats = {file: os.stat(file) for file in (self._path, self._wal)}
         except (FileNotFoundError, NotADirectoryError) as error:
             return f"{error.filename} was deleted while it was in use"
         except OSError as error:
-            # A disk that fails may come back; what SQLite cannot do meanwhile, it reports itself.
+            # A failing disk may recover; until then SQLite reports its errors.
             _log.debug("%s", error)
             return ""
         for file, found in stats.items():
             if _inode(found) != self._inodes[file]:
                 return f"{file} was replaced while it was in use"
         size, log = (found.st_size for found in stats.values())
-        # The database file never shrinks: nothing here vacuums an open store.
+        # The database file never shrinks, because nothing here vacuums an open store.
         if size < self._size:
             return f"{self._path} was cut short while it was in use"
         self._size = size
@@ -70,10 +70,9 @@ def _inode(found: os.stat_result) -> tuple[int, int]:
 
 
 class Guard:
-    """Looks at the files each second, on the event loop, and writes the mark after commits, in a thread.
+    """Checks the files each second, on the event loop, and writes the mark after commits, in a thread.
 
-    `revision`: the last committed one. `lost` is called once, with the error that all requests get from then
-    on.
+    `revision`: the last committed one. `lost` is called once, with the error of all requests from then on.
     """
 
     def __init__(
@@ -90,11 +89,11 @@ class Guard:
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self.error: Lost | None = None
-        """Why the store is served no more."""
+        """Why the store is no longer served."""
         self._timer = self._loop.call_later(EVERY_S, self._tick)
 
     def check(self) -> None:
-        """Look at the files now. Raises `Lost`."""
+        """Check the files now. Raises `Lost`."""
         if self.error is None and (problem := self._files.problem()):
             self.error = Lost(
                 f"{problem}: nothing is read or written any more; stop the server, put the store's files back"
@@ -106,7 +105,7 @@ class Guard:
         self.require()
 
     def require(self) -> None:
-        """Raise `Lost` if the files were found lost before."""
+        """Raise `Lost` if an earlier check found the files lost."""
         if self.error is not None:
             raise Lost(str(self.error))
 

@@ -1,11 +1,12 @@
-"""Which keys are certainly not in the SQLite file, without a look into it.
+"""Absent keys: a Bloom filter of the keys in the SQLite file, which saves reads of missing ones.
 
-Most objects are made under names that were never used, and each time the store has to know that. A look into
-the file gives the interpreter's lock away, and beside busy threads to get it back takes longer than the look.
+Most objects are created under names that were never used, and each time the store has to know that. A read of
+the file releases the GIL, and beside busy threads to acquire it again takes longer than the read.
 
-From the first new key on, what is in the file is read page by page, between other work, and every key that is
-written is noted, so it does not matter at which moment a page is read. Until the last page is read nothing is
-said to be missing. Keys of deleted rows stay noted; when there are too many of them, it all begins anew.
+From the first new key on, the keys in the file are read page by page, between other work, and every key that
+is written is recorded, so it does not matter at which moment a page is read. Until the last page is read no
+key is reported as absent. Keys of deleted rows stay recorded; when there are too many of them, the filter is
+rebuilt.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from certwright.kube.store.sqlite.bloom_filter import KeyFilter
 _log = logging.getLogger(__name__)
 
 SMALLEST, LARGEST = 1 << 15, 1 << 21
-"""How many keys, and so how many bytes, there is room for. In the largest there may be more keys: it is then
-wrong more often, which costs no more than the look that it was to spare."""
+"""Capacities of the filter in keys, and so in bytes. The largest may get more keys: its false positives then
+increase, and each costs only the read that the filter would have saved."""
 _PAGE = 256
 _PAUSE_S = 10e-3
-"""Between two pages, each of which takes about half a millisecond."""
+"""Pause between two pages, each of which takes about half a millisecond."""
 _MOST_ROWS = "SELECT max(rowid) FROM rows"
-"""No fewer than there are: SQLite gives the next number to each new row."""
+"""An upper bound of the number of rows, because SQLite gives the next number to each new row."""
 _NEXT_KEYS = (
     "SELECT bucket, namespace, name FROM rows WHERE (bucket, namespace, name) > (?, ?, ?)"
     " ORDER BY bucket, namespace, name LIMIT ?"
@@ -36,7 +37,7 @@ _START = Key("", "", "")
 
 
 class AbsentKeys:
-    """Says of keys that they are not in the file; reads it on the event loop, by `reader`.
+    """Reports keys that are not in the file; reads it on the event loop, by `reader`.
 
     `under_way`: the keys that have a write which is not committed yet.
     """
@@ -50,15 +51,15 @@ class AbsentKeys:
         self._smallest = smallest
         self._known: KeyFilter | None = None
         self._loading: KeyFilter | None = None
-        self._left = 0  # how many new keys may be noted until it all begins anew
+        self._left = 0  # how many new keys may be recorded until the filter is rebuilt
         self._next: asyncio.Handle | None = None
 
     def lacks(self, key: Key) -> bool:
-        """Whether there is certainly nothing under the key; False: there may be something."""
+        """Whether the key certainly has no row; False: it may have one."""
         return self._known is not None and key not in self._known
 
     def note(self, key: Key) -> None:
-        """Something is about to be written where nothing was."""
+        """Record a key that is about to be created."""
         self._left -= 1
         if self._left < 0 and self._loading is None:
             self._load()
@@ -77,7 +78,7 @@ class AbsentKeys:
             loading = self._empty() if self._loading is None else self._loading
             page = self._reader.execute(_NEXT_KEYS, (*after, _PAGE)).fetchall()
         except sqlite3.Error as error:
-            # Whoever needs what cannot be read is told so. Here all that is lost is speed.
+            # A read that needs the damaged rows raises the error. This one only loses speed.
             _log.debug("the keys could not be read: %s", error)
             self._known = self._loading = self._next = None
             self._left = self._smallest
@@ -91,7 +92,7 @@ class AbsentKeys:
             self._left = max(loading.capacity - loading.added, loading.capacity // 2)
 
     def _empty(self) -> KeyFilter:
-        """A filter with room for twice as many keys as there are rows; in it are those under way."""
+        """A filter with capacity for twice the number of rows; it has the keys under way."""
         (rows,) = self._reader.execute(_MOST_ROWS).fetchone()
         found = KeyFilter(min(max(1 << (2 * rows).bit_length(), self._smallest), LARGEST))
         found.add_all(tuple(self._under_way()))

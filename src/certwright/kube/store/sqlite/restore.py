@@ -1,4 +1,4 @@
-"""An SQLite file that is filled from a backup, and put in its place when it is whole."""
+"""Restore of an SQLite file: fills a new file from a backup, and renames it when it is complete."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _BESIDE = ("-wal", "-shm")
 
 @asynccontextmanager
 async def replacing(path: Path, seal: Seal, *, begin_at: int, force: bool) -> AsyncIterator[SqliteStore]:
-    """A new store, to be filled inside the block; at its end it takes the place of what was there.
+    """A new store, to be filled inside the block; at its end it replaces the existing one.
 
-    Raises `Unavailable` where something lies there and `force` was not given, or a process uses it, and
-    `OSError`.
+    Raises `Unavailable` if a store exists and `force` was not given, or a process uses it, and `OSError`.
     """
     if not force and _is_there(path):
         raise Unavailable(f"{path} is there; --force replaces it")
@@ -38,10 +37,11 @@ async def replacing(path: Path, seal: Seal, *, begin_at: int, force: bool) -> As
             yield store
         finally:
             await store.close()
-        for suffix in _BESIDE:  # of the store that goes: a log of it must not be taken for the new one's
+        for suffix in _BESIDE:  # of the old store: its log must not be taken for the new one's
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         os.replace(new, path)
-        # After the store: a crash in between is a start that is refused, not a check that is skipped.
+        # After the store, because after a crash in between the next start is refused; in the other order its
+        # check would be skipped.
         os.replace(mark_file(new).path, mark_file(path).path)
         _flush(path.parent)
     finally:

@@ -1,7 +1,7 @@
-"""Reading a list from the SQLite file, row by row.
+"""List scans of the SQLite file, row by row.
 
-Where rows are chosen by their metadata, the bodies of the others are not opened, and large ones not read:
-each of those that are wanted is then a read of its own.
+If rows are chosen by their metadata, the bodies of the others are not opened, and large ones are not read:
+each large body that is wanted is then read separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from certwright.kube.store.damage import Opener
 from certwright.kube.store.pages import Undo, Wanted, count_past
 
 _BODY = "SELECT body FROM rows WHERE rowid = ?"
-# What lies in the row's own page as a rule. SQLite knows a length without reading what is so long.
+# Usually in the row's page. SQLite knows the length of a body without reading it.
 _SMALL_BODY = "CASE WHEN length(body) <= 4096 THEN body END"
 
 # More rows than this are not counted for a page's `remaining`: that takes some 10 ms.
@@ -24,7 +24,7 @@ _COUNTED = 100_000
 
 
 class Scan:
-    """Rows of a bucket as they are now, in order, sealed ones opened. Close it, lest it hold up checkpoints.
+    """The current rows of a bucket, in order, sealed ones opened. Close it, or it blocks checkpoints.
 
     Methods raise `sqlite3.Error`.
     """
@@ -34,7 +34,7 @@ class Scan:
         self._wanted = wanted
         self._opener = opener
         self.damaged: list[Key] = []
-        """The rows that were passed over because they cannot be read."""
+        """The rows that were skipped because they cannot be read."""
         self._at: tuple[int, bytes | None] = (0, None)
         where, values = where_of(wanted)
         self._has_bodies = wanted.keep is None and not wanted.meta_only
@@ -46,7 +46,7 @@ class Scan:
         )
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows, without bodies where `wanted` says `keep` or `meta_only`."""
+        """The rows, without bodies if `wanted` has `keep` or `meta_only`."""
         return self._whole_rows() if self._has_bodies else self._bare_rows()
 
     def _whole_rows(self) -> Iterator[Row]:
@@ -71,12 +71,12 @@ class Scan:
             yield row
 
     def whole(self, row: Row) -> Row | None:
-        """The row that came last, with its body if that is wanted; None where the body cannot be read."""
+        """The last row read, with its body if that is wanted; None if the body cannot be read."""
         if self._wanted.meta_only:
             return row
         rowid, body = self._at
         if body is None:
-            # The cursor is still open, so this is of the same moment.
+            # The cursor is still open, so this reads the same snapshot.
             (body,) = self._reader.execute(_BODY, (rowid,)).fetchone()
         try:
             return self._opener.body(row, body)
@@ -104,8 +104,8 @@ def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
 
 
 def count_rows(reader: sqlite3.Connection, wanted: Wanted, undo: Undo) -> int | None:
-    """How many rows `wanted` is to look at, with what has changed undone; None where they are too many to be
-    counted. Whatever a commit under way writes must be among what is undone."""
+    """How many rows `wanted` covers, with later changes undone; None if they are too many to be counted.
+    `undo` must include the writes of a commit under way."""
     where, values = where_of(wanted)
     counted = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
     if not undo:
@@ -117,7 +117,7 @@ def count_rows(reader: sqlite3.Connection, wanted: Wanted, undo: Undo) -> int | 
         " AND rows.name = json_extract(place.value, '$[1]')"
     )
     places = msgspec.json.encode([place for place in undo if wanted.covers(place)]).decode()
-    # In one statement, so that both are counted in the same moment.
+    # In one statement, so that both counts are of one snapshot.
     found, now = reader.execute(
         f"SELECT ({counted}), ({changed})", (*values, _COUNTED + 1, places, wanted.bucket)
     ).fetchone()

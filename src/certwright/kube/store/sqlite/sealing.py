@@ -1,7 +1,7 @@
-"""Sealing in the SQLite file: where the ring lies, and how rows that are not as they should be are rewritten.
+"""Envelope encryption in the SQLite file: stores the ring, and re-seals rows.
 
-A page of rows is rewritten in one transaction, in place: revisions stay as they are, nobody is told. What is
-stopped in the middle goes on at the next start, since the ring says whether it was finished.
+A page of rows is rewritten in one transaction, in place: revisions stay the same, and watchers are not
+notified. An interrupted run continues at the next start, because the ring records whether it was finished.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _START = Key("", "", "")
 
 
 def read_ring(connection: sqlite3.Connection) -> bytes | None:
-    """The ring as it lies there. Raises `sqlite3.Error`."""
+    """The ring as stored. Raises `sqlite3.Error`."""
     found = connection.execute(_SELECT_RING).fetchone()
     return None if found is None else bytes(found[0])
 
 
 def begin(connection: sqlite3.Connection, seal: Seal | None, path: Path, *, is_new: bool) -> None:
-    """Take the ring of a file that nobody else uses, make one where it has none, and finish what was begun.
+    """Load the ring of a file that no other process uses, create one if it has none, and finish an
+    interrupted run.
 
     Raises `Damaged` (`WrongKey` among them) and `sqlite3.Error`.
     """
@@ -67,8 +68,8 @@ def _finish(connection: sqlite3.Connection, seal: Seal, *, is_new: bool) -> None
 
 
 def _clean(connection: sqlite3.Connection) -> bool:
-    """Wipe out what was overwritten or deleted before rows were sealed, and may lie in free parts of the
-    file. False: there was no room for that; the next start tries again."""
+    """Erase plain rows that were overwritten or deleted before rows were sealed, and may remain in free parts
+    of the file. False: the disk was too full for that; the next start tries again."""
     try:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -79,7 +80,7 @@ def _clean(connection: sqlite3.Connection) -> bool:
 
 
 def keep(connection: sqlite3.Connection, seal: Seal, ring: Ring) -> None:
-    """Write a ring down, and use it."""
+    """Store a ring, and use it."""
     blob = seal.wrapped(ring)
     if ring.current or not ring.settled:
         _put(connection, blob)
@@ -95,7 +96,7 @@ def _put(connection: sqlite3.Connection, blob: bytes) -> None:
 
 
 def sweep(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> Swept:
-    """Rewrite what has to be of the next rows. Raises `sqlite3.Error`."""
+    """Re-seal those of the next rows that need it. Raises `sqlite3.Error`."""
     marks = ", ".join("?" * len(seal.buckets))
     statement = (
         "SELECT bucket, namespace, name, revision, meta, body FROM rows"  # noqa: S608 - marks only
@@ -123,7 +124,7 @@ def _rewrite(connection: sqlite3.Connection, seal: Seal, row: Row) -> bool:
 
 
 def count(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> tuple[int, int]:
-    """How many rows there are to look at, and how many of them after a key. Raises `sqlite3.Error`."""
+    """How many rows are to be swept, and how many of them after a key. Raises `sqlite3.Error`."""
     marks = ", ".join("?" * len(seal.buckets))
     statement = (
         "SELECT count(*), count(*) FILTER (WHERE (bucket, namespace, name) > (?, ?, ?))"  # noqa: S608 - marks only
@@ -135,7 +136,7 @@ def count(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> tupl
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of what is done inside, or nothing."""
+    """One transaction around the block: all of its statements, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,7 +1,8 @@
-"""Rows in an SQLite file: durable, with many writes in one commit when many come at once.
+"""Rows in an SQLite file: durable, with group commit of concurrent writes.
 
-The event loop decides and reads; one thread commits (`sqlite_writer`). One batch is in flight while the next
-gathers, without a timer: a lone writer waits for its own commit only, and under load the batches grow.
+The event loop decides and reads; one thread commits (`writer`). One batch is in flight while the next
+gathers, without a timer: a lone writer waits only for the commit of its write, and under load the batches
+grow.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ async def open_sqlite(
     begin_at: int = 0,
     window_bytes: int = MAX_BYTES,
 ) -> SqliteStore:
-    """Open the store in a file, or make it; its folder must exist.
+    """Open the store in a file, or create it; its folder must exist.
 
-    `begin_at`: the revision that a new store is to have. `seal`: how rows lie in the file; None: as they
-    are. What is not as it says yet is rewritten first. `check`: what rows must hold to be readable.
-    `window_bytes`: how much of the recent past can still be watched and listed. The file and those beside
-    it are readable by their owner only. Raises `Unavailable` and `Damaged`.
+    `begin_at`: the revision of a new store. `seal`: how rows are sealed in the file; None: not at all. Rows
+    that do not conform yet are rewritten first. `check`: the test that readable rows pass. `window_bytes`:
+    how much of the recent past can still be watched and listed. The file and those beside it are readable by
+    their owner only. Raises `Unavailable` and `Damaged`.
     """
     files = await asyncio.to_thread(open_files, path, seal, begin_at)
     return SqliteStore(files, seal=seal, check=check, window_bytes=window_bytes)
@@ -64,7 +65,7 @@ async def open_sqlite(
 class SqliteStore:
     """A `contract.Store` in a file; made by `open_sqlite`.
 
-    Beside what the contract says, any method raises `Damaged` when SQLite finds the file damaged.
+    In addition to the contract, any method raises `Damaged` when SQLite finds the file damaged.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class SqliteStore:
             lost=self._lose,
         )
         self.rotation = Rotation(seal, SqliteSweeping(self._writer, seal, files.path)) if seal else None
-        """The work on the seals, where rows are sealed."""
+        """The key rotation, if rows are sealed."""
         if self.rotation is not None:
             self.rotation.go_on()
 
@@ -109,7 +110,7 @@ class SqliteStore:
 
     @property
     def commits(self) -> int:
-        """How many commits there were since the store was opened; each is of one or more writes."""
+        """The number of commits since the store was opened; each is of one or more writes."""
         return self._commits
 
     # -- reading
@@ -131,7 +132,7 @@ class SqliteStore:
         return self._read(key) if entry is None else entry.latest
 
     def at_hand(self, key: Key) -> Row | None:
-        """The committed row, if it was written a moment ago."""
+        """The committed row, if it was written recently."""
         return self._log.row(key)
 
     async def settled(self, key: Key) -> None:
@@ -183,7 +184,7 @@ class SqliteStore:
         return Page(rows, of, more, remaining, last, tuple(scan.damaged))
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         self._guard.require()
         where, values = where_of(Wanted(bucket, namespace))
         statement = f"SELECT count(*), ({SELECT_REVISION}) FROM rows WHERE {where}"  # noqa: S608 - constants
@@ -191,7 +192,7 @@ class SqliteStore:
             counted, revision = self._reader.execute(statement, values).fetchone()
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        # Of one snapshot: when it is newer than what we have been told, the batch in flight is in it.
+        # Of one snapshot: when it is newer than the last reported commit, it includes the batch in flight.
         early = self._in_flight if revision > self.revision else None
         return int(counted) - (self._growth(early, bucket, namespace) if early is not None else 0)
 
@@ -253,8 +254,7 @@ class SqliteStore:
         raise Changed(check_delete(current, None))
 
     async def check(self) -> None:
-        """Whether the files are as they must be; where the last commit failed, whether another would
-        succeed."""
+        """Return if the files are intact, and, after a failed commit, if another would succeed."""
         self._check_open()
         self._guard.check()
         if not self.trouble:
@@ -310,12 +310,12 @@ class SqliteStore:
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        # The writers go on in the loop's next turn, before readers of watches that this wakes. What watchers
-        # are sent is sent now.
+        # The writers continue in the loop's next turn, before the readers of watches that this wakes. Watch
+        # events are sent now.
         self._fanout.publish(batch.events)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
-        # What has gathered meanwhile was decided as if the batch had been committed, so it fails as well.
+        # Writes gathered during the commit were decided as if it had succeeded, so they fail as well.
         waiters = batch.waiters + self._gathering.waiters
         self._gathering = Batch()
         self._overlay.clear()
@@ -326,7 +326,7 @@ class SqliteStore:
                 waiter.set_exception(type(reason)(str(reason)))
 
     async def close(self) -> None:
-        """Finish what is being committed, end all watches, let go of files."""
+        """Finish the commit under way, end all watches, close files."""
         if self._closing:
             return
         self._closing = True

@@ -1,4 +1,4 @@
-"""What a rotation needs of the SQLite file: its pages, rewritten by the thread that commits."""
+"""Sweeps of the SQLite file for a key rotation: the writer thread rewrites its pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class SqliteSweeping:
-    """A `sweeping.Sweepable`."""
+    """A `key_rotation.Sweepable`."""
 
     def __init__(self, writer: Writer, seal: Seal, path: Path) -> None:
         self._writer = writer

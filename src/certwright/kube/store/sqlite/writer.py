@@ -1,7 +1,7 @@
-"""The thread that commits batches, and keeps the write-ahead log small between them.
+"""Writer thread: commits batches, and checkpoints the write-ahead log between them.
 
-A batch is one SQL statement where it can be: each call into SQLite gives the interpreter's lock away and has
-to wait for it again, which beside a busy event loop costs more than the row.
+A batch is one SQL statement if possible: each call into SQLite releases the GIL and has to wait for it again,
+which beside a busy event loop costs more than the row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# SQLite keeps what was bound to a statement as long as Python keeps the statement. So there are few
-# sizes of statements, filled up with repetitions of the last row, and large rows go one by one.
+# SQLite keeps a statement's bound values as long as Python keeps the statement. So there are few sizes of
+# statements, filled up with repetitions of the last row, and large rows go one by one.
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _STATEMENT_BYTES = 256 << 10
 
@@ -46,7 +46,7 @@ _UPSERTS = {size: _upsert(size) for size in _SIZES}
 
 
 def pieces(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
-    """The statements that write rows, and what is bound to each."""
+    """The statements that write rows, and the values bound to each."""
     begin = 0
     while begin < len(rows):
         end, size = begin, 0
@@ -63,7 +63,7 @@ def pieces(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
 
 
 def _settle(result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
-    if result.done():  # whoever waited has gone
+    if result.done():  # the waiter was cancelled
         return
     if error is None:
         result.set_result(value)
@@ -72,7 +72,7 @@ def _settle(result: asyncio.Future[Any], value: object, error: Exception | None)
 
 
 class Log:
-    """How long the write-ahead log is, and when to copy it into the database."""
+    """The length of the write-ahead log, and when to copy it into the database."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, max_bytes: int = WAL_BYTES) -> None:
         self._connection = connection
@@ -87,9 +87,10 @@ class Log:
         return int.from_bytes(os.pread(self._index, 4, 16), sys.byteorder)
 
     def keep_small(self) -> None:
-        """Copy the log into the database when it has grown to its size, so that it is begun anew.
+        """Checkpoint: copy the log into the database when it has reached its size, so that SQLite restarts
+        it.
 
-        A failure is not the writers' concern: what they wrote is safe in the log, which just grows.
+        A failure does not affect the writers: their rows are safe in the log, which just grows.
         """
         frames = self.frames()
         if frames < max(self._max_frames, self._retry_at):
@@ -99,16 +100,16 @@ class Log:
         except sqlite3.Error as error:
             _log.warning("the log could not be copied into the database: %s", explain(error, self._path))
             logged, copied = frames, 0
-        # A reader may have been in the way. Not after every commit again: each attempt costs a flush.
+        # A reader may have blocked it. Not after every commit again: each attempt costs a flush.
         self._retry_at = 0 if copied == logged else frames + self._max_frames // 8
 
     def close(self) -> None:
-        """Let go of the index; the connections must be closed before."""
+        """Close the index; the connections must be closed before."""
         os.close(self._index)
 
 
 class Writer:
-    """Commits one batch after the other in a thread of its own, and tells `done` on the event loop.
+    """Commits one batch after the other in a separate thread, and reports to `done` on the event loop.
 
     Takes over the connection and closes it.
     """
@@ -129,15 +130,15 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Batch | Callable[[], None] | None] = SimpleQueue()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
-        # A daemon, so that a store nobody closed does not keep the program alive.
+        # A daemon thread, so that a store that was not closed does not keep the program alive.
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
     def abandon(self, error: Lost) -> None:
         """Refuse everything from now on, and leave the files as they are when the thread ends.
 
-        To close the last connection would copy the log into the database and delete the log by its path,
-        which may be another store's by now.
+        Closing the last connection would copy the log into the database and delete the log by its path, which
+        may be another store's by now.
         """
         self._abandoned = error
 
@@ -146,7 +147,7 @@ class Writer:
         self._queue.put(batch)
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Have something done between two batches; what it returns or raises."""
+        """Run work between two batches; returns or raises what it does."""
         result: asyncio.Future[T] = self._loop.create_future()
 
         def run() -> None:
@@ -190,7 +191,7 @@ class Writer:
     def _tell(self, function: Callable[..., object], *arguments: object) -> bool:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
+        except RuntimeError:  # the loop is closed, so no waiter is left
             return False
         return True
 
