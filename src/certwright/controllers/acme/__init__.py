@@ -1,20 +1,20 @@
-"""Orders and Challenges: what an ACME certificate waits for, as objects that can be read.
+"""Orders and Challenges: the state of an ACME issuance, as objects that users can read.
 
 | module | wakes on | writes | next |
 |---|---|---|---|
 | orders | Order, its Challenges, its issuer, time | Challenges; Order.status | signing |
-| challenges | Challenge, a check that has ended, a free slot, time | Challenge.status | orders |
+| challenges | Challenge, a self-check that has ended, a free slot, time | Challenge.status | orders |
 
 May import:   engine, issuers, acme, client, resources, pki, kit
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
-Modules:      orders, ordering (what is said to the server), needed (which Challenges), choice (of a solver),
-              announcing (the time of the next step), naming, identifiers (compared as DNS does), provenance
-              (which objects are acted on), refill (from an Order of before), request_orders (the Order of a
-              request); challenges, work (what is remembered of one),
-              precedence (who goes first), slots (who may be proven now), checks (is the proof seen?), pace
-              (of a server's verdicts), solving (the solver of a spec), webhook_calls (to DNS webhooks),
-              listeners (for CAs), ways (issuer and account), finding (the way of each), clients (of this
-              process), traffic (counts what is asked), ledger (what CAs allow), shared_ledger (by all),
-              sparing (of a CA that fails),
-              renewal_office (asks when to renew), revoking, revoked (on demand), wiring
+Modules:      orders, order_client (requests to the server), challenge_plan (which Challenges), choice (of a
+              solver), announcing (the time of the next step), naming, identifiers (compared as DNS does),
+              provenance (which objects are acted on), order_reuse (certificates of earlier Orders),
+              request_orders (the Order of a request); challenges, challenge_state (kept in memory),
+              priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace (of a
+              server's validations), solver_factory (the solver of a spec), webhook_calls (to DNS webhooks),
+              listeners (for CAs), ways (issuer and account), issuer_resolution (finds the way of each),
+              clients (of this process), client_metrics, rate_limits (of CAs), shared_ledger (of one CA, in
+              its ConfigMap), circuit_gate (for a CA that fails), ari_poller (renewal information), revoking,
+              revoked (on demand), setup (wiring)
 """

@@ -1,6 +1,6 @@
-"""How a reason names the time of the next step, and when that is worth another write.
+"""The time of the next step in a reason, and when a change of it is worth another write.
 
-The time in a reason is for people; nothing reads it back. A reason climbs from the Challenge to the Order,
+The time in a reason is for people; nothing reads it back. A reason is copied from the Challenge to the Order,
 its request and its Certificate, so that each change of it is up to four writes.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 BRIEF: Final = timedelta(seconds=3)
 """A wait that ends sooner is over before its time is read."""
 RECURRING: Final = timedelta(seconds=15)
-"""The same for a wait that is one of many: each time would be a write of its own."""
+"""The same for a wait that is one of many, because each time would be another write."""
 # An announced time may be off by so much before it is written again.
 _SLACK: Final = timedelta(seconds=2)
 _SHARE: Final = 0.1

@@ -1,7 +1,7 @@
-"""Asks ACME servers when certificates are to be renewed (RFC 9773), beside the reconciles.
+"""ARI poller: reads renewal information (RFC 9773) from ACME servers, outside the reconciles.
 
-An answer waits here until the Certificate's next pass takes it into the status: what is asked right after
-issuance is written in the same write as all the rest.
+An answer is kept here until the Certificate's next pass puts it into the status, so that the answer right
+after issuance needs no write of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ asked, or not ready."""
 
 
 class RenewalOffice:
-    """At most twenty questions at once. `wake` queues a Certificate whose answer has come."""
+    """At most twenty concurrent requests. `wake` enqueues a Certificate whose answer has arrived."""
 
     def __init__(
         self, find_client: FindClient, wake: Callable[[ObjectKey], None], *, now: Callable[[], datetime]
@@ -64,7 +64,7 @@ class RenewalOffice:
         return not self._asking
 
     def answer(self, uid: str, facts: CertificateFacts) -> Heard | None:
-        """What was heard about this certificate and is not known to be written yet."""
+        """The answer about this certificate that is not known to be written yet."""
         found = self._heard.get(uid)
         return found if found is not None and found.fingerprint == _fingerprint(facts) else None
 

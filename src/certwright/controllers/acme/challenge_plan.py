@@ -1,4 +1,4 @@
-"""Which Challenges an Order needs: one for each name that the server has not seen proven."""
+"""Which Challenges an Order needs: one for each name that the server has not validated yet."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
 
 
 def take_same(wanted: Challenge, held: dict[str, Challenge], order: str) -> Challenge | None:
-    """The one of `held` (by name) that answers for `wanted`; it is taken out. None: there is none.
+    """Take the Challenge out of `held` (by name) that answers for `wanted`; None if it is missing.
 
-    One that we have not named, cert-manager has made: it answers the same challenge, and goes on.
+    cert-manager has made those whose name is not ours: one that answers the same challenge is kept.
     """
     if (found := held.pop(wanted.metadata.name, None)) is not None:
         return found
@@ -62,7 +62,7 @@ def _proves(spec: ChallengeSpec) -> tuple[str, ...]:
 
 
 def has_outside_state(solver: Solver) -> bool:
-    """Whether what the solver shows outlives this process, and must be taken away by somebody."""
+    """Whether what the solver presents outlives this process, and must be cleaned up."""
     if solver.http01 is not None:
         return solver.http01.webroot is not None
     return solver.tls_alpn01 is None

@@ -1,4 +1,4 @@
-"""What is remembered of one Challenge while it is worked on, and what follows from a Challenge alone."""
+"""In-memory state of one Challenge while it is reconciled, and what follows from a Challenge alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Work:
-    """What has been done for one challenge in this process; after a restart it is done again."""
+    """What this process has done for one challenge; after a restart it is done again."""
 
     uid: str
     task: Task
@@ -40,7 +40,7 @@ class Work:
 
 
 def is_blank(challenge: Challenge) -> bool:
-    """Whether nobody has been told anything that a verdict would have to take back."""
+    """Whether the status shows nothing that a verdict would have to take back."""
     status = challenge.status
     return not (status.state or status.reason or status.presented or status.processing)
 

@@ -1,12 +1,12 @@
-"""Prove one name: show the proof, see it ourselves, tell the CA, wait for its verdict, take the proof away.
+"""Prove one name: present the solution, self-check it, notify the CA, wait for its verdict, clean up.
 
-Wakes on:  Challenge; a look that has ended; a slot that has become free; its issuer; Secrets of its solver
-Reads:     Challenge, issuer
-Writes:    Challenge.status: presented, processing, reason, state; the finalizer
-Next:      orders
+Wakes on:  Challenge; a self-check that has ended; a slot that has become free; its issuer; Secrets of its
+solver Reads:     Challenge, issuer Writes:    Challenge.status: presented, processing, reason, state; the
+finalizer Next:      orders
 
-What lasts less than a moment is not written down: of a name that is proven at once the Order is told without
-a write, and the Challenge goes with the Order's success; one that is still there then says that it is valid.
+Short-lived states are not persisted: when a name is proven immediately, the Order is notified without a
+write, and the Challenge is deleted with the Order's success; if it still exists then, its status becomes
+valid.
 
 Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmechallenges/sync.go`.
 """
@@ -60,9 +60,9 @@ _FIRST_LOOK = timedelta(seconds=0.25)
 _FIRST_LOOK_TAKES_S = 1.5
 _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
-# A name that nobody will ever see proven: the CA forgets its authorization some day, and says so when asked.
+# For a name that is never proven: the CA's authorization expires some day, and the CA reports it when asked.
 _ASK_THE_SERVER = timedelta(hours=6)
-# A verdict that takes longer is worth being told of: to four objects, as the reason climbs.
+# A verdict that takes longer is worth four writes, because the reason is copied to four objects.
 _VERDICT_UNTOLD = timedelta(seconds=3)
 # One that has come is written down when the Order, which knows, has not come to its end by then, which may be
 # kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
@@ -83,11 +83,12 @@ FindMeans = Callable[[Challenge], Awaitable["Means"]]
 
 
 class ChallengeReconciler:
-    """At once, `most` challenges are with the CA and `looks` are looked for. `check_period` is the longest
-    wait between two looks at a name that is young. `tell_order` wakes the Order of a Challenge, which asks
-    whether it `is_proven`; without it every verdict is written at once. `is_described` says whether this
-    process has read the challenge from the CA itself; other Challenges are compared with the CA first.
-    `order_ended` says that the Challenge's Order has failed, as a sentence; empty where it has not.
+    """Concurrently, `most` challenges are with the CA and `looks` are self-checked. `check_period` is the
+    longest wait between two self-checks of a recent challenge. `tell_order` enqueues the Order of a
+    Challenge, which then calls `is_proven`; without it every verdict is written immediately. `is_described`
+    says whether this process has read the challenge from the CA itself; other Challenges are compared with
+    the CA first. `order_ended` says that the Challenge's Order has failed, as a sentence; empty where it has
+    not.
     """
 
     def __init__(
@@ -361,7 +362,7 @@ class ChallengeReconciler:
         except Refused as error:
             if error.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
                 raise
-            # Told before a crash, or proven by another challenge meanwhile: the authorization says which.
+            # Accepted before a crash, or proven by another challenge since: the authorization shows which.
             found = await self._ask(challenge, work, way)
             if found.status in _VERDICTS:
                 return await self._verdict(challenge, work, found)
@@ -509,7 +510,7 @@ class ChallengeReconciler:
         return bool(problem)
 
     async def _clean_up(self, challenge: Challenge, work: Work | None) -> bool:
-        """Take the proof away; whether that has been done. What goes wrong is told, and tried again."""
+        """Clean up the presented solution; return whether that is done. Errors are reported, and retried."""
         from certwright.acme.solvers.contract import SolverError, SolverNotAllowed
 
         try:

@@ -1,4 +1,4 @@
-"""Which solver answers for a name.
+"""Solver selection: which solver answers for a name.
 
 Source: cert-manager `pkg/util/solverpicker`.
 """

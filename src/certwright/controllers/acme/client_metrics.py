@@ -1,4 +1,4 @@
-"""Counts the requests to ACME servers, for `/metrics`."""
+"""Metrics of the requests to ACME servers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """How many there were, the seconds that they took together, and those of the last 256."""
+    """The number of requests, their total seconds, and the seconds of the last 256."""
 
     count: int = 0
     seconds: float = 0.0
@@ -39,14 +39,14 @@ class Tally:
 
 
 class Traffic:
-    """What is asked of ACME servers by this process."""
+    """The requests of this process to ACME servers."""
 
     def __init__(self) -> None:
         self._tallies: dict[Kind, Tally] = {}
 
     def observe(self, told: Told) -> None:
         """Count one request."""
-        # Cut by hand: each order has URLs of its own, which `urlsplit` would have to look through.
+        # Split by hand: each order has other URLs, which `urlsplit` would have to parse in full.
         scheme, _, rest = told.url.partition("://")
         host = rest.partition("/")[0].partition("?")[0]
         kind = Kind(scheme, host, str(told.action), told.method, str(told.status))

@@ -1,6 +1,6 @@
 """The ACME clients of this process, made when the first is needed.
 
-What speaks HTTP to an ACME server costs 25 MB: a process without ACME issuers never loads it.
+The HTTP client for ACME servers takes 25 MB: a process without ACME issuers never loads it.
 """
 
 from __future__ import annotations

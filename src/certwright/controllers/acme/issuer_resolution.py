@@ -1,4 +1,4 @@
-"""Finds what an Order or a Challenge goes by: its issuer, and the client of the account there."""
+"""Issuer resolution: the issuer of an Order or a Challenge, and the client of its account."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A way, and the very objects that it was made of: it holds for as long as they do."""
+    """A way, and the very objects that it was made of: it is valid for as long as they are current."""
 
     issuer: Issuer | ClusterIssuer
     secret_key: ObjectKey
@@ -38,10 +38,10 @@ class _Found:
 
 
 class Ways:
-    """Of all issuers. `registry` gives the clients of this process; `dependents` is told whose account key is
-    read for whom; `distrust` has an issuer looked at again.
+    """Ways to all issuers. `registry` gives the clients of this process; `dependents` records whose account
+    key was read for which object; `distrust` has an issuer judged again.
 
-    Each step of each Order and Challenge asks for its way, and a thousand of them go by the same.
+    Each step of each Order and Challenge gets its way here, and a thousand of them share one.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Ways:
             return Wait(str(trouble))
         if client.is_lost:
             self._distrust(state.view)
-            # Whoever looks after it writes nothing where all is well: nobody would wake us.
+            # The issuer's controller writes nothing where all is well, so that no event would wake the key.
             return Wait(f"the account of {told} is being looked after", self._now() + _LOOK_AGAIN)
         way = Way(state.view, spec, client)
         self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))

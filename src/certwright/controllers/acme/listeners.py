@@ -1,4 +1,4 @@
-"""What of this process listens for a CA, as its flags say, and what ACME is told besides."""
+"""The listeners of this process for CAs, from its flags, and the other settings of ACME."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class AcmeSettings:
 
 
 class CannotListen(Exception):
-    """A setting cannot be followed; the text is one sentence with the flag."""
+    """An invalid setting; the text is one sentence with the flag."""
 
 
 @dataclass(slots=True)
 class Listeners:
-    """What listens; `options` are for the controllers."""
+    """The listeners; `options` are for the controllers."""
 
     options: AcmeOptions
     responder: Responder | None = field(default=None)

@@ -1,4 +1,4 @@
-"""Names of Orders and Challenges: the same for the same content, so that nothing is made twice.
+"""Names of Orders and Challenges: the same for the same content, so that none is created twice.
 
 Source: cert-manager `pkg/api/util/names.go` (`ComputeName`), `pkg/controller/acmeorders/util.go`.
 """

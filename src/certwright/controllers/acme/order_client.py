@@ -1,6 +1,6 @@
-"""What is said to the server about one Order, and what an Order becomes by the answers.
+"""Requests to the ACME server about one Order, and the Order's state after each response.
 
-Loaded with the first Order only: it brings what speaks to ACME servers.
+Loaded with the first Order only, because it loads the ACME client.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
 
 
 Contents = dict[str, frozenset[Name]]
-"""What the orders at some URLs are for. That never changes, so that nobody has to ask twice."""
+"""What the orders at some URLs are for. That never changes, so that each is requested once."""
 
 
 async def find_lost(
@@ -87,8 +87,8 @@ async def find_lost(
 
 
 class NotOrdered(Exception):
-    """The server asks for a proof of a name that was not ordered, or offers no such certificate; the text is
-    one sentence."""
+    """The server requires a challenge for a name that was not ordered, or offers no such certificate; the
+    text is one sentence."""
 
 
 async def fetch_authorizations(

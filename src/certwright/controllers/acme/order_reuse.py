@@ -1,8 +1,8 @@
-"""Which Order of before gives a request its certificate, so that a lost Secret costs no new order.
+"""Certificates of earlier Orders, so that a lost Secret costs no new order.
 
 "An Order survives its success": while its certificate is fresh, a request for the same key and the same
-content gets it again, and no server is asked. Whoever still has that certificate and asks nevertheless wants
-another.
+content gets it again, without a request to any server. If the Certificate still has that certificate when it
+makes the request, it wants another one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Bring one Order to its end: placed, proven, finalised, downloaded.
 
-Wakes on:  Order; its Challenges; its issuer; Secrets of the issuer; the moment the server has named
+Wakes on:  Order; its Challenges; its issuer; Secrets of the issuer; the time that the server has named
 Reads:     Order, its Challenges, issuer
 Writes:    Challenges; Order.status: url, authorizations, state, reason, certificate
 Next:      challenges, signing
 
 "An order whose state is final is never spoken of to the server again": the design's promise, kept in
-`reconcile`. What the server wants waited for is a wait of the Order, not its failure.
+`reconcile`. When the server demands a wait, the Order waits and does not fail.
 
 Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmeorders/sync.go`.
 """
@@ -68,10 +68,10 @@ FindWay = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
 RefusedFor = Callable[[Order, Way, "Refused"], None]
-"""Told when the CA has refused a new order for now, because of a limit."""
+"""Called when the CA has refused a new order for now, because of a rate limit."""
 
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
-"""Told of a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
+"""Called with a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
 
 
 class _FollowFrom(NamedTuple):
@@ -84,11 +84,11 @@ class _FollowFrom(NamedTuple):
 
 @dataclass(slots=True)
 class _Memory:
-    """What is only remembered: lost in a restart, and found out again. The server is not to be asked before
-    `not_before`, whatever else happens; if it `is_patience`, nobody but ourselves has named that time, and
-    whoever wants the certificate at once ends it. `asked_at`: when the server was last sent the order.
-    `polls`: how often it was asked after it had taken the signing request. `ensured`: what the Challenges
-    followed from when all were there, and their names."""
+    """In-memory state of an Order: lost in a restart, and rebuilt. The server MUST NOT be asked before
+    `not_before`, whatever else happens; if it `is_patience`, that time is our own choice, and a certificate
+    that is needed immediately ends the wait. `asked_at`: when the server was last sent the order. `polls`:
+    how often it was polled after it had accepted the signing request. `ensured`: what the Challenges followed
+    from when all existed, and their names."""
 
     uid: str
     failures: int = 0
@@ -109,8 +109,8 @@ class _Memory:
 
 class OrderReconciler:
     """`problem_of` says why an Order must not be acted on (see `provenance.py`). `challenges_of` gives the
-    Challenges that an Order owns, `is_known` whether an Order with that URL at the server is there.
-    `began_at` is when this process began: what is older may have been placed by the one before."""
+    Challenges that an Order owns, `is_known` whether an Order with that URL at the server exists. `began_at`
+    is when this process began: an older Order may have been placed by the previous process."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class OrderReconciler:
 
         memory = self._memory(order)
         if memory.account not in (None, way.client.directory_url + way.client.kid):
-            # What another server or account has asked for binds nobody here.
+            # A wait that another server or account has demanded does not apply to this one.
             memory.not_before, memory.failures = None, 0
         memory.account = way.client.directory_url + way.client.kid
         if memory.not_before is not None and self._now() < memory.not_before:
@@ -291,7 +291,7 @@ class OrderReconciler:
         if memory.maybe_placed or born is None or born < self._began_at:
             found = await order_client.find_lost(way.client, order.spec, self._is_known, self._contents)
         if found is None:
-            # Whether the server has heard of it is known only once it has answered.
+            # Only an answer shows whether the server has received it.
             memory.maybe_placed = True
             try:
                 replaces = "" if memory.replaces_nothing else order.spec.replaces
@@ -327,7 +327,7 @@ class OrderReconciler:
             order.metadata.resource_version, way.issuer.resource_version, way.client.key.thumbprint
         )
         if memory.ensured == (follow_from, set(held)):
-            # An Order of a hundred names is told of each that is proven.
+            # An Order of a hundred names is enqueued for each that is proven.
             return list(held.values())
         found = []
         for wanted in needed_challenges(
@@ -392,7 +392,7 @@ class OrderReconciler:
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
-        # Its Challenges are deleted by the next pass, whoever wakes it: `_tidy`.
+        # The next pass deletes its Challenges, whatever wakes it: `_tidy`.
         return Result(when_idle=True)
 
     def _check_chain(self, order: Order, found: Download, preferred: str) -> None:
@@ -436,7 +436,7 @@ class OrderReconciler:
         if isinstance(error, Refused) and (
             reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and not order.status.url)
         ):
-            # Whether it is the account is found out by whoever looks after the issuer.
+            # The issuer's controller finds out whether the account is the cause.
             first = not way.client.is_lost and memory.failures == 0
             way.client.is_lost = True
             if first or reaction is Reaction.ACCOUNT:
@@ -520,7 +520,7 @@ def _account_of(way: Way) -> dict[str, str]:
 
 
 def _recalled(order: Order) -> _Memory:
-    """What the Order itself tells of its attempts, after a restart."""
+    """What the Order's status shows of its attempts, after a restart."""
     reason = order.status.reason
     asked = causes.attempts(reason)
     named = causes.not_before(reason) if asked else None

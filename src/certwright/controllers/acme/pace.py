@@ -1,7 +1,7 @@
-"""How long a server takes for a verdict, as far as the last ones told.
+"""Validation time of a server, estimated from the last validations.
 
-A server that is asked too early names a moment for the next question, usually a second away: a question that
-comes 50 ms too early costs a second, and a request.
+A server that is polled too early names a time for the next poll, usually a second away: a poll that comes 50
+ms too early costs a second, and a request.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
 
 
 class Pace:
-    """The wait before a first question: 0.1 s in the beginning, later between 0.05 s and 1 s."""
+    """The wait before a first poll: 0.1 s in the beginning, later between 0.05 s and 1 s."""
 
     def __init__(self) -> None:
         self.delay = _FIRST
 
     def asked(self, *, after: timedelta, is_there: bool) -> None:
-        """Whether a first question, so long after the server was told, has found a verdict.
+        """Whether a first poll, so long after the server was notified, has found a verdict.
 
-        Sixty that were all asked too early are one piece of news: those after the first, which had not waited
-        as long as one would now, change nothing.
+        Sixty concurrent polls that were all too early count as one: those after the first, which had not
+        waited as long as one would now, change nothing.
         """
         if is_there:
             self.delay = max(self.delay * _DOWN, _SHORTEST)

@@ -1,7 +1,7 @@
-"""Who goes first of many Orders and Challenges: one for a name that is alive waits for none that is dead.
+"""Queue priorities of Orders and Challenges: one for a live name never waits for one for a dead name.
 
-What can go on goes first, then all else; Orders that merely have to say that they still wait go last. Equals
-take turns by namespace, issuer, and the domain that the name lies in.
+An object that can proceed goes first, then all others; Orders that merely have to report that they still wait
+go last. Equals take turns by namespace, issuer, and the domain that the name lies in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GOES_ON, _BEGINS, _WAITS = 0.0, 1.0, 2.0
 
 
 class OrderPrecedence:
-    """Of Orders; `is_proven` says whether the CA has called a Challenge valid."""
+    """Priorities of Orders; `is_proven` says whether the CA has called a Challenge valid."""
 
     def __init__(self, caches: Caches, is_proven: Callable[[Challenge], bool]) -> None:
         self._caches = caches
@@ -44,7 +44,7 @@ class OrderPrecedence:
 
 
 class ChallengePrecedence:
-    """Of Challenges; `is_seen` says whether the proof of one has been seen."""
+    """Priorities of Challenges; `is_seen` says whether a self-check of one has succeeded."""
 
     def __init__(self, caches: Caches, is_seen: Callable[[ObjectKey], bool]) -> None:
         self._caches = caches

@@ -1,4 +1,4 @@
-"""Whether an Order or a Challenge may be acted on: it must repeat what an approved request asks for.
+"""Provenance of Orders and Challenges: one is acted on only if it repeats what an approved request asks for.
 
 The role `edit` may write Orders and Challenges, `metadata.ownerReferences` included. So an owner's name
 proves nothing. An Order counts when the request that owns it, by UID, exists, is approved, and asks for the

@@ -1,11 +1,11 @@
-"""The ledgers of this process, one per CA: fed by what becomes of Orders and Challenges, kept in ConfigMaps.
+"""Rate limit ledgers of this process, one per CA: fed by Orders and Challenges, stored in ConfigMaps.
 
 A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts; and
 one for all shards, because they use the same limits (`shared_ledger.py`).
 
-What a crash can lose: nothing that the CA may have counted. An order is written down before the CA hears of
-it (all that are admitted at the same time in one write). What follows is written within half a minute; after
-a crash it is read off the Orders and Challenges that have changed since (their resourceVersion tells).
+A crash loses nothing that the CA may have counted. An order is written before the CA receives it (all that
+are admitted at the same time in one write). Later changes are written within half a minute; after a crash
+they are read from the Orders and Challenges that have changed since (by their resourceVersion).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
 
 @dataclass(slots=True)
 class _Book:
-    """The ledger of one CA, and the Orders (by uid) that it may have to wake, with their accounts."""
+    """The ledger of one CA, and the Orders (by uid) that it may have to enqueue, with their accounts."""
 
     shared: SharedLedger
     keys: dict[str, ObjectKey]
@@ -82,7 +82,7 @@ class _Book:
 
 
 class AccountLimits:
-    """See `AccountLimit`. `save_later` has a changed ledger written."""
+    """See `AccountLimit`. `save_later` schedules the write of a changed ledger."""
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class AccountLimits:
 
 
 class Ledgers:
-    """Asked before an order is made, and told what becomes of it. The ConfigMaps lie in `namespace`;
-    `chosen` is what the user says of CAs, `sharing` which Orders are this replica's."""
+    """Admits new orders, and records what becomes of them. The ConfigMaps lie in `namespace`; `chosen` is
+    what the user configures for CAs, `sharing` which Orders are this replica's."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Ledgers:
         """How many new accounts the CAs allow."""
 
     def start(self, wake: Callable[[ObjectKey], None]) -> None:
-        """Hear of Orders and Challenges; `wake` queues an Order whose turn may have come."""
+        """Subscribe to Orders and Challenges; `wake` enqueues an Order whose turn may have come."""
         self._wake = wake
         self._caches.orders.add_handler(self._order_changed)
         self._caches.challenges.add_handler(self._challenge_changed)
@@ -163,7 +163,7 @@ class Ledgers:
         """Stop; `flush` first."""
         await self._tasks.close()
 
-    # --- what the Orders' controller asks and tells --------------------------------------------------------
+    # --- calls of the Orders' controller -------------------------------------------------------------------
 
     async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
@@ -173,7 +173,7 @@ class Ledgers:
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
             self._abandon_gone(book, RESERVED_FOR)
-        # A reservation is written before the CA hears of it, or a crash would have it forgotten.
+        # A reservation is written before the CA receives the order, because a crash would lose it otherwise.
         answer = await book.shared.reserve(lambda ledger: ledger.admit(asking, now))
         if not isinstance(answer, WaitUntil):
             return None
@@ -221,7 +221,7 @@ class Ledgers:
             )
         )
 
-    # --- what is heard ------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------
 
     def _know(self, book: _Book, order: Order, account: str) -> None:
         book.keys[order.metadata.uid] = order.metadata.key

@@ -1,4 +1,4 @@
-"""What a revocation comes to; apart, so that commands can name it without loading what speaks to servers."""
+"""The result of a revocation; apart, so that commands can name it without loading the ACME client."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Revocation by whoever holds the certificate's key: no account is needed for it (RFC 8555 §7.6).
+"""Revocation with the certificate's own key: no account is needed for it (RFC 8555 §7.6).
 
-No controller does this by itself; a command asks for it. Renewal follows by renewal information
-(RFC 9773), or by `certwright renew`.
+No controller revokes by itself; a command requests it. Renewal follows by renewal information (RFC 9773), or
+by `certwright renew`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Challenge scheduler: at most so many at a time, and never two of one name and type together.
+"""Challenge scheduler: limits how many are with the CA, and never admits two of one name and type together.
 
-A challenge holds a slot while the CA validates it, and no longer: one whose self-check has yet to pass holds
+A challenge occupies a slot only while the CA validates it: one whose self-check has yet to pass occupies
 none. Those that wait take turns by namespace, then by order, so that a large order delays no other one. A
-namespace never holds all slots, because a tenant's slow names must not keep others waiting.
+namespace never occupies all slots, because a tenant's slow names must not keep others waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A challenge that wants a slot. `subject` is what must not be proven twice at the same time."""
+    """A challenge that requests a slot. `subject` is what must not be validated twice at the same time."""
 
     key: Hashable
     namespace: str
@@ -42,11 +42,11 @@ class Slots:
         self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, Wanted]]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many are held."""
+        """How many slots are in use."""
         return len(self._holders)
 
     def take(self, wanted: Wanted) -> bool:
-        """Whether it has a slot now. One that has none waits for its turn until it is told, or gives up."""
+        """Whether it has a slot now. A challenge without one waits until `granted` is called, or gives up."""
         if wanted.key in self._holders:
             return True
         queue = self._waiting.setdefault(wanted.namespace, OrderedDict()).setdefault(
@@ -78,7 +78,7 @@ class Slots:
             self._holders[found.key] = found
             self._subjects[found.subject] = found.key
             self._per_namespace[found.namespace] = self._per_namespace.get(found.namespace, 0) + 1
-            # Whoever has just asked sees it in the answer.
+            # The current caller gets it as the result.
             if found.key != told:
                 self._granted(found.key)
 

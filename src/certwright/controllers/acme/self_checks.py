@@ -1,9 +1,9 @@
-"""Looking whether proofs are seen: many at once, and dead names never before live ones.
+"""Self-checks: many concurrently, and dead names never before live ones.
 
-A look at a name that does not answer takes its whole timeout. So looks are no part of a reconcile, they have
-workers of their own. First looks go first, and at most three quarters of the workers look again; but where
-somebody waits for another look, a quarter is left to those. Flows take turns; of one flow who has been looked
-at less often goes first, and of those the newest and the oldest take turns.
+A self-check of a name that does not answer takes its whole timeout. So self-checks are no part of a
+reconcile, but have workers of their own. First self-checks go first, and at most three quarters of the
+workers repeat one; but where repetitions wait, a quarter is reserved for them. Flows take turns; within a
+flow, the fewest attempts go first, and of those the newest and the oldest take turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Look(Generic[K, T]):
 
 
 class _Lane(Generic[K, T]):
-    """Looks that wait."""
+    """A queue of self-checks."""
 
     def __init__(self) -> None:
         # By flow, the next to be asked in front, and by attempt.
@@ -64,8 +64,8 @@ class _Lane(Generic[K, T]):
 
 
 class Checks(Generic[K, T]):
-    """At most `most` looks at once. `done` is called with the key when a look has ended; its result waits in
-    `take`."""
+    """At most `most` concurrent self-checks. `done` is called with the key when one has ended; its result
+    waits in `take`."""
 
     def __init__(self, most: int, done: Callable[[K], None]) -> None:
         self._most = most
@@ -80,7 +80,7 @@ class Checks(Generic[K, T]):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is looking."""
+        """Whether no self-check runs or waits."""
         return not self._running and not self._pending
 
     def is_looking(self, key: K) -> bool:
@@ -98,7 +98,7 @@ class Checks(Generic[K, T]):
         self._fill()
 
     def peek(self, key: K) -> T | None:
-        """The result of a look that has ended, and that nobody has taken yet."""
+        """The result of a self-check that has ended, until it is taken."""
         return self._results.get(key)
 
     def take(self, key: K) -> T | None:
@@ -106,7 +106,7 @@ class Checks(Generic[K, T]):
         return self._results.pop(key, None)
 
     def forget(self, key: K) -> None:
-        """Nobody wants to know any more."""
+        """Cancel the self-check, because its result is no longer needed."""
         self._pending.discard(key)
         self._results.pop(key, None)
         if (task := self._running.pop(key, None)) is not None:

@@ -1,4 +1,4 @@
-"""Builds the controllers of Orders and Challenges, and what ACME issuers use."""
+"""Build the controllers of Orders and Challenges, and what ACME issuers use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _PROBE_TAKES_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeOptions:
-    """What ACME can be told; names and meanings as cert-manager's flags where it has them.
+    """The settings of ACME; names and meanings as cert-manager's flags where it has them.
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
     `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
@@ -88,8 +88,8 @@ class AcmeOptions:
 
 
 class Acme:
-    """What ACME issuers use, and the two reconcilers. `distrust` has an issuer looked at again; what is to be
-    remembered of CAs is kept in `namespace`."""
+    """What ACME issuers use, and the two reconcilers. `distrust` has an issuer judged again; what is to be
+    remembered of CAs is stored in `namespace`."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Acme:
         self._office: RenewalOffice | None = None
 
     async def close(self) -> None:
-        """Let go of connections, and stop looking for proofs."""
+        """Close connections, and stop the self-checks."""
         if self._challenges is not None:
             await self._challenges.close()
         if self._office is not None:
@@ -163,7 +163,7 @@ class Acme:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks for a proof, and no server is asked anything beside the reconciles."""
+        """Whether no self-check runs, and no server is asked anything outside the reconciles."""
         looks = self._challenges is not None and not self._challenges.checks.idle
         return not looks and (self._office is None or self._office.idle)
 
@@ -230,8 +230,8 @@ class Acme:
         return self._challenges
 
     def _with_the_last(self, tell_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
-        """As `tell_order`, but not while other names keep the Order waiting: of a hundred names it would look
-        through all hundred at each. One that tells what it waits for hears of each."""
+        """As `tell_order`, but not while other names keep the Order waiting: of a hundred names it would read
+        through all hundred at each. An Order that shows a reason is enqueued for each."""
 
         def tell(challenge: Challenge) -> None:
             owner = controller_of(challenge.metadata)
@@ -247,7 +247,8 @@ class Acme:
         return any(map(self._is_open, reversed(self._caches.challenges_of(order.metadata))))
 
     def _is_open(self, challenge: Challenge) -> bool:
-        """Whether the Order hears of the challenge some time: it has not ended, and is not about to go."""
+        """Whether the challenge will enqueue its Order some time: it has not ended, and is not being
+        deleted."""
         is_over = challenge.status.is_final or challenge.metadata.deletion_timestamp is not None
         return not is_over and not self.is_proven(challenge)
 

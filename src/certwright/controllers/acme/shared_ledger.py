@@ -1,9 +1,9 @@
-"""One CA's ledger in its ConfigMap, shared by all processes that order there: optimistic concurrency.
+"""The ledger of one CA in its ConfigMap, shared by all processes that order there: optimistic concurrency.
 
 Every change is an operation on the ledger, applied here immediately and kept until it is written. A write
-names the resourceVersion that it is based on. Where another process was first, its ledger is read, the
+names the resourceVersion that it is based on. If another process has written first, its ledger is read, the
 operations are applied to that, and the result is written: so an operation MUST be safe to apply again, and
-what it answered counts only once it is written.
+its result counts only once it is written.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _log = logging.getLogger(__name__)
 
 
 class Share(msgspec.Struct):
-    """What one shard has written: the latest revision of an Order or Challenge whose end it has counted, and
-    how many of its Orders wait, by key."""
+    """The part of one shard: the latest revision of an Order or Challenge whose end it has counted, and how
+    many of its Orders wait, by key."""
 
     revision: int = 0
     waiting: dict[str, int] = {}
 
 
 class Saved(msgspec.Struct):
-    """`state.json`. `shares` by shard (`K/N`); `revision` is what versions without shares have written."""
+    """`state.json`. `shares` by shard (`K/N`); `revision` is the one written by versions without shares."""
 
     ledger: LedgerState = msgspec.field(default_factory=LedgerState)
     shares: dict[str, Share] = {}
@@ -64,8 +64,9 @@ class Saved(msgspec.Struct):
 
 
 class SharedLedger:
-    """The ledger of the CA at `server`, kept in `namespace`. `own` are the shards of this process, `everyone`
-    all that there are; `revision` is to be raised to that of each Order and Challenge that was seen."""
+    """The ledger of the CA at `server`, stored in `namespace`. `own` are the shards of this process,
+    `everyone` all that exist; `revision` is to be raised to that of each Order and Challenge that was
+    seen."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class SharedLedger:
                 self._take_over(found)
 
     async def commit(self) -> None:
-        """Write what has changed, once for all callers that wait meanwhile. Raises `Unreachable`."""
+        """Write what has changed, once for all callers that wait during the write. Raises `Unreachable`."""
         until = self._count
         async with self._using:
             while self._operations and self._count - len(self._operations) < until:

@@ -1,7 +1,7 @@
-"""The solver, and the check, that a Challenge's spec asks for: values of Secrets are looked up here.
+"""Solver factory: the solver and the self-check for a Challenge's spec, with values from Secrets.
 
-Loaded with the first Challenge only. What serves or asks by HTTP is loaded where this process does so itself:
-it takes 15 MB.
+Loaded with the first Challenge only. The HTTP server and client are loaded only where this process uses them,
+because they take 15 MB.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How one challenge is answered and looked for; `check` None: it is not looked for."""
+    """The solver and the self-check of one challenge; `check` None: there is no self-check."""
 
     solver: Solver
     check: Check | None = field(repr=False)
@@ -96,9 +96,9 @@ def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
 async def means_of(
     challenge: Challenge, surroundings: Surroundings, get_secret: GetSecret, secrets_in: str
 ) -> Means:
-    """The solver and the check of a Challenge. Raises `SolverError` with a sentence where there is none:
-    nothing listens, a Secret is missing, a value makes no sense; `SolverNotAllowed` where the operator's
-    flags do not allow it, whoever has written the Challenge."""
+    """The solver and the self-check of a Challenge. Raises `SolverError` with a sentence where none is
+    possible: nothing listens, a Secret is missing, a value is invalid; `SolverNotAllowed` where the
+    operator's flags do not allow it, regardless of the Challenge's author."""
     spec = challenge.spec.solver
     if violations := operator_policy.solver_violations(spec, "spec.solver", surroundings.policy):
         raise SolverNotAllowed(str(violations[0]))

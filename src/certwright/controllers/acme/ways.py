@@ -1,4 +1,4 @@
-"""What an Order or a Challenge goes by: its issuer and the account there, or why there is none yet."""
+"""The way of an Order or a Challenge: its issuer and the account there, or why there is none yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What an Order goes by: its issuer, and the client of the issuer's account."""
+    """The way of an Order: its issuer, and the client of the issuer's account."""
 
     issuer: IssuerView
     spec: ACMEIssuer

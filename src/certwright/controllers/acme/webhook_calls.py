@@ -1,4 +1,4 @@
-"""Asking a DNS webhook: a POST to the API group that it is served under, as cert-manager does.
+"""Calls to a DNS webhook: a POST to the API group that it is served under, as cert-manager does.
 
 Source: cert-manager `pkg/issuer/acme/dns/webhook/webhook.go`.
 """

@@ -1,7 +1,6 @@
-"""Secrets that existed before the Certificate that names them: some are never written, others are adopted
-with a warning.
+"""Adoption of existing Secrets: some types are never written, others are adopted with a warning.
 
-Whoever may create a Certificate need not have any right to the Secrets of its namespace. So a Secret that
+The right to create a Certificate need not include any right to the Secrets of its namespace. So a Secret that
 another part of the cluster works with, as its type says, is left alone; the keys of any other one are
 replaced, as cert-manager does, but never silently."""
 
@@ -27,7 +26,7 @@ RESERVED_TYPES: Final = frozenset(
         "helm.sh/release.v1",
     }
 )
-"""Types of Secrets that hold somebody's credentials or state, and never a certificate."""
+"""Types of Secrets with credentials or state of other components, and never a certificate."""
 
 
 def secret_has_reserved_type(snapshot: Snapshot) -> Verdict | None:

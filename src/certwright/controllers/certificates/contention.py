@@ -1,12 +1,12 @@
-"""Notice when somebody keeps overwriting or deleting the target Secret, and issue at growing intervals then.
+"""Contention: detect that another writer keeps overwriting or deleting the target Secret, and back off.
 
 Wakes on:  Certificate; its Secret
 Reads:     snapshot
 Writes:    Certificate.status.conditions[Issuing] = False, lastFailureTime, failedIssuanceAttempts
 Next:      trigger, when the wait is over
 
-Each such damage costs a new certificate, and two programs that write the same Secret would otherwise go on as
-fast as an issuer can sign. The wait lies in the status, as that after a failed issuance does, so that it
+Each such damage costs a new certificate, and two programs that write the same Secret would otherwise continue
+as fast as an issuer can sign. The wait lies in the status, as that after a failed issuance does, so that it
 survives a restart; how often a Secret was damaged before the first wait is known in memory only.
 """
 
@@ -49,8 +49,8 @@ _LOOKED_AT = frozenset(
 )
 
 _WINDOW = timedelta(hours=1)
-# So much within an hour is put right at once. People and scripts delete Secrets to have them renewed; nobody
-# overwrites one by mistake more than a few times.
+# This many damages within an hour are repaired immediately. People and scripts delete Secrets to have them
+# renewed; an accidental overwrite happens a few times at most.
 _OVERWRITTEN, _DELETED = 3, 120
 # After this long without damage, what was before is forgotten.
 _QUIET = timedelta(hours=24)
@@ -65,7 +65,7 @@ class _Damage(NamedTuple):
 
 @dataclass(slots=True)
 class _History:
-    """The damages of the last hour, one for each revision, and how many waits in a row came of them."""
+    """Damages of the last hour, one for each revision, and how many waits in a row they caused."""
 
     damages: deque[_Damage] = field(default_factory=deque)
     waits: int = 0
@@ -90,7 +90,7 @@ class _History:
 
 
 class Fights:
-    """Decides before `trigger` does whether this damage has to wait."""
+    """Decides, before `trigger` does, whether this damage has to wait."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -105,7 +105,7 @@ class Fights:
         is_waiting = rules.is_contested(snapshot)
         is_deletion = snapshot.secret is None
         if is_waiting and (damage is None or _somebody_has_acted(snapshot)):
-            # Sound again, or somebody has done something about it: no reason to wait any longer.
+            # Sound again, or the cause was dealt with: no reason to wait any longer.
             draft.change(last_failure_time=None, failed_issuance_attempts=None)
             draft.remove_condition(reasons.ISSUING)
         elif damage is not None and not is_waiting:
@@ -150,7 +150,7 @@ def _somebody_has_acted(snapshot: Snapshot) -> bool:
 
 
 def _damage(snapshot: Snapshot) -> Verdict | None:
-    """What somebody else has done to the Secret, in the words of the rule that demands a new certificate."""
+    """What another writer has done to the Secret, in the words of the rule that demands a new certificate."""
     if (broken := rules.first(_BROKEN, snapshot)) is not None:
         return broken
     foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request

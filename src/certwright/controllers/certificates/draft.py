@@ -1,6 +1,6 @@
-"""The Certificate as it shall become, and what shall be told about it.
+"""Draft of a Certificate's status, with the Events to send.
 
-Steps change the draft; the reconciler writes it once, and sends the events only after that write.
+Steps change the draft; the reconciler writes it once, and sends the Events only after that write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 class Blocked(Exception):
-    """An issuance cannot go on until somebody changes something; the text says what, the reason is a word
+    """An issuance cannot continue until a user changes something; the text says what, the reason is a word
     for programs."""
 
     def __init__(self, reason: str, message: str) -> None:

@@ -1,8 +1,8 @@
-"""What the steps may do to the world: a few verbs, and nothing else.
+"""Side effects available to certificate steps: API writes, Events, key generation.
 
-Each write puts its answer into the local copy at once, so that the same pass can go on from there. A create
-whose name is taken is no error: what is there is read into the local copy, and the next round of the pass
-judges it (our own, from before a crash; or somebody else's).
+Each write puts its answer into the cache immediately, so that the same pass can continue from there. A create
+whose name is taken is no error: the existing object is read into the cache, and the next round of the pass
+judges it (our own, from before a crash; or another writer's).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
 
 class Did(Enum):
-    """What a step has done to other objects. Of `WROTE` each step must hear before another one acts.
-    `HANDED_ON`: it wrote what a later step, or somebody else, goes on from, and nothing that would have the
-    status decided otherwise. `CLEARED`: it took away all that was left of what no other step looks at."""
+    """What a step has done to other objects. `WROTE`: each step must see it before another one acts.
+    `HANDED_ON`: it wrote what a later step, or another controller, continues from, and nothing that changes a
+    decision about the status. `CLEARED`: it deleted all that was left of what no other step reads."""
 
     NOTHING = "nothing"
     WROTE = "wrote"
@@ -44,10 +44,10 @@ class Did(Enum):
 
 
 class Hands:
-    """The writes, the events and the heavy arithmetic of the certificate steps.
+    """The writes, the Events and the expensive cryptography of the certificate steps.
 
     Every method that writes raises `resources.errors.ApiError` or `Unreachable`, `Conflict` where the object
-    has changed since the local copy was made.
+    has changed since the cache read it.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Hands:
     async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
         """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
 
-        Where none was seen, nobody's fields are taken: a Secret that has come meanwhile is a `Conflict`, and
-        judged first. Raises `NeedsWhole` where the content is made from a Secret without its private key.
+        Where none was seen, no fields of others are taken: a Secret that was created since is a `Conflict`,
+        and judged first. Raises `NeedsWhole` where the content is made from a Secret without its private key.
         """
         if isinstance(content.data[names.TLS_PRIVATE_KEY_KEY], WithheldKey):
             raise NeedsWhole
@@ -130,7 +130,7 @@ class Hands:
         self._facts.forget_key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
 
     def has_request(self, namespace: str, name: str) -> bool:
-        """Whether a CertificateRequest of that name is known, whoever's it is."""
+        """Whether a CertificateRequest of that name is known, regardless of its owner."""
         return ObjectKey(namespace, name) in self._caches.requests.cache
 
     async def create_request(self, request: CertificateRequest) -> bool:

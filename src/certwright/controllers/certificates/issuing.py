@@ -42,9 +42,9 @@ ISSUED = "The certificate has been successfully issued"
 
 
 class Issuing:
-    """Ends an issuance, one way or the other.
+    """Ends an issuance, with success or failure.
 
-    `owns_secrets` lets the target Secrets go with their Certificates (`--enable-certificate-owner-ref`).
+    `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
     """
 
     def __init__(self, limits: Limits, *, owns_secrets: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Make the private key of the issuance in progress, in a Secret of its own that goes when all is done.
+"""Make the private key of the issuance in progress, in a separate Secret that is deleted afterwards.
 
 Wakes on:  Issuing=True; next-key Secrets; the target Secret (for rotationPolicy Never)
 Reads:     snapshot
@@ -6,7 +6,7 @@ Writes:    Certificate.status.nextPrivateKeySecretName, then the Secret of that 
 Next:      requests
 
 The name is written BEFORE the Secret: a crash between the two leaves a name without a Secret, which the next
-start fills, and never a key that nobody knows of.
+start fills, and never a key without a reference.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Keys:
             return Did.WROTE
         if snapshot.named_key is not None:
             return Did.NOTHING
-        # An old copy may tell of an issuance that is over, or of a Certificate that is gone.
+        # A stale copy may show an issuance that is over, or a Certificate that is deleted.
         if not snapshot.is_fresh and not await hands.is_current(snapshot.certificate):
             return Did.WROTE
         is_made = await hands.create_secret(await _make(name, snapshot, hands))

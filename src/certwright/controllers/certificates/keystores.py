@@ -1,7 +1,7 @@
-"""The key stores that `spec.keystores` asks for: with which passwords, made, and looked into.
+"""The key stores that `spec.keystores` asks for: their passwords, encoding and verification.
 
-A key store is never the same twice (it has salt in it), so that one is kept as long as it opens with the
-password and holds what it should.
+A key store has salt in it and never has the same bytes twice, so that one is kept as long as it opens with
+the password and contains what it should.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PKCS12: Final = Files(names.PKCS12_KEYSTORE_KEY, names.PKCS12_TRUSTSTORE_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One key store that is wanted; `form` is the alias of a JKS or the profile of a PKCS#12 file."""
+    """One requested key store; `form` is the alias of a JKS or the profile of a PKCS#12 file."""
 
     files: Files
     password: str = field(repr=False)
@@ -137,7 +137,7 @@ def fits(store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
 
 
 class Verdicts:
-    """Remembers by their bytes whether files were as wanted."""
+    """A memo, by their bytes, of whether files were as requested."""
 
     def __init__(self) -> None:
         self._known: Lru[bytes, bool] = Lru(2048)

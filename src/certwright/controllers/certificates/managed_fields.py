@@ -1,4 +1,4 @@
-"""Who has set which part of a Secret, read from its `metadata.managedFields`.
+"""Field managers of a Secret, read from its `metadata.managedFields`.
 
 Source: Kubernetes documentation, "Server-Side Apply" (field management); KEP-555.
 """
@@ -48,14 +48,14 @@ def parts(
 
 
 def owned_by_us(secret: Secret) -> Parts:
-    """What we have applied to the Secret, and nobody has taken over since."""
+    """What we have applied to the Secret, and no other manager has taken over since."""
     entries = (e for e in secret.metadata.managed_fields if _is_ours(e))
     return frozenset().union(*(_parts(e) for e in entries))
 
 
 def lacking(secret: Secret, asked: Parts) -> Parts:
-    """Those of these parts that we have not set. None where nobody is noted: an API server that keeps no
-    account of who has set what would be asked for ever."""
+    """Those of these parts that we have not set. None where there are no entries, because an API server
+    without managed fields would be asked for ever."""
     return asked - owned_by_us(secret) if asked and secret.metadata.managed_fields else frozenset()
 
 

@@ -1,7 +1,6 @@
-"""What PEM says, read once: keys, certificates and requests as facts that can be compared.
+"""Parsed PEM, read once: keys, certificates and requests as facts that can be compared.
 
-The same bytes are looked at again and again (by each rule, in each round, at each wake-up); what was read
-last is remembered by its bytes.
+Each rule reads the same bytes in each round and at each wake-up; so the last results are cached by the bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REMEMBERED = 1024
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
     """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys. `held` is None where the
-    key itself is withheld."""
+    key itself is stripped."""
 
     held: keys.PrivateKey | None = field(repr=False)
     public: bytes
@@ -54,8 +53,8 @@ class KeyFacts:
 
 
 class Compared(NamedTuple):
-    """What a request asks for besides its signing request, the spec that it was held against, and the fields
-    that it does not match. (Who made it, which the API server fills in, makes no difference.)"""
+    """What a request asks for besides its signing request, the spec that it was compared with, and the fields
+    that it does not match. (Its author, which the API server fills in, makes no difference.)"""
 
     issuer: IssuerReference
     duration: str | None
@@ -67,10 +66,10 @@ class Compared(NamedTuple):
 
 
 class Facts:
-    """Reads PEM. Nothing here raises: what cannot be read is a sentence that says why.
+    """Parses PEM. Nothing here raises: for what cannot be read, the result is a sentence that says why.
 
-    Certificates and requests are remembered by `pki` itself. `compared` is what was found last about
-    requests, by their signing requests.
+    `pki` itself caches certificates and requests. `compared` has the last results about requests, by their
+    signing requests.
     """
 
     def __init__(self) -> None:
@@ -86,7 +85,7 @@ class Facts:
         return self._keys.put(pem, _read_key(pem)) if found is None else found
 
     def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
-        """The first certificate in `pem`, or why there is none. `key_pem` is what is held for its key."""
+        """The first certificate in `pem`, or why there is none. `key_pem` is what is cached for its key."""
         if isinstance(key_pem, WithheldKey) and key_pem.chain_pem == pem:
             return _read_certificate(pem, known_certificate)
         # Asked again and again until the first one is there.

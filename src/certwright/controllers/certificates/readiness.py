@@ -1,4 +1,4 @@
-"""Judge whether the certificate in the Secret is fit for use, and tell its dates.
+"""Judge whether the certificate in the Secret is fit for use, and record its dates.
 
 Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter
 Reads:     snapshot
@@ -22,7 +22,7 @@ WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"
 
 
 class Readiness:
-    """Says what is, whatever the other steps are doing."""
+    """Reports the actual state, whatever the other steps are doing."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set the `Ready` condition and the dates of the certificate in the Secret."""
@@ -53,8 +53,8 @@ class Readiness:
 
 
 def _is_news(plan: Plan, snapshot: Snapshot) -> bool:
-    """Whether the moment is another one than before, or somebody has changed the spec: then this pass writes
-    the status, and the next one finds that it is no news any more."""
+    """Whether the renewal time or the spec has changed: then this pass writes the status, and the next one
+    finds no change."""
     status = snapshot.certificate.status
     ready = conditions.find(status.conditions, reasons.READY)
     judged = ready.observed_generation if ready else -1

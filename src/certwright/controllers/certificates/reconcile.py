@@ -2,11 +2,11 @@
 
 A pass is made of rounds. In each, every step first says how the status should be (`decide`, pure); that is
 written if it differs; then the first step that has something else to write does so (`act`), and the next
-round begins from what there is then. The pass ends when nobody has anything to write: all is done, or
-something must be waited for. So a kill between any two writes leaves what an ordinary round begins with.
-Where a step only hands on to the next one (a key to go with a request, a request to be signed), all that was
-decided stands: the later steps go on in the same round, and no other one is made to find that out.
-A certificate that has been issued ends the pass, too; another one clears up when there is time.
+round begins with the resulting state. The pass ends when no step has anything to write: all is done, or
+something must be waited for. So a kill between any two writes leaves a state that an ordinary round begins
+with. Where a step only hands on to the next one (a key to go with a request, a request to be signed), all
+that was decided stands: the later steps continue in the same round, because another one would find nothing
+new. A certificate that has been issued ends the pass, too; a later pass cleans up when the queue is idle.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_SECRETS: Mapping[str, Secret] = {}
 
 
 class Decides(Protocol):
-    """A step that has a part of the status."""
+    """A step that owns a part of the status."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Change the draft's status to what it should be. Pure: no I/O, same result for same snapshot."""
@@ -56,19 +56,19 @@ class Acts(Protocol):
     """A step that writes other objects."""
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
-        """Make at most one write that anybody goes on from, and say whether there was one, and what for.
-        Idempotent."""
+        """Make at most one write that another step continues from, and say whether there was one, and what
+        for. Idempotent."""
 
 
 class Wakes(Protocol):
-    """A step for which time alone can change the answer."""
+    """A step whose answer can change with time alone."""
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When to look again though nothing has changed; None: never."""
 
 
 class _Around(NamedTuple):
-    """The Secrets that have to do with a Certificate, its issuer, and the CA of that."""
+    """The Secrets that belong to a Certificate, its issuer, and the issuer's CA."""
 
     target: Secret | None
     named_key: Secret | None
@@ -78,16 +78,16 @@ class _Around(NamedTuple):
 
 
 class _Issued(Exception):
-    """An issuance has come to its good end. What is left of it, such as the Secret of its key, can wait."""
+    """An issuance has succeeded. What is left of it, such as the Secret of its key, can wait."""
 
 
 class NotSettling(Exception):
-    """The steps of one Certificate do not come to an end; the text names it."""
+    """The steps of one Certificate do not settle; the text names it."""
 
 
 class CertificateReconciler:
-    """Brings one Certificate from what is to what is wanted. The steps are those of `controllers/table.py`,
-    in order; one that is switched off is simply not there."""
+    """Brings one Certificate from the actual to the desired state. The steps are those of
+    `controllers/table.py`, in order, without those that are disabled."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class CertificateReconciler:
         try:
             written = await self._status.commit(CERTIFICATES, snapshot.certificate, draft.certificate)
         except NotFound:
-            # Deleted meanwhile; the news of it is on its way.
+            # Deleted since the snapshot; its watch event is on its way.
             return snapshot
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
@@ -176,7 +176,7 @@ class CertificateReconciler:
         except Blocked as blocked:
             await self._say(blocked, seen)
         except (Invalid, Forbidden) as refused:
-            # Not to be cured by trying again soon; whoever owns the Certificate should read why.
+            # A retry soon does not help; the owner of the Certificate should read why.
             await self._say(Blocked(refused.reason, refused.message), seen)
             raise
         return seen
@@ -259,7 +259,7 @@ class CertificateReconciler:
         named = around.named_key
         next_keys = [s for s in caches.next_keys_of(owner) if is_controlled_by(s.metadata, meta.uid)]
         if named is not None and named not in next_keys and is_next_key(named, meta.uid):
-            # Somebody has taken the label from it, by which the index has it.
+            # Its label, by which the index finds it, was removed.
             next_keys.append(named)
         return Snapshot(
             certificate=certificate,

@@ -1,4 +1,4 @@
-"""Write down when the ACME server wants the certificate renewed (RFC 9773), and have it asked in time.
+"""Record when the ACME server wants the certificate renewed (RFC 9773), and schedule the polls.
 
 Wakes on:  Certificate; its Secret; nextCheck; an answer of the server
 Reads:     snapshot
@@ -21,13 +21,13 @@ _LOOK_AGAIN = timedelta(hours=1)
 
 
 class RenewalInformation:
-    """Asks for Certificates of ACME issuers whose servers are to be asked."""
+    """Polls for Certificates of ACME issuers whose servers are to be polled."""
 
     def __init__(self, office: RenewalOffice) -> None:
         self._office = office
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Take what was heard into the status; take it away where nobody asks any longer."""
+        """Put the answer into the status; remove it where there are no polls any longer."""
         facts = snapshot.leaf
         # As the draft has it: an issuance that has just ended takes away what was said of the one before.
         held = draft.certificate.status.acme
@@ -40,7 +40,7 @@ class RenewalInformation:
             if held is not None and held.ari is not None and not _is_of(held.ari, facts):
                 draft.change(acme=None)
             return
-        # The office speaks to a server once at a time: what differs was heard later than what is written.
+        # The poller sends a server one request at a time: an answer that differs is newer than the status.
         if heard.status != (held.ari if held is not None else None):
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
@@ -67,7 +67,7 @@ class RenewalInformation:
         certificate = snapshot.certificate
         acme = certificate.status.acme
         if acme is None or acme.ari is None:
-            # Heard that there is nothing to hear.
+            # The server has answered that it offers no renewal information.
             heard = self._office.answer(certificate.metadata.uid, facts)
             return heard is None or heard.status is not None
         return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now

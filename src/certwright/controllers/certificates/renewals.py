@@ -1,4 +1,4 @@
-"""When a certificate is renewed, from all that has a say in it: its dates, its spec, the maintenance windows,
+"""Renewal planning, from all that influences it: the certificate's dates, its spec, the maintenance windows,
 its CA, and the others that were issued in the same minute.
 
 The answer depends on nothing but the objects, so that it is the same in every round and after every restart.
@@ -24,7 +24,7 @@ _SOONEST_SUGGESTED = timedelta(hours=2)
 
 
 class _Span(NamedTuple):
-    """Renewal is planned for `begin`, and may be put off `by` so much; it is of use until `end`."""
+    """Renewal is planned for `begin`, and may be delayed by up to `by`; it is of use until `end`."""
 
     begin: datetime
     by: timedelta
@@ -92,10 +92,10 @@ def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
 
 
 def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _Span:
-    """As its own dates and the spec say.
+    """By its own dates and the spec.
 
-    Not within a minute of its beginning, however short an issuer has made its life: a CA in the last second
-    of its own would otherwise be asked again and again, as fast as it can answer.
+    Not within a minute of its beginning, however short its lifetime: otherwise a CA in the last second of its
+    lifetime would be asked again and again, as fast as it can answer.
     """
     begin = renewal.renewal_time(
         facts.not_before, end, spec.renew_before_duration, spec.renew_before_percentage
@@ -106,7 +106,7 @@ def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _
 
 def _between_cas(begin: datetime, end: datetime, regular: _Span, seed: str) -> _Span:
     """In the first two thirds of the time from `begin`, when there was a new CA, until the old one ends; each
-    certificate at a moment of its own. One that is renewed in that time anyhow is left alone."""
+    certificate at another time. One that is renewed in that time anyhow is left alone."""
     by = max((end - begin) * 2 / 3, timedelta(0))
     if regular.begin + regular.by <= begin + by:
         return regular

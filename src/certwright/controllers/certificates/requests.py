@@ -1,4 +1,4 @@
-"""Ask for the certificate: one CertificateRequest for each revision.
+"""Request the certificate: one CertificateRequest for each revision.
 
 Wakes on:  nextPrivateKeySecretName; our CertificateRequests of revision n+1
 Reads:     snapshot
@@ -31,7 +31,7 @@ _LONGEST_NAME = 253
 class Requests:
     """Keeps exactly one request of the next revision while issuing: for the next key and the present spec.
 
-    `copied` says which annotations of the Certificate it gets (`--copied-annotation-prefixes`).
+    `copied` selects the annotations that are copied from the Certificate (`--copied-annotation-prefixes`).
     """
 
     def __init__(self, copied: Sequence[str] = names.COPIED_ANNOTATION_PREFIXES) -> None:
@@ -105,7 +105,7 @@ def _replaces(snapshot: Snapshot) -> dict[str, str]:
 
 
 def request_name(snapshot: Snapshot, hands: Hands) -> str:
-    """`<certificate>-<revision>`; where somebody else's request has that name, with a part of our UID too.
+    """`<certificate>-<revision>`; where a request of another owner has that name, with a part of our UID too.
 
     The name is known beforehand, so that a create whose answer was lost is found again instead of repeated.
     """

@@ -1,6 +1,6 @@
-"""From a snapshot to the wait after a failure, and to the words in which the Certificate tells of it.
+"""The wait after a failure, computed from a snapshot, and the sentence in which the Certificate reports it.
 
-The moment is `backoff`'s. Here is what it is made from, and what lifts it.
+`backoff` computes the time. Here is what it is computed from, and what lifts it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from certwright.resources.issuer import ClusterIssuer, Issuer
 FAILED = "The certificate request has failed to complete and will be retried"
 """How the message of Issuing=False begins after a failure."""
 
-# While somebody else keeps overwriting the Secret.
+# While another writer keeps overwriting the Secret.
 _SHORTEST_TRUCE = timedelta(hours=1)
 
 _ADVICE = {
@@ -60,8 +60,8 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
 
 
 def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:
-    """The shortest wait after a failure that the issuer's annotation asks for; None where it says nothing
-    that could be obeyed. (Of that the issuer itself is told.)"""
+    """The shortest wait after a failure that the issuer's annotation asks for; None where it has no valid
+    value. (The issuer's own status reports an invalid one.)"""
     try:
         return backoff.minimum_in(issuer.metadata.annotations) if issuer is not None else None
     except ValueError:

@@ -1,11 +1,11 @@
-"""The difference between what is and what is wanted, one rule a sentence.
+"""Policy rules: the differences between actual and desired state, each with a sentence.
 
-A rule looks at a snapshot and gives a verdict, or None when it has nothing to say. Rules stand in ordered
-lists; the first verdict counts, so each may rely on those before it. `trigger` and `readiness` share them:
-what makes a certificate be issued is what makes it unready.
+A rule reads a snapshot and returns a verdict, or None when it does not apply. Rules stand in ordered lists;
+the first verdict counts, so each may rely on those before it. `trigger` and `readiness` share them: what
+makes a certificate be issued is what makes it unready.
 
-Reasons and messages are cert-manager's (`internal/controller/certificates/policies/checks.go`), since people
-and programs match on them.
+Reasons and messages are cert-manager's (`internal/controller/certificates/policies/checks.go`), because
+people and programs match on them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def key_differs_from_spec(snapshot: Snapshot) -> Verdict | None:
 
 
 def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
-    """Somebody has changed the key since the current request was made."""
+    """The key has been changed since the current request was made."""
     request, key = snapshot.current_request, snapshot.key
     if request is None or not isinstance(key, KeyFacts):
         return None
@@ -250,7 +250,8 @@ def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
 
 
 def is_contested(snapshot: Snapshot) -> bool:
-    """Whether the wait in the status is one because somebody keeps overwriting or deleting the Secret."""
+    """Whether the wait in the status exists because another writer keeps overwriting or deleting the
+    Secret."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     return held is not None and held.reason in (reasons.SECRET_OVERWRITTEN, reasons.SECRET_DELETED)
 

@@ -1,4 +1,4 @@
-"""Keep the target Secret as the spec wants it while no certificate is issued: labels, annotations, output
+"""Keep the target Secret in sync with the spec while no certificate is issued: labels, annotations, output
 formats, key stores, `ca.crt`, owner.
 
 Wakes on:  Certificate; its Secret; Secrets with passwords of key stores
@@ -6,9 +6,10 @@ Reads:     snapshot
 Writes:    target Secret; Certificate.status.conditions[Issuing] = False while that is impossible
 Next:      –
 
-What nobody else owns and we want no longer goes; what others have added stays; what the spec asks for and
-others have set is set by us as well, so that it stays when they give it up. Key and certificate are never
-touched here. Somebody who keeps changing back what we write is answered at growing intervals, and named.
+What only we own and the spec no longer asks for is removed; what others have added stays; what the spec asks
+for and others have set is set by us as well, so that it stays when they give it up. Key and certificate are
+never touched here. If another manager keeps reverting what we write, we repeat it at growing intervals, and
+name the manager.
 
 Source: cert-manager `internal/controller/certificates/policies/checks.go` (the chain after an issuance).
 """
@@ -67,7 +68,7 @@ _REMEMBERED = 2048
 
 
 class _Judged(NamedTuple):
-    """What a verdict "as wanted" hangs on."""
+    """What a verdict "as wanted" depends on."""
 
     secret: tuple[str, str]
     certificate: tuple[str, int]
@@ -77,8 +78,8 @@ class _Judged(NamedTuple):
 
 @dataclass(slots=True)
 class _Repairs:
-    """How often a Secret was put right for one generation of one revision; in memory only, so that a restart
-    gives a few more tries and no more."""
+    """How often a Secret was repaired for one generation of one revision; in memory only, so that a restart
+    allows a few more tries and no more."""
 
     of: tuple[int, int]
     last: datetime
@@ -93,9 +94,9 @@ class _Repairs:
 
 
 class Upkeep:
-    """Compares the Secret with what is wanted, and applies that where they differ.
+    """Compares the Secret with the desired content, and applies that where they differ.
 
-    `owns_secrets` lets the target Secrets go with their Certificates (`--enable-certificate-owner-ref`).
+    `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
     """
 
     def __init__(self, *, owns_secrets: bool = False) -> None:

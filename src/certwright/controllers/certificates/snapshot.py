@@ -1,6 +1,6 @@
-"""What is, at one moment, around one Certificate: all that the rules and steps may look at.
+"""Snapshot of one Certificate and the objects around it: all that the rules and steps may read.
 
-Frozen, so that every rule sees the same world.
+Frozen, so that every rule sees the same state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The moment of renewal, None: never because of the time. `problem` is a sentence where the maintenance
+    """The time of renewal, None: never because of the time. `problem` is a sentence where the maintenance
     windows could not be obeyed."""
 
     moment: datetime | None
@@ -44,12 +44,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """One Certificate and what belongs to it.
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
-    `status.nextPrivateKeySecretName` names, whoever's it is; `rivals` are other Certificates with the same
-    `secretName`. `issuer` is the one of ours that the spec names; `authority` is the CA that
-    it signs with now, and those above it as far as they are known; empty where that is not for us to know.
-    `passwords` are the Secrets that passwords of key stores come from, by name, as far as they exist.
-    `is_fresh`: this pass has written the Certificate itself, so that it cannot be an old copy. `judged`: what
-    the rules have said about this very snapshot so far; `plans`: its plan of renewal, once it is known.
+    `status.nextPrivateKeySecretName` names, regardless of its owner; `rivals` are other Certificates with the
+    same `secretName`. `issuer` is the one of ours that the spec names; `authority` is the CA that it signs
+    with now, and those above it as far as they are known; empty where that is not for us to know. `passwords`
+    are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
+    pass has written the Certificate itself, so that it cannot be stale. `judged`: the verdicts of the rules
+    about this very snapshot so far; `plans`: its plan of renewal, once it is known.
     """
 
     certificate: Certificate
@@ -84,7 +84,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         return next_revision(self.certificate)
 
     def requests_of(self, revision: int) -> list[CertificateRequest]:
-        """Our requests of that revision, oldest first; more than one only if somebody else made some."""
+        """Our requests of that revision, oldest first; more than one only if another client has created
+        some."""
         found = [request for request in self.requests if revision_of(request) == revision]
         return sorted(found, key=lambda r: (r.metadata.creation_timestamp or self.now, r.metadata.name))
 

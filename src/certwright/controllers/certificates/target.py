@@ -1,7 +1,7 @@
-"""What the target Secret is to hold, and the configuration that is applied to bring it there.
+"""The desired content of the target Secret, and the configuration that is applied to bring it there.
 
-Whatever others have put there (further keys, labels, annotations, the type) stays as it is: server-side apply
-takes away only what we have set ourselves and want no longer.
+What others have added (further keys, labels, annotations, the type) stays as it is: server-side apply removes
+only what we have set ourselves and want no longer.
 
 Source: cert-manager `pkg/controller/certificates/issuing/internal/secret.go`; cert-manager documentation,
 "Annotations reference".
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Our part of a Secret. What a user has `asked` for stays whoever else gives it up, so that we must
+    """Our part of a Secret. What a user has `asked` for stays when other managers give it up, so that we must
     have set it ourselves, even where it is as wanted already."""
 
     data: Mapping[str, bytes] = field(repr=False)
@@ -132,10 +132,10 @@ def _der_of(pem: bytes) -> bytes:
 
 
 def configuration(certificate: Certificate, secret: Secret | None, content: Content) -> dict[str, Any]:
-    """What is applied: to `secret` as it was seen, or to none.
+    """The configuration to apply: to `secret` as it was seen, or to none.
 
-    With its UID and version it is refused (`Conflict`) where the Secret has become another one meanwhile. The
-    type of a Secret never changes, so that one which is there keeps its own.
+    With its UID and version, the apply is refused (`Conflict`) where the Secret has changed since. The type
+    of a Secret never changes, so that an existing one keeps its own.
     """
     meta: dict[str, Any] = {
         "name": certificate.spec.secret_name,

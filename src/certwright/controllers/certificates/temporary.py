@@ -1,5 +1,5 @@
-"""A temporary certificate, for Certificates whose annotation asks for one: servers that do not start without
-a pair can start while the issuer takes its time.
+"""Temporary certificates, for Certificates whose annotation asks for one: servers that do not start without a
+pair can start while the issuer takes its time.
 
 Source: cert-manager `pkg/controller/certificates/issuing/temporary.go`.
 """

@@ -28,7 +28,7 @@ _HOLDS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
 class Trigger:
     """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say.
 
-    `gate` has the last word, for the sake of the issuer.
+    `gate` decides last, to protect the issuer.
     """
 
     def __init__(self, limits: Limits, gate: Gate | None = None) -> None:
@@ -88,8 +88,8 @@ def _announced(snapshot: Snapshot) -> datetime | None:
 
 
 def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
-    """The object itself tells what it waits for. It does already, unless cert-manager or an older version
-    has written it, or the time has become another one."""
+    """Show in the condition what the Certificate waits for. It does already, unless cert-manager or an older
+    version has written it, or the time has changed."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     if held is None:
         return

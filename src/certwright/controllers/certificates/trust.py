@@ -1,8 +1,8 @@
-"""What `ca.crt` of the target Secret shall hold: whom the holder of the certificate should trust.
+"""The desired `ca.crt` of the target Secret: the CAs that the user of the certificate should trust.
 
 First stands the CA that the issuer returned with the certificate, as cert-manager writes it. While that
-issuer's CA is being replaced, those whom the holder talks to may have certificates of the old CA or of the
-new one already; so both are there until the old one expires. docs/renewal.md explains it for users.
+issuer's CA is being replaced, peers may already have certificates of the old CA or of the new one; so both
+are included until the old one expires. docs/renewal.md explains it for users.
 """
 
 from __future__ import annotations

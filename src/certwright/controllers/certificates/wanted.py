@@ -1,6 +1,6 @@
-"""What is wanted: a spec translated into plans for keys and requests, and compared with what is there.
+"""The desired state: a spec translated into plans for keys and requests, and compared with what exists.
 
-`resources` and `pki` do not know each other; this is the one place where the words of a spec become X.509.
+`resources` and `pki` do not import each other; only this module translates the fields of a spec to X.509.
 """
 
 from __future__ import annotations
