@@ -50,7 +50,7 @@ class FixedLogin:
         return self._credential
 
     def refused(self, credential: Credential) -> bool:
-        """False, because there is no other credential."""
+        """Whether `credential` is not this one, because there is no other."""
         return credential != self._credential
 
 

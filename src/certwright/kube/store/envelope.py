@@ -81,7 +81,7 @@ class Seal:
         return self.wrapped(self.turned())
 
     def turned(self) -> Ring:
-        """The ring with a new data key, if sealing is wanted."""
+        """The ring with a new data key, or with none if sealing is not wanted."""
         return self._ring.turned(sealed=self._wanted, now=int(time.time()))
 
     def wrapped(self, ring: Ring) -> bytes:

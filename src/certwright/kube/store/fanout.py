@@ -325,7 +325,7 @@ class Subscription:
             self._wake()
 
     def _is_taken(self, events: list[Event]) -> bool:
-        """Whether the taker took them. It is called only when `next` has delivered everything before."""
+        """Whether the taker took them. It is called only while `next` waits and nothing is pending."""
         if self._taker is None or self._waiter is None or self._waiter.done() or self._pending:
             return False
         try:

@@ -49,7 +49,7 @@ def _count_undone(held: _Bucket, wanted: Wanted, undo: Undo) -> int:
 
 
 class MemoryStore:
-    """A `contract.Store` that commits at once and forgets everything when the process ends.
+    """A `contract.Store` that commits immediately and loses everything when the process ends.
 
     `window_bytes`: how much of the recent past can still be watched and listed.
     """

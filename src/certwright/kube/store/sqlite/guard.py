@@ -57,8 +57,8 @@ class OpenFiles:
         if size < self._size:
             return f"{self._path} was cut short while it was in use"
         self._size = size
-        # The log may be cut when it is begun again; then its index says that it is empty. A commit may have
-        # begun it again since the index was read, so both must hold before and after.
+        # The log may be truncated when SQLite restarts it; then its index says that it is empty. A commit may
+        # have restarted it since the index was read, so both must hold before and after.
         needed = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + PAGE_SIZE)
         if frames and log < needed and self._frames() >= frames:
             return f"{self._wal} was cut short while it was in use"
