@@ -1,7 +1,6 @@
-"""Writing what a reconcile has come to: one status, one patch, or nothing.
+"""Commit the result of a reconcile: one status, one patch, or nothing.
 
-A reconcile changes a copy; only what differs is sent, so that fields which this program does not know
-survive.
+A reconcile changes a copy; only the difference is sent, so that fields unknown to this program survive.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ class WithStatus(Protocol):
 
     @property
     def spec(self) -> Any:
-        """What is wanted."""
+        """The desired state."""
 
     @property
     def status(self) -> Any:
-        """What is."""
+        """The observed state."""
 
 
 T = TypeVar("T", bound=WithStatus)
 
 
 class SpecAndStatus(TypeError):
-    """A status was to be written, and something else differs too: that would be lost without a word."""
+    """A status was to be written, but spec or metadata differ too: that change would be lost silently."""
 
 
 def merge_patch(old: Any, new: Any) -> dict[str, Any]:
@@ -61,14 +60,14 @@ def merge_patch(old: Any, new: Any) -> dict[str, Any]:
 
 
 class StatusWriter(Generic[T]):
-    """Writes statuses, and puts what came of it into the informer, so that the next reconcile sees it."""
+    """Writes statuses, and stores the result in the informer, so that the next reconcile sees it."""
 
     def __init__(self, client: Client, informer: Informer[T]) -> None:
         self._client = client
         self._informer = informer
 
     async def commit(self, kind: Kind[T], old: T, new: T) -> T:
-        """Make the status of `old`, as it was read, that of `new`, and return the object as it is then.
+        """Write the status of `new` to the object read as `old`, and return the updated object.
 
         Nothing is sent when they are equal. Raises `Conflict` when the object is no longer at the
         resourceVersion of `old`, other `ApiError`s, `Unreachable`, and `SpecAndStatus` when spec or metadata

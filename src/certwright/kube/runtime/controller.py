@@ -1,4 +1,4 @@
-"""The workers that reconcile keys, and what becomes of their failures."""
+"""Controllers: the workers that reconcile keys, and their error handling."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from certwright.kube.runtime.wakeups import Wakeups
 
 _log = logging.getLogger(__name__)
 
-# Workers are tasks on one loop and mostly wait for answers; they cost a few kilobytes each.
+# Workers are tasks on one loop and mostly wait for responses; they cost a few kilobytes each.
 _WORKERS = 16
 
-# A server that wants to be left alone for longer than this has probably got it wrong.
+# A longer Retry-After than this is probably a mistake of the server.
 _LONGEST_REST = timedelta(hours=1)
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a reconcile ended with: nothing more to do until something changes, or until `wake_at`; or
-    something that can wait until there is nothing better to do, and is done then by another pass."""
+    """The result of a reconcile: done until something changes, or until `wake_at`; or low-priority work is
+    left for another pass when the process is idle."""
 
     wake_at: datetime | None = None
     when_idle: bool = False
 
 
 Reconcile = Callable[[ObjectKey], Awaitable[Result]]
-"""Brings what belongs to the key one step nearer to what is wanted. MUST be idempotent; may be cancelled; is
+"""Moves the objects of the key one step towards the desired state. MUST be idempotent; may be cancelled; is
 never run twice at the same time for the same key."""
 
 
 class Controller:
-    """Takes keys from the queue and reconciles them, `workers` at a time.
+    """Takes keys from the work queue and reconciles them with `workers` workers.
 
-    A reconcile that raises is run again, after 1 s, 2 s … 30 s, and not before the server wants to hear of it
-    (`Retry-After`). Conflicts are everyday business and are not reported; other failures are, at their 1st,
-    2nd, 4th, 8th … time in a row for a key. That the server cannot be reached is reported once for all keys,
-    until a reconcile succeeds again. `idle` tells when there is nothing better to do: by the same for several
-    controllers it is one at a time of them all.
+    A reconcile that raises is retried after 1 s, 2 s … 30 s, and not before the server's `Retry-After`.
+    Conflicts are routine and not logged; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for
+    a key. An unreachable server is logged once for all keys, until a reconcile succeeds again. `idle` reports
+    when the process is idle; controllers that share one do such work one key at a time.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class Controller:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ready and nothing is worked on; wake-ups and retries to come do not count."""
+        """Whether no key is ready or being reconciled; future wake-ups and retries do not count."""
         return self.queue.idle
 
     async def run(self) -> None:
-        """Work until cancelled. Work under way is cancelled with it."""
+        """Work until cancelled. Reconciles in progress are cancelled too."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -89,8 +88,8 @@ class Controller:
                 await self._attempt(key)
             finally:
                 self.queue.done(key)
-            # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, as
-            # after a start, would keep everybody else on this loop from their turn.
+            # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, e.g.
+            # after a start, would starve all other tasks on this loop.
             if self.queue:
                 await asyncio.sleep(0)
 
@@ -115,8 +114,7 @@ class Controller:
 
     def _report(self, key: ObjectKey, error: Exception, count: int) -> None:
         if isinstance(error, Conflict | AlreadyExists):
-            # The cache was behind; the news that it lacked brings the key back by itself, mostly before the
-            # retry.
+            # The cache was stale; the missing watch event requeues the key, mostly before the retry.
             _log.debug("%s: %s: %s", self.name, key, error)
         elif isinstance(error, Unreachable):
             _log.log(logging.DEBUG if self._cut_off else logging.WARNING, "%s: %s: %s", self.name, key, error)

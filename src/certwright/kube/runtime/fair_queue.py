@@ -1,7 +1,7 @@
-"""Turns among flows: one that wants little does not stand behind all of one that wants much.
+"""Fair queueing among flows: a flow with few items does not wait behind all items of a busy one.
 
-Start-time fair queueing with equal weights: the n-th thing of a flow has its turn n rounds after the flow
-began to want something, so that each flow that waits goes once in a round.
+Start-time fair queueing with equal weights: the n-th item of a flow has its turn n rounds after the flow
+became active, so that each waiting flow is served once per round.
 
 Source: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996).
 """
@@ -14,19 +14,19 @@ _MANY = 1000
 
 
 class Turns:
-    """Hands out turns; the lowest goes first."""
+    """Assigns turns; the lowest is served first."""
 
     def __init__(self) -> None:
         self._round = 0
         self._last: dict[Hashable, int] = {}
 
     def next(self, flow: Hashable) -> int:
-        """The turn of one more thing of that flow."""
+        """The turn of the next item of that flow."""
         if len(self._last) > _MANY:
             self._last = {one: turn for one, turn in self._last.items() if turn > self._round}
         turn = self._last[flow] = max(self._round, self._last.get(flow, 0)) + 1
         return turn
 
     def taken(self, turn: int) -> None:
-        """Something with that turn has gone."""
+        """Record that the item with that turn was served."""
         self._round = max(self._round, turn - 1)

@@ -1,4 +1,4 @@
-"""Fencing: a replica that has lost its Lease changes nothing any more."""
+"""Fencing: a replica that has lost its Lease stops writing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class FencedTransport:
-    """Lets changes through only while `may_write`.
+    """A transport that passes writes only while `may_write`.
 
-    A request that is under way at that moment may still be carried out; objects are changed with the
-    resourceVersion that was seen, so it cannot undo what the next holder did.
+    A request in flight at that moment may still be carried out; writes carry the resourceVersion that was
+    read, so such a write cannot undo changes by the next holder.
     """
 
     def __init__(self, inner: Transport, may_write: Callable[[], bool]) -> None:
@@ -25,11 +25,11 @@ class FencedTransport:
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
-        """The answer. Raises `Unreachable` for a change that is no longer ours to make."""
+        """The response. Raises `Unreachable` for a write that is no longer allowed."""
         if method not in _READING and not self._may_write():
             raise Unreachable("another replica may have taken over: nothing is changed from here")
         return await self._inner.request(method, target, headers=headers, body=body)
 
     async def close(self) -> None:
-        """Close the transport behind it."""
+        """Close the wrapped transport."""
         await self._inner.close()

@@ -1,7 +1,7 @@
-"""What can wait gives way to what cannot: calls that are made when the event loop has nothing better to do.
+"""Idle priority: calls that are made when the event loop has nothing better to do.
 
-Where many things are to be done at once, the one event loop is what they all wait for. That it has a moment
-is read off the loop itself: a turn in which nobody had anything to do takes some microseconds.
+Under load the one event loop is the bottleneck. Idleness is measured on the loop itself: a turn without work
+takes some microseconds.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from functools import partial
 from certwright.kube.util.clock import Clock
 
 AT_MOST_S = 5.0
-"""Seconds that something waits on a loop that never has a moment."""
+"""Seconds that a call waits on a loop that is never idle."""
 
 # A turn of an idle loop takes 5 to 50 µs, one write to the API server in the same process some 200 µs.
 _IDLE_TURN_S = 0.000_1
 
 
 class IdleTurns:
-    """Makes one call in each idle turn of the event loop, and in every turn those whose time is up. On a loop
-    that is not busy each is made at once. MUST be used on the loop."""
+    """Makes one call in each idle turn of the event loop, and in every turn those whose deadline has passed.
+    On an idle loop each is made immediately. MUST be used on the loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # The number keeps the order among equals, and calls from being compared.
+        # The number keeps the order among equals, and prevents a comparison of calls.
         self._waiting: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._is_watching = False
 
     def call(self, what: Callable[[], None], *, at_most_s: float = AT_MOST_S) -> None:
-        """Make the call when there is a moment, or after `at_most_s` seconds."""
+        """Make the call when the loop is idle, or after `at_most_s` seconds."""
         due = self._clock.monotonic() + at_most_s
         heapq.heappush(self._waiting, (due, next(self._numbers), what))
         if not self._is_watching:
-            # What is left of this turn tells nothing.
+            # The rest of this turn cannot be measured.
             self._look_at_turn(-math.inf)
 
     async def wait(self, *, at_most_s: float = AT_MOST_S) -> None:
-        """Return when there is a moment, or after `at_most_s` seconds."""
+        """Return when the loop is idle, or after `at_most_s` seconds."""
         moment = asyncio.get_running_loop().create_future()
         self.call(partial(_end, moment), at_most_s=at_most_s)
         await moment
 
     def hurry(self) -> None:
-        """Make all calls that wait as soon as may be."""
+        """Make all waiting calls as soon as possible."""
         while self._waiting:
             self._let_go()
 
     def close(self) -> None:
-        """Forget what waits."""
+        """Drop the waiting calls."""
         self._waiting.clear()
 
     def _look_at_turn(self, began: float) -> None:
@@ -72,7 +72,7 @@ class IdleTurns:
             self._is_watching = False
 
     def _let_go(self) -> None:
-        # Not called here: what it raises is nobody's else.
+        # Not called directly: its exception must not reach the other calls.
         asyncio.get_running_loop().call_soon(heapq.heappop(self._waiting)[2])
 
 

@@ -1,18 +1,18 @@
-"""One of several does the work: leader election by a Lease, as client-go's `leaderelection` does it.
+"""Leader election by a Lease, as client-go's `leaderelection` does it.
 
-A Lease names its holder and how long the others have to wait after its last renewal. Whether that time is
-over is judged by each candidate's own clock, from the moment at which IT saw the Lease change; the times
-written in it are for people. So clocks that differ do no harm.
+A Lease names its holder and how long the others have to wait after its last renewal. Each candidate measures
+that time by its own clock, from the moment at which IT saw the Lease change; the times written in the Lease
+are for people. So clock skew does no harm.
 
     acquire ──held──▶ keep ──lost──▶ acquire …
-                        └─ release (nobody has to wait)
+                        └─ release (the next holder does not wait)
 
-A holder that could not renew for `renew_deadline` has lost, although the others wait for `duration`: the time
-between is what its last requests have to arrive in.
+A holder that could not renew for `renew_deadline` has lost the Lease, although the others wait for
+`duration`: in the time between, its last requests arrive.
 
-A process that was started again with the identity of the one before takes its Lease over immediately. Two
-processes that run with one identity at the same time are detected: a Lease that names its holder, but was not
-written by it, is another's.
+A process restarted with the identity of its predecessor takes over its Lease immediately. Two processes that
+run with one identity at the same time are detected: a Lease that names its holder, but was not written by it,
+belongs to another process.
 
 Source: Kubernetes documentation, "Leases"; client-go `tools/leaderelection`.
 """
@@ -40,9 +40,9 @@ from certwright.kube.util.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Candidates that look at the same moments would all try at once; client-go's JitterFactor.
+# Without it, candidates that poll at the same moments would all try together; client-go's JitterFactor.
 _JITTER = 0.2
-# An API server that is stopped, or cut off, must not take a whole renewal period for one request.
+# An API server that is stopped, or cut off, must not use up a whole renewal period for one request.
 _REQUEST_S = 10.0
 _REMEMBERED = 8
 _CONFLICTS = 5
@@ -50,15 +50,16 @@ _CONFLICTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long a Lease lasts, after how long without renewal its holder gives up, and how often it renews and
-    the others look. The defaults are cert-manager's."""
+    """Lease timing: its duration, the renew deadline after which its holder gives up, and the period of
+    renewals and of the others' polls. The defaults are cert-manager's."""
 
     duration: timedelta = timedelta(seconds=60)
     renew_deadline: timedelta = timedelta(seconds=40)
     retry_period: timedelta = timedelta(seconds=15)
 
     def check(self) -> None:
-        """Raises `ValueError`, with a sentence, for terms by which two could hold a Lease at once."""
+        """Raises `ValueError`, with a sentence, for terms under which two processes could own a Lease at the
+        same time."""
         if self.retry_period <= timedelta(0):
             raise ValueError("the retry period must be longer than 0s")
         if self.renew_deadline <= self.retry_period * (1 + _JITTER):
@@ -72,10 +73,10 @@ class Terms:
 
 
 class Candidate:
-    """A process that wants to hold the Lease `namespace`/`name`, under a name of its own (`identity`).
+    """A candidate for the Lease `namespace`/`name` with a unique name (`identity`).
 
-    `client` MUST NOT be held up by others' requests: a renewal that waits in a line comes too late. `jitter`
-    gives numbers from 0 to 1. With `is_group` the identity is that of several processes, which hold the Lease
+    Other requests MUST NOT delay those of `client`: a renewal that waits in a line comes too late. `jitter`
+    returns numbers from 0 to 1. With `is_group` several processes share the identity and own the Lease
     together; each of them renews it.
     """
 
@@ -107,9 +108,9 @@ class Candidate:
         self._written = deque[str](maxlen=_REMEMBERED)
         self._has_twin = False
         self.was_released = False
-        """Whether it was seen in another's hands, and then released by that one."""
+        """Whether another holder was seen, and then released the Lease."""
         self.tried = asyncio.Event()
-        """Set as soon as the Lease has been asked for once, whatever the answer."""
+        """Set after the first request for the Lease, whatever the response."""
 
     @property
     def place(self) -> str:
@@ -118,39 +119,39 @@ class Candidate:
 
     @property
     def held(self) -> bool:
-        """Whether the Lease is ours beyond doubt at this moment."""
+        """Whether this process certainly owns the Lease at this moment."""
         return self.left_s > 0
 
     @property
     def holder(self) -> str:
-        """Who holds it, as last seen; empty where nobody does or nothing was seen."""
+        """The holder, as last seen; empty without a holder, or before the first read."""
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
 
     @property
     def asked_by(self) -> str:
-        """Who asked the holder to let it go, as last seen; empty where nobody did."""
+        """The candidate that asked the holder to release the Lease, as last seen; empty without one."""
         wish = self._seen.spec.preferred_holder if self._seen is not None else None
         return wish if wish and wish != self.identity else ""
 
     @property
     def asks(self) -> bool:
-        """Whether it was we who asked."""
+        """Whether this candidate asked for the release."""
         return self._seen is not None and self._seen.spec.preferred_holder == self.identity
 
     @property
     def free_for_s(self) -> float | None:
-        """For how long it has been seen to be free; None where somebody holds it, or nobody looked."""
+        """For how long the Lease has been seen free; None with a holder, or before the first read."""
         return None if self._free_since is None else self._clock.monotonic() - self._free_since
 
     async def attempt(self, patience_s: float) -> None:
-        """Take or renew it once, if it is free or ours, within so many seconds. `held` tells what came of it;
-        what went wrong is logged."""
+        """Acquire or renew the Lease once, if it is free or ours, within the given seconds. `held` is the
+        result; an error is logged."""
         if problem := await self._try(patience_s):
             _log.warning("the lease %s/%s: %s", self._namespace, self.name, problem)
 
     async def join(self, patience_s: float) -> bool:
-        """Take or renew it for a group, by a write that begins now; False: it is another's, or unreachable.
-        Other members write it too: after a conflict it is tried again."""
+        """Acquire or renew it for a group, by a write that begins now; False: it is another's, or
+        unreachable. Other members write it too: a conflict is retried."""
         begun = self._clock.monotonic()
         for _ in range(_CONFLICTS):
             await self.attempt(patience_s)
@@ -161,8 +162,8 @@ class Candidate:
         return False
 
     async def has_news(self) -> bool:
-        """Whether the holder has changed, or a member of the group has called the others (`call`), since this
-        was last looked at. Raises `ApiError`, `Unreachable`."""
+        """Whether the holder has changed, or a member of the group has called the others (`call`), since the
+        last check. Raises `ApiError`, `Unreachable`."""
         before = self._seen.spec if self._seen is not None else LeaseSpec()
         await _within(self._clock, _REQUEST_S, self._is_free())
         now = self._seen.spec if self._seen is not None else LeaseSpec()
@@ -172,7 +173,7 @@ class Candidate:
         )
 
     async def call(self) -> None:
-        """Have the other members of the group look at their Leases now. Raises `ApiError`, `Unreachable`."""
+        """Have the other members of the group check their Leases now. Raises `ApiError`, `Unreachable`."""
         for _ in range(_CONFLICTS):
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity != self.identity:
@@ -186,21 +187,21 @@ class Candidate:
             return
 
     async def look(self, patience_s: float) -> None:
-        """See who holds it, without taking it. Raises `ApiError`, `Unreachable`."""
+        """Read the holder, without acquiring. Raises `ApiError`, `Unreachable`."""
         if await _within(self._clock, min(patience_s, _REQUEST_S), self._is_free()):
             self._free_since = self._clock.monotonic() if self._free_since is None else self._free_since
         else:
             self._free_since = None
 
     async def ask(self) -> None:
-        """Ask the holder to let it go. Raises `ApiError`, `Unreachable`."""
+        """Ask the holder to release the Lease. Raises `ApiError`, `Unreachable`."""
         assert self._seen is not None
         spec = msgspec.structs.replace(self._seen.spec, preferred_holder=self.identity)
         await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
 
     async def acquire(self) -> None:
-        """Return when the Lease is ours. What goes wrong is logged, once for every new cause, and whom it
-        waits for."""
+        """Return when the Lease is ours. Logs each new cause of failure once, and the holder for whose
+        release it waits."""
         logged = holder = ""
         while True:
             problem = await self._try(_REQUEST_S)
@@ -216,10 +217,10 @@ class Candidate:
             await self._clock.sleep(self._pause_s())
 
     async def keep(self) -> None:
-        """Renew, until that has not succeeded for too long or somebody else holds the Lease."""
+        """Renew, until no renewal has succeeded for `renew_deadline` or another candidate holds the Lease."""
         problem = ""
         while self.held:
-            # Not beyond the moment at which it is lost.
+            # Not beyond the moment at which the Lease is lost.
             pause_s = min(self._terms.retry_period.total_seconds(), self.left_s)
             await self._clock.sleep(pause_s)
             if self.held:
@@ -229,7 +230,8 @@ class Candidate:
         self._renewed_at = None
 
     async def release(self) -> None:
-        """Let others have it at once, if it is ours. Whatever goes wrong, they get it after its duration."""
+        """Release the Lease immediately, if it is ours. If that fails, the others get it after its
+        duration."""
         if not self.held or self._seen is None:
             return
         self._renewed_at = None
@@ -244,9 +246,9 @@ class Candidate:
             await self._client.update(LEASES, self._freed(lease))
         except Conflict:
             if self._is_group:
-                # Another member has come.
+                # Another member has joined.
                 return
-            # Our last renewal may have been broken off after the server had carried it out.
+            # Our last renewal may have been interrupted after the server had carried it out.
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity == self.identity:
                 await self._client.update(LEASES, self._freed(lease))
@@ -260,7 +262,7 @@ class Candidate:
 
     @property
     def left_s(self) -> float:
-        """Seconds for which the Lease is ours beyond doubt; 0 or less where it is not."""
+        """Seconds for which the Lease is certainly ours; 0 or less where it is not."""
         if self._renewed_at is None:
             return 0.0
         return self._renewed_at + self._terms.renew_deadline.total_seconds() - self._clock.monotonic()
@@ -269,9 +271,9 @@ class Candidate:
         return self._terms.retry_period.total_seconds() * (1 + _JITTER * self._jitter())
 
     async def _try(self, patience_s: float) -> str:
-        """Take or renew the Lease, if it is free or ours; what went wrong, in words. A request without answer
-        is given up after `patience_s`."""
-        # BEFORE the request: how long it takes must not count in our favour.
+        """Acquire or renew the Lease, if it is free or ours; returns an error text. A request without a
+        response is given up after `patience_s`."""
+        # BEFORE the request: its duration must not count in our favour.
         begun = self._clock.monotonic()
         try:
             if await _within(self._clock, min(patience_s, _REQUEST_S), self._take()):
@@ -279,7 +281,7 @@ class Candidate:
             elif self.holder not in ("", self.identity):
                 self._renewed_at = None
         except (Conflict, AlreadyExists):
-            # Somebody was quicker; who, the next look tells. It cannot be two at once.
+            # Another candidate was quicker; the next read shows which. There is never more than one holder.
             self._seen_at, self._seen = begun, None
             return ""
         except (ApiError, Unreachable) as error:
@@ -289,7 +291,7 @@ class Candidate:
     async def _take(self) -> bool:
         if self.held and self._seen is not None:
             try:
-                # As it was left: one request instead of two.
+                # Unchanged since our write: one request instead of two.
                 return await self._write(self._seen)
             except Conflict:
                 self._seen = None
@@ -306,7 +308,7 @@ class Candidate:
         return not self._is_others() and await self._write(self._seen)
 
     def _look_for_twin(self, lease: Lease) -> None:
-        """Who holds the Lease under our identity, if we have not written it?"""
+        """The process that holds the Lease under our identity, if this one has not written it."""
         is_ours = lease.spec.holder_identity == self.identity
         if self._is_group or not is_ours or self._renewed_at is None:
             return
@@ -327,7 +329,7 @@ class Candidate:
         return not self._is_others()
 
     async def _write(self, lease: Lease) -> bool:
-        # With the resourceVersion that was seen: of several who try, one succeeds.
+        # With the resourceVersion that was read: of several candidates, one succeeds.
         mine = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
         self._look_at(await self._client.update(LEASES, mine))
         self._has_twin = self.was_released = False
@@ -367,7 +369,7 @@ class Candidate:
 
 
 async def _within(clock: Clock, seconds: float, work: Coroutine[Any, Any, bool]) -> bool:
-    """What `work` gives, within so many seconds of that clock. Raises `Unreachable` afterwards."""
+    """The result of `work`, within the given seconds of that clock. Raises `Unreachable` afterwards."""
     task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
     try:
         await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)

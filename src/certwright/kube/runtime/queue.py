@@ -1,4 +1,4 @@
-"""The queue of keys to be worked on: each at most once in it, and never given to two workers.
+"""Work queue: each key is in it at most once, and never given to two workers.
 
 Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`).
 """
@@ -34,13 +34,13 @@ class _Place(NamedTuple):
 
 
 class WorkQueue(Generic[K]):
-    """Keys that are ready, being worked on, or waiting for their time.
+    """Work queue of keys that are ready, being processed, or delayed.
 
-    A key added while it is worked on is given out once more when that is done. Keys are given out in the
-    order in which they became ready; where there is a `rank`, those for which it was lowest when they were
-    added come first, and where there is a `flow`, those of one rank take turns by it. Keys that `admit`
-    refuses are dropped; where it cannot tell yet (None) it is asked again after a second. `first_retry`
-    doubles with every failure up to `longest_retry`.
+    A key added while it is processed is queued again when that is done. Keys are returned in the order in
+    which they became ready; with `rank`, keys with the lowest rank when added come first, and with `flow`,
+    keys of one rank take turns by flow. Keys that `admit` refuses are dropped; while it returns None
+    (unknown) it is called again after a second. `first_retry` doubles with every failure up to
+    `longest_retry`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WorkQueue(Generic[K]):
         admit: Callable[[K], bool | None] | None = None,
     ) -> None:
         self.clock = clock
-        # The number keeps the order among equals, and keys from being compared.
+        # The number keeps the order among equals, and prevents a comparison of keys.
         self._ready: list[tuple[_Place, K]] = []
         self._numbers = itertools.count()
         self._takers: deque[asyncio.Future[None]] = deque()
@@ -72,21 +72,21 @@ class WorkQueue(Generic[K]):
         self._alarms: Wakeups[K] = Wakeups(clock, self.add)
 
     def __len__(self) -> int:
-        """How many keys are ready."""
+        """The number of ready keys."""
         return len(self._queued)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ready and nothing is worked on. Keys that wait for their time do not count."""
+        """Whether no key is ready or being processed. Delayed keys do not count."""
         return not self._queued and not self._working
 
     @property
     def waiting(self) -> int:
-        """How many keys wait for their time."""
+        """The number of delayed keys."""
         return len(self._delays) + len(self._alarms)
 
     def add(self, key: K) -> None:
-        """Have the key worked on as soon as somebody is free."""
+        """Enqueue the key for the next free worker."""
         if self._admit is not None and not (admitted := self._admit(key)):
             if admitted is None:
                 self._delays.start(key, _LOOK_AGAIN)
@@ -114,17 +114,17 @@ class WorkQueue(Generic[K]):
             self._delays.start(key, delay)
 
     def add_at(self, key: K, moment: datetime) -> None:
-        """Add the key when the wall clock reaches `moment`; of several moments the earliest counts."""
+        """Add the key when the system clock reaches `moment`; of several moments the earliest counts."""
         earlier = self._alarms.moment(key)
         if earlier is None or moment < earlier:
             self._alarms.set(key, moment)
 
     async def take(self) -> K:
-        """The next key, when there is one. Whoever takes it MUST call `done`."""
+        """The next key, when there is one. The worker that takes it MUST call `done`."""
         while True:
             while self._ready:
                 place, key = heappop(self._ready)
-                # One that has moved up is still where it was as well.
+                # A key that has moved up is still in its former place as well.
                 if self._queued.get(key) is place:
                     self._give(key, place)
                     return key
@@ -137,7 +137,7 @@ class WorkQueue(Generic[K]):
         self._working.add(key)
 
     async def _news(self) -> None:
-        """Return when something has become ready, unless others who have waited for longer can take it."""
+        """Return when a key has become ready, unless earlier waiters can take it."""
         woken = asyncio.get_running_loop().create_future()
         self._takers.append(woken)
         try:
@@ -146,7 +146,7 @@ class WorkQueue(Generic[K]):
             if woken.cancelled():
                 self._takers.remove(woken)
             else:
-                # Woken for something that another one must take now.
+                # Woken for a key that another waiter must take now.
                 self._wake_one()
             raise
 
@@ -157,29 +157,29 @@ class WorkQueue(Generic[K]):
                 return
 
     def done(self, key: K) -> None:
-        """The work on this key has ended, well or badly."""
+        """The work on this key has ended, successfully or not."""
         self._working.discard(key)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
     def failed(self, key: K, *, at_least: timedelta = timedelta(0)) -> int:
-        """Have the key worked on again after a while; returns how often it has failed in a row."""
+        """Requeue the key with backoff; returns how often it has failed in a row."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
         self.add_after(key, max(at_least, self.retry_delay(key, count)))
         return count
 
     def succeeded(self, key: K) -> None:
-        """Forget that the key ever failed."""
+        """Reset the failure count of the key."""
         self._failures.pop(key, None)
 
     def retry_delay(self, key: K, failures: int) -> timedelta:
-        """The wait after that many failures in a row. Up to a tenth less than the doubled time, by an amount
-        that depends on the key: those that failed together do not come back together."""
+        """The backoff after that many failures in a row. Up to a tenth less than the doubled time, by an
+        amount that depends on the key, so that keys that failed together are not retried together."""
         spread = zlib.crc32(repr(key).encode()) / 2**32
         return doubled(self._first_retry, failures, cap=self._longest_retry) * (1 - spread / 10)
 
     async def close(self) -> None:
-        """Forget what waits for its time."""
+        """Drop the delayed keys."""
         await self._delays.close()
         await self._alarms.close()

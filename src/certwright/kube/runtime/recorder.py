@@ -1,10 +1,9 @@
-"""Events: what happened to an object, for people to read in `kubectl describe`.
+"""Event recorder: Events on objects, for people to read in `kubectl describe`.
 
-They are written in the background and never hold anybody up: when the program has nothing better to do, or
-some seconds later all the same; and a few at a time, since the client may be held to so many requests a
-second: the more of them wait, the more. Each object's events are written in the order in which they were
-recorded; those of different objects side by side.
-Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
+Events are written in the background and delay no caller: when the program is idle, or some seconds later at
+the latest; and a few at a time, since a rate limit may apply to the client; concurrency grows with the
+backlog. Each object's Events are written in the order in which they were recorded; those of different objects
+concurrently. Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ Type = Literal["Normal", "Warning"]
 _log = logging.getLogger(__name__)
 
 SAME_WITHIN = timedelta(minutes=10)
-"""Equal events of one object within this time are one Event whose `count` grows, as client-go has it."""
+"""Equal events of one object within this time are one Event whose `count` grows, as in client-go."""
 
-# events.k8s.io/v1 allows a note of 1 kB; core/v1 is held to the same by client-go.
+# events.k8s.io/v1 allows a note of 1 kB; the same limit is applied to core/v1.
 _MESSAGE_BYTES = 1024
 _NAME_BYTES = 253
 _WAITING = 10_000
 _REMEMBERED = 4096
 _LANES = 32
-# More wait for nothing else: they take memory, and would be lost in the end.
+# The backlog limit: more events take memory, and would be lost in the end.
 _MANY = 5_000
-# So many writes are under way, and one more for each so many events that wait.
+# The number of concurrent writes, and the backlog per additional write.
 _FEW = 2
 _ONE_MORE = 500
 
 
 class _What(NamedTuple):
-    """What makes two events equal."""
+    """The key by which events are equal."""
 
     kind: AnyKind
     namespace: str
@@ -74,7 +73,7 @@ class _Sighting:
 
 @dataclass(slots=True)
 class _Written:
-    """The Event that lies in the API for a `_What`."""
+    """The Event object in the API for a `_What`."""
 
     name: str
     count: int
@@ -82,8 +81,8 @@ class _Written:
 
 
 class Recorder:
-    """Writes Events as `component` in `idle` turns. `dropped` counts those that were lost because too many
-    waited, or because the API did not take them."""
+    """Writes Events as `component` in `idle` turns. `dropped` counts those that were lost because the backlog
+    was full, or because the API refused them."""
 
     def __init__(
         self, client: Client, clock: Clock, component: str, *, idle: IdleTurns | None = None
@@ -101,13 +100,13 @@ class Recorder:
         self._tasks: TaskSet | None = None
         self.dropped = 0
         self._stamp = 0
-        # Tells the names that this process gives from those of another in the same microsecond.
+        # Distinguishes names of this process from those of another in the same microsecond.
         self._offset = secrets.randbelow(1_000)
 
     def event(self, kind: AnyKind, obj: Object, type: Type, reason: str, message: str) -> None:
-        """Record that something happened to `obj`: `reason` is one CamelCase word, `message` a sentence.
+        """Record an event about `obj`: `reason` is one CamelCase word, `message` a sentence.
 
-        Returns at once; a message over 1,024 bytes is cut. Call it on the event loop.
+        Returns immediately; a message over 1,024 bytes is cut. Call it on the event loop.
         """
         if self._waiting >= _WAITING:
             self._drop(f"{_WAITING} events wait to be written")
@@ -124,7 +123,8 @@ class Recorder:
             self._start()
 
     async def flush(self) -> None:
-        """Return when everything recorded so far was written or dropped; nothing gives way meanwhile."""
+        """Return when everything recorded so far was written or dropped; these writes do not wait for idle
+        turns."""
         self._is_hurried = True
         self._give_turns()
         self._idle.hurry()
@@ -135,7 +135,7 @@ class Recorder:
             self._is_hurried = False
 
     async def close(self) -> None:
-        """Stop writing; what still waits is lost (`flush` first)."""
+        """Stop writing; the backlog is lost (`flush` first)."""
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
@@ -155,7 +155,7 @@ class Recorder:
                 await self._moment(sighting)
                 await self._write(sighting)
             except Exception as error:
-                # Also an answer that makes no sense: the next one is tried all the same.
+                # Also a malformed response: the next event is tried nevertheless.
                 self._drop(str(error) or type(error).__name__)
             finally:
                 self._waiting -= 1
@@ -164,7 +164,7 @@ class Recorder:
                 lane.task_done()
 
     async def _turn(self) -> None:
-        """Return when one more may write."""
+        """Return when one more write may start."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._give_turns()
@@ -174,13 +174,13 @@ class Recorder:
         most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
         while self._turns and self._writing < most:
             turn = self._turns.popleft()
-            # One that has been cancelled is gone.
+            # A cancelled waiter has left.
             if not turn.done():
                 turn.set_result(None)
                 self._writing += 1
 
     async def _moment(self, sighting: _Sighting) -> None:
-        """Return when there is nothing better to do, or the event has waited long enough."""
+        """Return when the loop is idle, or the event has waited long enough."""
         if not self._is_hurried and self._waiting < _MANY:
             await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
 
@@ -195,7 +195,7 @@ class Recorder:
             try:
                 await self._count(sighting, before)
             except NotFound:
-                # Events are kept for a while only.
+                # Events expire.
                 await self._create(sighting)
         else:
             await self._create(sighting)
@@ -211,14 +211,14 @@ class Recorder:
         try:
             await self._client.create(EVENTS, event)
         except AlreadyExists:
-            # Another process, or this one before a restart, has named one of its own so.
+            # Another process, or this one before a restart, has used this name.
             self._stamp += secrets.randbelow(1_000_000)
             event = self._event(sighting)
             await self._client.create(EVENTS, event)
         self._written.put(sighting.what, _Written(event.metadata.name, 1, sighting.when))
 
     def _next_stamp(self, when: datetime) -> int:
-        """Nanoseconds since 1970, never the same twice: lists are in order of names, so events of one second
+        """Nanoseconds since 1970, never the same twice: lists are ordered by name, so events of one second
         are shown in the order in which they happened (client-go names its events in the same way)."""
         stamp = int(when.timestamp() * 1_000_000) * 1_000 + self._offset
         self._stamp = max(stamp, self._stamp + 1)
@@ -250,7 +250,7 @@ class Recorder:
 
 
 def _namespace(what: _What) -> str:
-    # An event of a cluster-scoped object needs a namespace all the same; client-go takes this one.
+    # The event of a cluster-scoped object needs a namespace nevertheless; client-go uses this one.
     return what.namespace or "default"
 
 

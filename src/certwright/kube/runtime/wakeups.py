@@ -1,4 +1,4 @@
-"""Alarms: call something for a key when its time has come."""
+"""Alarms: call a function for a key at a given time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class _Alarms(Generic[K, M]):
         self._now = now
         self._sleep_until = sleep_until
         self._ring = ring
-        # The number keeps keys from being compared. Both hold the same tuples: there is one for every object.
+        # The number prevents a comparison of keys. Both containers share the same tuples: there is one for
+        # every object.
         self._set: dict[K, tuple[M, int, K]] = {}
         self._heap: list[tuple[M, int, K]] = []
         self._order = itertools.count()
@@ -52,17 +53,17 @@ class _Alarms(Generic[K, M]):
         entry = self._set[key] = (moment, next(self._order), key)
         heapq.heappush(self._heap, entry)
         self._sweep()
-        # While it rings, the task looks at the heap again before it sleeps.
+        # During a call the task reads the heap again before it sleeps.
         if not self._ringing and (self._awaited is None or moment < self._awaited):
             self._restart()
 
     def clear(self, key: K) -> None:
-        # Its place in the heap is recognised as stale when it comes up.
+        # Its heap entry is recognised as stale when it comes up.
         self._set.pop(key, None)
         self._sweep()
 
     def _sweep(self) -> None:
-        # Stale places must not pile up until their time comes, which may be in years.
+        # Stale entries must not pile up until their time comes, which may be in years.
         if len(self._heap) <= 2 * len(self._set) + 64:
             return
         self._heap = list(self._set.values())
@@ -102,9 +103,9 @@ class _Alarms(Generic[K, M]):
 
 
 class Wakeups(Generic[K]):
-    """Calls `add(key)` when the wall clock reaches the moment set for the key; the latest `set` counts.
+    """Calls `add(key)` when the system clock reaches the moment set for the key; the latest `set` counts.
 
-    A moment in the past calls it as soon as the loop is free. Also right when the clock is set forward.
+    A moment in the past calls it as soon as the loop is free. Also correct when the clock is set forward.
     """
 
     def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
@@ -114,25 +115,25 @@ class Wakeups(Generic[K]):
         return len(self._alarms)
 
     def moment(self, key: K) -> datetime | None:
-        """When the key will be called, or None."""
+        """The time of the key's call, or None."""
         return self._alarms.moment(key)
 
     def set(self, key: K, moment: datetime) -> None:
-        """Call at `moment` instead of whatever was set for this key."""
+        """Call at `moment`, replacing the key's former one."""
         self._alarms.set(key, moment)
 
     def clear(self, key: K) -> None:
-        """Do not call for this key."""
+        """Cancel the key's call."""
         self._alarms.clear(key)
 
     async def close(self) -> None:
-        """Forget all."""
+        """Drop all alarms."""
         await self._alarms.close()
 
 
 class Delays(Generic[K]):
-    """Calls `add(key)` after a time, measured so that nobody who sets the wall clock changes it; of several
-    delays for a key the one that ends first counts."""
+    """Calls `add(key)` after a delay on the monotonic clock, which setting the system clock does not change;
+    of several delays for a key the one that ends first counts."""
 
     def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
         self._clock = clock
@@ -146,12 +147,12 @@ class Delays(Generic[K]):
 
     def start(self, key: K, delay: timedelta) -> None:
         """Call after `delay`, if not earlier."""
-        # Whole microseconds: a clock that counts in them would else come to a stop just before the moment.
+        # Whole microseconds: otherwise a clock with that resolution would stop just before the moment.
         moment = round(self._clock.monotonic() + delay.total_seconds(), 6)
         earlier = self._alarms.moment(key)
         if earlier is None or moment < earlier:
             self._alarms.set(key, moment)
 
     async def close(self) -> None:
-        """Forget all."""
+        """Drop all alarms."""
         await self._alarms.close()

@@ -1,4 +1,4 @@
-"""Waits that double."""
+"""Exponential backoff."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Time as an argument: the wall clock for programs, a clock that jumps for tests.
+"""Clocks as arguments: the system clock for programs, a clock that tests set by hand.
 
-Nothing below `app` may ask the operating system for the time; it asks the `Clock` it was given.
+Nothing below `app` may read the operating system's time; it reads the `Clock` passed to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What o'clock it is, and a way to wait.
+    """The current time, and a way to wait for a later one.
 
     Implementations MUST return aware datetimes in UTC from `now`, and MUST never let `monotonic` go back.
     `sleep` and `sleep_until` are cancellable; with a time in the past they still yield once to the loop.
@@ -31,18 +31,18 @@ class Clock(Protocol):
         """Return after `seconds`."""
 
     async def sleep_until(self, moment: datetime) -> None:
-        """Return when `now() >= moment`, also if the wall clock was set forward meanwhile."""
+        """Return when `now() >= moment`, also if the system clock was set forward during the wait."""
 
 
 class SystemClock:
     """The operating system's clock."""
 
-    # A laptop that slept, or an operator who set the clock, moves the wall clock against the event loop's:
-    # a long wait is cut into pieces so that such a jump is noticed within this time.
+    # The system clock shifts against the event loop's after a suspend or when an operator sets it: a long
+    # wait is split so that such a jump is noticed within this time.
     _PIECE_S = 30.0
 
     def now(self) -> datetime:
-        """The wall-clock time in UTC."""
+        """The system time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -54,7 +54,7 @@ class SystemClock:
         await asyncio.sleep(max(0.0, seconds))
 
     async def sleep_until(self, moment: datetime) -> None:
-        """Wait for a wall-clock time; notices within 30 s that the clock was set."""
+        """Wait until a system time; notices within 30 s that the clock was set."""
         await asyncio.sleep(0)
         while (left := (moment - self.now()).total_seconds()) > 0:
             piece = min(left, self._PIECE_S)
@@ -64,11 +64,11 @@ class SystemClock:
 class TestClock:
     """A clock that stands still until a test moves it.
 
-    `set_now` and `advance` wake sleepers whose time has come, in the order of their deadlines, but do not
-    run them: give the loop a chance afterwards (`tests/support/world.py` does both).
+    `set_now` and `advance` wake sleepers whose deadline has passed, in the order of their deadlines, but do
+    not run them: yield to the loop afterwards (`tests/support/world.py` does both).
     """
 
-    __test__ = False  # pytest would take it for a test class
+    __test__ = False  # pytest would collect it as a test class
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -86,7 +86,7 @@ class TestClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the test has moved the clock by `seconds`."""
-        # Rounded up: whoever wakes a fraction of a microsecond early and sleeps again would do so for ever.
+        # Rounded up: a sleeper woken a fraction of a microsecond early would sleep again forever.
         await self.sleep_until(self._now + timedelta(microseconds=math.ceil(seconds * 1e6)))
 
     async def sleep_until(self, moment: datetime) -> None:
@@ -99,7 +99,7 @@ class TestClock:
         await future
 
     def next_deadline(self) -> datetime | None:
-        """When the next sleeper is due, or None when nobody sleeps."""
+        """The earliest deadline among the sleepers, or None without sleepers."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

@@ -1,9 +1,10 @@
 """Decoders for typed data, safe to create and use in any thread.
 
-msgspec builds the type information of a class on first use and publishes it before it is complete. A second
-thread that decodes to the same class meanwhile reads a null pointer, and the process ends with SIGSEGV (seen
-with msgspec 0.22). Here type information is built under one lock. All typed decoding of the program MUST go
-through this module; `tests/kit/test_decoders.py` fails for a call of msgspec's own functions elsewhere.
+msgspec builds the type information of a class on first use and publishes it before it is complete. If a
+second thread decodes to the same class during that time, it reads a null pointer, and the process ends with
+SIGSEGV (seen with msgspec 0.22). Here type information is built under one lock. All typed decoding of the
+program MUST go through this module; `tests/kit/test_decoders.py` fails for a call of msgspec's own functions
+elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 T = TypeVar("T")
 
-# Reentrant: building may import a module, which creates decoders of its own.
+# Reentrant: building may import a module that creates its own decoders.
 _lock = RLock()
 _json: dict[Any, msgspec.json.Decoder[Any]] = {}
 _msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}

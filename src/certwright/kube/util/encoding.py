@@ -1,4 +1,4 @@
-"""Bytes as text for URLs and headers, and text of others' made fit to be shown."""
+"""Encodings: base64url, hosts in URLs, and untrusted text made safe to show."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def base64url(data: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text in one line without control characters, which would be obeyed by the terminal of whoever reads
-    a condition, an Event or a log."""
+    """The text in one line without control characters, because the terminal that shows a condition, an Event
+    or a log would obey them."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def in_brackets(host: str) -> str:
-    """A host as it stands before a port: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
+    """A host as written before a port: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
     return f"[{host}]" if ":" in host else host
 
 
 def in_words(error: OSError) -> str:
-    """What went wrong, as the system says it: `Connection refused at 127.0.0.1:80`.
+    """The system's message for an error: `Connection refused at 127.0.0.1:80`.
 
-    asyncio puts a tuple with the address in the place of the system's words.
+    asyncio puts a tuple with the address in the place of the system's message.
     """
     told = error.strerror or str(error)
     if error.errno is None or error.errno <= 0:

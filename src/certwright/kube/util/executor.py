@@ -1,4 +1,4 @@
-"""Where work that keeps a processor busy is done, so that the event loop does not wait for it."""
+"""Executors: run CPU-bound work without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Workshop(Protocol):
-    """Runs a function that does no I/O and shares no state, and returns what it returns or raises."""
+    """Runs a function that does no I/O and shares no state; returns its result or raises its exception."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work()`."""
@@ -32,16 +32,17 @@ class _Job(NamedTuple):
     answer: asyncio.Future[Any]
 
     def call(self, what: Callable[..., object], *args: object) -> None:
-        """Call something where the caller is; on a loop that has been closed meanwhile nobody waits."""
+        """Schedule a callback on the caller's loop; a loop that has been closed since has no waiting
+        caller."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(what, *args)
 
 
 class Threads:
-    """Threads, as many as processors; worth it for work that releases the GIL for more than a millisecond.
+    """Thread pool, one thread per processor; for work that releases the GIL for more than a millisecond.
 
-    Each is started when there is work for it. Leaner than a `ThreadPoolExecutor`, whose own future, with a
-    condition, and the chain from there to the loop's future cost the loop twice as much.
+    Each thread is started on demand. Cheaper than a `ThreadPoolExecutor`, whose own future, with a condition,
+    and the chain from there to the loop's future cost the loop twice as much.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -55,11 +56,11 @@ class Threads:
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work()`, computed in a thread; a cancelled caller leaves the thread to finish.
         Raises `RuntimeError` after `close`."""
-        # The answer has no name here: what an error has come through lives as long as the error.
+        # The result is not bound to a name here because an error keeps alive the frames it passed through.
         return await self._begin(work)
 
     def close(self) -> None:
-        """Drop what has not begun; do not wait for what has."""
+        """Drop the work that has not started; do not wait for running work."""
         with self._lock:
             self._is_closed = True
             with suppress(Empty):
@@ -69,7 +70,7 @@ class Threads:
                 self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for what has begun; after `close`."""
+        """Wait for running work; after `close`."""
         for thread in self._threads:
             thread.join()
 
@@ -97,12 +98,12 @@ class Threads:
             with self._lock:
                 self._unfinished -= 1
             job.call(_settle, job.answer, *outcome)
-            # Nothing of it is to be held here while the next one is waited for.
+            # Drop all references to the finished job before waiting for the next one.
             del job, outcome
 
 
 class Inline:
-    """On the spot: for tests that must not depend on threads, and for work of a few microseconds."""
+    """Synchronous executor: for tests that must not depend on threads, and for work of a few microseconds."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work()`, computed now."""
@@ -110,7 +111,7 @@ class Inline:
 
 
 def _outcome_of(work: Callable[[], Any]) -> _Outcome:
-    # By itself, because what an error has come through lives as long as the error.
+    # A function of its own scope because an error keeps alive the frames it passed through.
     try:
         return work(), None
     except BaseException as error:
@@ -131,7 +132,7 @@ _started: WeakSet[Threads] = WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Wait for what has begun: native code that comes back to an interpreter that is gone ends in a crash."""
+    """Wait for running work: native code that returns to a finalized interpreter crashes."""
     for threads in list(_started):
         threads.close()
         threads.join()

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, readable by their owner only where that matters."""
+"""Atomic file replacement, file permissions and lock files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PUBLIC = 0o644
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
-    """Replace `path` with `content`: a reader sees the old file or the new one, also after a crash.
+    """Replace `path` with `content` atomically: a reader sees the old file or the new one, also after a
+    crash.
 
     The file never exists with wider permissions than `mode`. Raises `OSError`.
     """
@@ -28,7 +29,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
     except BaseException:
         os.unlink(temporary)
         raise
-    # Without this the rename itself may be lost in a crash.
+    # Without this a crash may lose the rename itself.
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
@@ -37,7 +38,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
 
 
 class AlreadyLocked(Exception):
-    """Another process holds the lock; `holder` is what it wrote about itself (may be empty)."""
+    """Another process owns the lock; `holder` is the text which that process wrote into it (may be empty)."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is held by another process ({holder or 'unknown'})")
@@ -45,7 +46,8 @@ class AlreadyLocked(Exception):
 
 
 class FileLock:
-    """An advisory lock that dies with its process (flock), so that a crash never leaves it behind."""
+    """An advisory lock that the system releases when the process ends (flock), so a crash never leaves it
+    behind."""
 
     def __init__(self, path: Path, *, holder: str) -> None:
         self._path = path
@@ -53,7 +55,8 @@ class FileLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock or raise `AlreadyLocked` at once; `OSError` where the file cannot be opened."""
+        """Acquire the lock or raise `AlreadyLocked` immediately; `OSError` where the file cannot be
+        opened."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,13 +66,13 @@ class FileLock:
             holder = os.read(fd, 200).decode(errors="replace").strip()
             os.close(fd)
             raise AlreadyLocked(self._path, holder) from None
-        except OSError:  # a full disk, say; an open descriptor would keep the lock
+        except OSError:  # e.g. a full disk; an open descriptor would keep the lock
             os.close(fd)
             raise
         self._fd = fd
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock; does nothing without the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,4 +1,4 @@
-"""Feature gates as text: behaviour that can be switched off, and on again.
+"""Feature gates: parse and check `--feature-gates`.
 
 Source: Kubernetes documentation, "Feature Gates"; component-base `featuregate`.
 """
@@ -15,7 +15,7 @@ _NO_ALIASES: Mapping[str, str] = {}
 
 
 def parse(text: str, known: Collection[str], aliases: Mapping[str, str] = _NO_ALIASES) -> dict[str, bool]:
-    """What `--feature-gates A=true,B=false` says; empty for an empty text. `aliases`: other names of gates.
+    """Parse `--feature-gates A=true,B=false`; empty for an empty text. `aliases`: other names of gates.
 
     Raises `ValueError` with one sentence for a gate that is not `known`, a value that is no boolean, or two
     names of one gate with different values.

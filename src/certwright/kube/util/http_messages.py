@@ -1,7 +1,7 @@
-"""One HTTP exchange as plain values: what a handler takes and gives, whatever carries it.
+"""HTTP requests and responses as plain values, independent of the transport.
 
-The API server's handler is a function from `Request` to `Response`. The HTTP face makes a `Request` of what
-came in on a socket; inside one process the client calls the handler with one it made itself.
+The API server's handler is a function from `Request` to `Response`. The HTTP server makes a `Request` from
+the bytes on a socket; inside one process the client calls the handler with a `Request` of its making.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks, once that has been established (Kubernetes' `UserInfo`)."""
+    """The authenticated identity of a caller (Kubernetes' `UserInfo`)."""
 
     name: str
     uid: str = ""
@@ -22,11 +22,11 @@ class Identity:
 
 
 class Caller(Protocol):
-    """The connection that requests come from."""
+    """The connection on which requests arrive."""
 
     def identify(self, user: str, *, is_privileged: bool) -> None:
-        """Note who sends requests on it. Raises `resources.errors.ApiError`: the user, or all users together,
-        have too many connections."""
+        """Record the user of the connection. Raises `resources.errors.ApiError`: the user, or all users
+        together, have too many connections."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class Request:
     """A request.
 
     `target` is the path and query as on the request line (percent-encoded). Header names are lower-case.
-    `user` is None until somebody authenticated the caller; a caller in the same process sets it itself.
-    `peer_certificate` is the DER of the verified TLS client certificate, where there was one. `caller` is
-    None within one process.
+    `user` is None until the caller is authenticated; a caller in the same process sets it itself.
+    `peer_certificate` is the DER of the verified TLS client certificate, if any. `caller` is None within one
+    process.
     """
 
     method: str
@@ -49,27 +49,28 @@ class Request:
 
 
 Write = Callable[[bytes], bool]
-"""Puts a chunk on the way to the client; False, and nothing done, where it would have to wait."""
+"""Sends a chunk to the client without waiting; returns False, and sends nothing, where it would have to
+wait."""
 
 
 @runtime_checkable
 class PushStream(Protocol):
-    """A stream that can also write for itself, without its consumer being woken for each chunk.
+    """A stream that can also write directly, without waking its consumer for each chunk.
 
-    Between a chunk's being handed out and the request for the next one it does not write; what could not be
-    written it hands out.
+    Between yielding a chunk and the request for the next one it does not write; what it could not write it
+    yields.
     """
 
     def push_into(self, write: Write) -> None:
-        """Write to there from now on, while the next chunk is waited for."""
+        """Write through that function from now on, while the consumer waits for the next chunk."""
 
 
 @dataclass(slots=True)
 class Response:
-    """An answer: whole (`body`), or a stream of chunks.
+    """A response: complete (`body`), or a stream of chunks.
 
-    A stream MUST be closed (`aclose`) by whoever consumes it, also when it is not read to its end; each
-    chunk of a watch holds one or more whole lines.
+    The consumer MUST close a stream (`aclose`), also when it does not read the stream to its end; each chunk
+    of a watch contains one or more complete lines.
     """
 
     status: int
@@ -79,4 +80,4 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-"""Answers any request; never raises but `asyncio.CancelledError`."""
+"""Handles any request; never raises except `asyncio.CancelledError`."""

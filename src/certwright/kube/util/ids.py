@@ -1,4 +1,4 @@
-"""Names and identifiers nobody else has."""
+"""Unique names and identifiers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import os
 # Vowels are left out so that no words appear, and 0, 1, 3 so that nothing is misread
 # (k8s.io/apimachinery/pkg/util/rand).
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-# Version and variant have bits of their own (RFC 9562 §5.4).
+# Version and variant are fixed bits (RFC 9562 §5.4).
 _VERSION_4 = 0x4 << 76 | 0b10 << 62
 _RANDOM = (1 << 128) - 1 ^ (0xF << 76 | 0b11 << 62)
 
 
-_DRAWN = 16  # bytes at a time
-_AHEAD = 64  # how many times at once
+_DRAWN = 16  # bytes per identifier
+_AHEAD = 64  # identifiers per read
 _ahead: list[bytes] = []
 os.register_at_fork(after_in_child=_ahead.clear)
 
 
 def _draw() -> bytes:
-    """Bytes of the operating system's random source; every create needs some, so many are asked for at once.
+    """Bytes of the operating system's random source, read in batches because every create needs some.
 
-    Nobody else gets the same, neither another thread nor a process that has forked off.
+    Never returns the same bytes twice, neither to another thread nor to a forked process.
     """
     try:
         return _ahead.pop()

@@ -1,4 +1,4 @@
-"""Attributes that are made when they are first asked for, by whichever thread asks."""
+"""Lazy attributes, computed on first access, safe in any thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 class made_once(Generic[T]):  # noqa: N801 - a decorator, as `property` is
-    """As `functools.cached_property`, but nobody waits for another thread's work on another object: before
-    Python 3.12 that has one lock for all objects. Two threads may make it twice; the later one is kept."""
+    """As `functools.cached_property`, but without a lock shared by all objects, which that has before Python
+    3.12. Two threads may compute the value twice; the later one is kept."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -28,10 +28,10 @@ class made_once(Generic[T]):  # noqa: N801 - a decorator, as `property` is
     def __get__(self, instance: object | None, owner: type) -> made_once[T] | T:
         if instance is None:
             return self
-        # From now on the attribute is found before this one is asked.
+        # From now on attribute lookup finds the value before this descriptor.
         made = instance.__dict__[self._name] = self._make(instance)
         return made
 
     def is_made(self, instance: object) -> bool:
-        """Whether it is there already."""
+        """Whether the value has been computed."""
         return self._name in instance.__dict__

@@ -1,4 +1,4 @@
-"""Turns of the event loop for work that many tasks want to do at the same time."""
+"""Turns on the event loop: one of many CPU-bound tasks per iteration."""
 
 from __future__ import annotations
 

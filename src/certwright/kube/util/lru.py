@@ -1,4 +1,4 @@
-"""Values remembered, as many as fit: those that were asked for last."""
+"""LRU cache."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """The `size` values that were asked for last."""
+    """A cache of the `size` most recently used values."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many values are held."""
+        """The number of cached values."""
         return len(self._values)
 
     def get(self, key: K) -> V | None:
@@ -29,11 +29,11 @@ class Lru(Generic[K, V]):
         return value
 
     def drop(self, key: K) -> None:
-        """Forget the value, if there is one."""
+        """Remove the value if present."""
         self._values.pop(key, None)
 
     def put(self, key: K, value: V) -> V:
-        """Keep the value, and give it back."""
+        """Store the value and return it."""
         self._values[key] = value
         self._values.move_to_end(key)
         if len(self._values) > self._size:

@@ -1,4 +1,4 @@
-"""Results remembered: what is worked out from texts that come again and again."""
+"""Memoization of functions of a text."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ T = TypeVar("T")
 
 
 def remembering(*, most: int, longest: int) -> Callable[[Callable[[K], T]], Callable[[K], T]]:
-    """Of a pure function of one text: remember what it returns, not what it raises.
+    """Decorator for a pure function of one text: cache its results, not its exceptions.
 
-    `most`: how many results; when there are as many, all are forgotten. `longest`: in characters or bytes;
-    the results of longer texts are not kept, so that nobody fills the memory with what he sends.
-    Any thread may call.
+    `most`: the number of results; when it is reached, all are dropped. `longest`: in characters or bytes; the
+    results of longer texts are not cached, so that a client cannot fill the memory. Any thread may call.
     """
 
     def decorate(function: Callable[[K], T]) -> Callable[[K], T]:
-        # To find a result calls no code of Python's.
+        # A cache hit runs no Python code.
         return _Memo(function, most, longest).__getitem__
 
     return decorate
 
 
 class _Memo(dict[K, T]):
-    """The results by their texts; what is not there is worked out."""
+    """The results by text; a missing one is computed."""
 
     def __init__(self, function: Callable[[K], T], most: int, longest: int) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 LARGE_BLOCK = 128 * 1024
-"""Bytes from which a block is a mapping of its own, which goes back to the system when it is freed."""
+"""Bytes from which a block is mapped separately, and thus returned to the system when it is freed."""
 _M_MMAP_THRESHOLD = -3
 CHECK_S = 30.0
-"""Seconds between two looks at the process's memory, as long as returning some helps."""
+"""Seconds between two checks of the process's memory, as long as returning some helps."""
 LONGEST_CHECK_S = 3600.0
 """The same where it does not help: the process may need what it has."""
 _NOTABLE = 32 * 1024 * 1024
@@ -21,7 +21,7 @@ _HELPFUL = 8 * 1024 * 1024
 
 
 def map_large_blocks() -> None:
-    """Have each large block mapped by itself.
+    """Have each large block mapped separately.
 
     That is glibc's own rule, but it raises the size to that of the largest block freed so far, up to 32 MiB.
     From then on pages of large objects lie in the heap, between small ones that stay.
@@ -56,11 +56,11 @@ def resident_bytes() -> int:
 
 
 class Trimmer:
-    """Returns freed memory after peaks.
+    """Returns freed memory to the system after peaks.
 
-    `check` is to be called again after the seconds that it returns. It does nothing unless the process has
-    grown by 32 MiB since its smallest size. Where returning does not help, the next try waits twice as long,
-    until the process has grown again.
+    Call `check` again after the seconds that it returns. It does nothing unless the process has grown by 32
+    MiB since its smallest size. Where returning does not help, the next try waits twice as long, until the
+    process has grown again.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Trimmer:
 
 
 async def keep_trimmed() -> None:
-    """Return freed memory after peaks, for as long as the process runs, in a thread of its own."""
+    """Return freed memory after peaks, for as long as the process runs, in a separate thread."""
     if sys.platform != "linux":
         return
     trimmer = Trimmer()

@@ -1,4 +1,4 @@
-"""Programs that are run beside the event loop, and seen through to their end.
+"""Child processes: run and wait for them beside the event loop.
 
 They are started by `subprocess.Popen`, never by the loop: uvloop forks, and to fork a process of 400 MB takes
 40 ms, in which nothing else is done. `subprocess` needs no copy of the process (vfork) and takes 1 ms.
@@ -16,19 +16,19 @@ from threading import Thread
 from typing import IO
 
 _PIECE = 65_536
-# What a killed program has started in a group of its own may hold the pipe open for ever.
+# A process started by the killed program in another process group may keep the pipe open forever.
 _DEATH_S = 2.0
 
 
 async def last_words(process: Popen[bytes], pipe: IO[bytes], *, most: int, timeout_s: float | None) -> bytes:
-    """Return when the program has ended, and nobody can write to its `pipe` any more: the last `most` bytes.
+    """Return the last `most` bytes of `pipe` when the program has ended and the pipe has no writer any more.
 
     Raises `TimeoutError` after `timeout_s` seconds. Then, and where the caller is cancelled, it is killed,
     with all else in its process group if that is its own (`process_group=0`).
     """
     said: Future[bytes] = Future()
     said.set_running_or_notify_cancel()
-    # A thread that is not waited for when this process ends, nor taken from others.
+    # A daemon thread: this process does not wait for it when it ends, and no thread pool loses it.
     Thread(target=_listen, args=(process, pipe, most, said), name="program", daemon=True).start()
     ended = asyncio.wrap_future(said)
     try:

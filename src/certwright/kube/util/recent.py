@@ -1,4 +1,4 @@
-"""Answers that are remembered for a while, and asked for once by all who want them at the same time."""
+"""TTL cache with one shared request for concurrent callers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MANY = 1024
 
 
 class Recent(Generic[K, T]):
-    """Remembers an answer for `seconds`. One that is an exception is not remembered: all who wait for it get
-    it, and who comes later asks again. `now` is a monotonic clock in seconds."""
+    """Caches an answer for `seconds`. An exception is not cached: all current waiters get it, and later
+    callers ask again. `now` is a monotonic clock in seconds."""
 
     def __init__(self, seconds: float, *, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -24,18 +24,18 @@ class Recent(Generic[K, T]):
         self._asked: dict[K, asyncio.Future[T]] = {}
 
     def __len__(self) -> int:
-        """How many answers are held."""
+        """The number of cached answers."""
         return len(self._held)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer of before, or what `ask()` returns or raises."""
+        """The cached answer, or what `ask()` returns or raises."""
         held = self._held.get(key)
         if held is not None and self._now() < held[0]:
             return held[1]
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
-        # Who gives up must not take the answer from the others.
+        # A cancelled caller must not cancel the request for the others.
         return await asyncio.shield(asked)
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""Background tasks that cannot be forgotten: each belongs to a group, and its failure is somebody's."""
+"""Background tasks with an owner: each belongs to a group, which reports its failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _log = logging.getLogger(__name__)
 
 
 class TaskSet:
-    """Tasks that live until `close`; one that ends with an error is reported and told to `failed`.
+    """Tasks that live until `close`; one that ends with an error is logged and passed to `failed`.
 
-    Unlike `asyncio.TaskGroup` it is no context manager, so that parts can be started and stopped by hand.
+    Unlike `asyncio.TaskGroup` it is no context manager, so that components can be started and stopped by
+    hand.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class TaskSet:
         self.failed.set()
 
     async def close(self) -> None:
-        """Cancel what still runs, and what begins because of that, and wait until it has ended."""
+        """Cancel the running tasks, and tasks started during that, and wait until all have ended."""
         while tasks := list(self._tasks):
             for task in tasks:
                 task.cancel()
