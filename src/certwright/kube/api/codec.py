@@ -1,7 +1,8 @@
-"""Objects to JSON and back.
+"""Codec: objects to JSON and back.
 
-Structs hold neither `apiVersion` nor `kind`; they are written from the `Kind` here. Unknown fields are
-dropped on reading: controllers therefore change objects by patches, and never put back whole what they read.
+Structs have neither `apiVersion` nor `kind`; they are written from the `Kind` here. Unknown fields are
+dropped on decoding: controllers therefore change objects by patches, and never write back a complete decoded
+object.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def encode(kind: Kind[T], obj: T) -> bytes:
 
 
 def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
-    """The object that `raw` (JSON) holds.
+    """The object decoded from `raw` (JSON).
 
     Null counts as absent and 1.0 as 1, as in Kubernetes. Raises `DecodeError`.
     """
@@ -70,7 +71,7 @@ def to_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
 
 
 def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
-    """The object that a dict of JSON values holds; null counts as absent. Raises `DecodeError`."""
+    """The object decoded from a dict of JSON values; null counts as absent. Raises `DecodeError`."""
     if kind.type is dict:
         return cast(T, content)
     try:
@@ -80,7 +81,7 @@ def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
 
 
 def _convert_slowly(kind: Kind[T], content: dict[str, Any]) -> T:
-    # Perhaps only a null or 1.0, which JSON writers may give us.
+    # Perhaps only a null or 1.0, which JSON writers may send.
     try:
         return convert(_plain(content), kind.type)
     except msgspec.ValidationError as error:

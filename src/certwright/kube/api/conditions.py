@@ -18,13 +18,13 @@ def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
 
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    """Whether the condition of that type is there with status `True`."""
+    """Whether the condition of that type exists with status `True`."""
     condition = find(conditions, kind)
     return condition is not None and condition.status == "True"
 
 
 def with_condition(conditions: tuple[Condition, ...], new: Condition, now: datetime) -> tuple[Condition, ...]:
-    """`conditions` with `new` in place of the one of its type, others and their order untouched.
+    """`conditions` with `new` in place of the one of its type; the others keep their order.
 
     `lastTransitionTime` stays as it was while the status stays as it was (Kubernetes API conventions,
     "Typical status properties"); otherwise it becomes `now`, in whole seconds.

@@ -31,7 +31,7 @@ class NamespaceStatus(Struct, frozen=True, kw_only=True):
 
 
 class Namespace(Struct, frozen=True, kw_only=True):
-    """A room for names."""
+    """A namespace: the scope of object names."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[NamespaceSpec, doc("What the namespace needs before it goes.")] = NamespaceSpec()
@@ -39,9 +39,10 @@ class Namespace(Struct, frozen=True, kw_only=True):
 
 
 class ManagedFields(Struct, frozen=True):
-    """One writer, and the fields that it has set (Kubernetes API reference, ManagedFieldsEntry v1 meta).
+    """One manager, and the fields that it has set (Kubernetes API reference, ManagedFieldsEntry v1 meta).
 
-    `fields_v1` is raw JSON. Thousands of Secrets have the same few sets of fields: equal ones are one object.
+    `fields_v1` is raw JSON. Thousands of Secrets have the same few sets of fields: equal ones share one
+    object.
     """
 
     manager: str = ""
@@ -56,7 +57,7 @@ class ManagedFields(Struct, frozen=True):
 
 
 _SHARED: dict[bytes, msgspec.Raw] = {}
-# Writers have a handful of forms; whoever makes more of them on purpose gets no more memory than this.
+# Managers have a handful of forms; a client that creates more on purpose gets no more memory than this.
 _MOST_SHARED = 4096
 
 
@@ -70,7 +71,7 @@ def _shared(fields: bytes) -> msgspec.Raw:
 
 
 class SecretMeta(ObjectMeta, frozen=True, kw_only=True):
-    """Metadata of a Secret, with those who have written it."""
+    """Metadata of a Secret, with its managed fields."""
 
     managed_fields: tuple[ManagedFields, ...] = ()
 
@@ -168,7 +169,7 @@ class ServiceAccount(Struct, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True):
-    """Who holds the lease, and until when. Times are MicroTime (`micro_time.py`)."""
+    """The holder of a Lease and its timing. Times are MicroTime (`micro_time.py`)."""
 
     holder_identity: Annotated[str | None, doc("Who holds the lease.")] = None
     lease_duration_seconds: Annotated[
@@ -182,7 +183,7 @@ class LeaseSpec(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A lock with an end, for leader election."""
+    """A lock with expiry, for leader election."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[LeaseSpec, doc("Who holds the lease, and until when.")] = LeaseSpec()

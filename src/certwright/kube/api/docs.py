@@ -1,7 +1,7 @@
-"""How a field says what it means: `Annotated[str, doc("what it is")]`.
+"""Descriptions of fields: `Annotated[str, doc("what it is")]`.
 
-Annotations are strings until somebody asks (`from __future__ import annotations`), so the texts cost nothing
-at start; `crds.py` reads them for `kubectl explain`.
+Annotations are strings until they are evaluated (`from __future__ import annotations`), so the texts cost
+nothing at start; `crds.py` reads them for `kubectl explain`.
 """
 
 from __future__ import annotations

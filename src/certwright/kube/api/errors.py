@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as Kubernetes' `Status` says it; raised by the server, and by the client.
+"""API errors in the form of Kubernetes' `Status`; raised by the server, and by the client.
 
     ApiError                    any answer of 400 and above
     ├── BadRequest              400 BadRequest: malformed, or not understood
@@ -8,7 +8,7 @@
     ├── MethodNotAllowed        405 MethodNotAllowed: the resource does not do that
     ├── NotAcceptable           406 NotAcceptable: none of the wanted representations
     ├── AlreadyExists           409 AlreadyExists: the name is taken
-    ├── Conflict                409 Conflict: somebody else changed the object first
+    ├── Conflict                409 Conflict: the object was changed in the meantime
     ├── Expired                 410 Expired (or Gone): that revision is no longer kept
     ├── TooLarge                413 RequestEntityTooLarge
     ├── UnsupportedMediaType    415 UnsupportedMediaType
@@ -36,7 +36,7 @@ from certwright.kube.util.decoders import json_decoder
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of several reasons (`Status.details.causes[]`)."""
+    """One of several causes (`Status.details.causes[]`)."""
 
     reason: str = ""
     message: str = ""
@@ -44,7 +44,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the error is about (`Status.details`)."""
+    """The object of the error (`Status.details`)."""
 
     name: str = ""
     group: str = ""
@@ -55,12 +55,12 @@ class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 DENIED = 'admission webhook "webhook.cert-manager.io" denied the request: '
-"""How Kubernetes opens the message of a denial by cert-manager's webhook; clients match on it."""
+"""The prefix of Kubernetes' message for a denial by cert-manager's webhook; clients match on it."""
 
 
 class ApiError(Exception):
-    """An answer of 400 and above. `reason` is the machine-readable word; `message` is what goes over the
-    wire. The text (`str`) is for people, and lacks the opening words of cert-manager's webhook."""
+    """A response of 400 and above. `reason` is the machine-readable word; `message` goes over the wire. The
+    text (`str`) is for people, and omits the prefix of cert-manager's webhook."""
 
     code: ClassVar[int] = 500
     default_reason: ClassVar[str] = ""
@@ -79,12 +79,12 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The single reasons, where there are several."""
+        """The single causes, where there are several."""
         return self.details.causes if self.details else ()
 
     @property
     def retry_after_s(self) -> int:
-        """Seconds to wait before trying again; 0 where the server did not say."""
+        """Seconds to wait before the next try; 0 where the server did not send any."""
         return self.details.retry_after_seconds if self.details else 0
 
     def status(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class MethodNotAllowed(ApiError):
 
 
 class NotAcceptable(ApiError):
-    """406: none of the representations asked for can be given."""
+    """406: the server has none of the requested representations."""
 
     code = 406
     default_reason = "NotAcceptable"
@@ -161,21 +161,21 @@ class Conflict(ApiError):
 
 
 class Expired(ApiError):
-    """410: the revision asked for is no longer kept; list again."""
+    """410: the requested revision is no longer kept; list again."""
 
     code = 410
     default_reason = "Expired"
 
 
 class TooLarge(ApiError):
-    """413: the body is larger than the server takes."""
+    """413: the body exceeds the server's limit."""
 
     code = 413
     default_reason = "RequestEntityTooLarge"
 
 
 class UnsupportedMediaType(ApiError):
-    """415: the body's content type is not one that the server reads."""
+    """415: the server does not read the body's content type."""
 
     code = 415
     default_reason = "UnsupportedMediaType"
@@ -207,46 +207,46 @@ class TooManyRequests(ApiError):
 
 
 class InternalError(ApiError):
-    """500: the server's fault."""
+    """500: an internal error of the server."""
 
     code = 500
     default_reason = "InternalError"
 
 
 class StorageReadError(ApiError):
-    """500: the object exists and cannot be read, because what is stored of it is damaged."""
+    """500: the object exists but cannot be read, because its stored form is damaged."""
 
     code = 500
     default_reason = "StorageReadError"
 
 
 class Unavailable(ApiError):
-    """503: not now."""
+    """503: temporarily unavailable."""
 
     code = 503
     default_reason = "ServiceUnavailable"
 
 
 class Timeout(ApiError):
-    """504: it took too long."""
+    """504: the request took too long."""
 
     code = 504
     default_reason = "Timeout"
 
 
 class Unreachable(Exception):
-    """There was no answer: nobody listens, TLS failed, the connection broke. The text is one sentence."""
+    """No response: connection refused, TLS failed, or the connection broke. The text is one sentence."""
 
 
 class Untrusted(Unreachable):
-    """Somebody answers there, with a certificate that the CA we were given has not issued."""
+    """The server presents a certificate that the configured CA has not issued."""
 
 
 _BY_REASON: dict[str, type[ApiError]] = {
     kind.default_reason: kind for kind in (AlreadyExists, StorageReadError)
 }
-"""Those that share their code with a more general one."""
-# A client asks for representations that every server has: a 406 can only be a webhook's.
+"""Errors that share their code with a more general one."""
+# A client requests representations that every server has: a 406 can only come from a webhook.
 _BY_CODE: dict[int, type[ApiError]] = {
     kind.code: kind for kind in ApiError.__subclasses__() if kind not in _BY_REASON.values()
 } | {Denied.code: Denied}
@@ -259,9 +259,9 @@ class _WireStatus(msgspec.Struct):
 
 
 def from_response(code: int, body: bytes, *, retry_after_s: float | None = None) -> ApiError:
-    """The error that an answer of 400 and above stands for; any body will do, a `Status` is understood.
+    """The error for a response of 400 and above; accepts any body, and decodes a `Status`.
 
-    `retry_after_s` is what the header `Retry-After` says; it is used where the body is silent.
+    `retry_after_s` is the header `Retry-After`; it is used where the body has no value.
     """
     try:
         wire = json_decoder(_WireStatus).decode(body)
@@ -378,9 +378,9 @@ def too_many(field: str, found: int, limit: int) -> FieldError:
 
 
 MAX_CAUSES = 1_000
-"""How many of the reasons why one object is invalid are told."""
+"""The number of causes that are reported for one invalid object."""
 _MAX_TOLD = 1 << 20
-"""Characters of all of them: each may show a large value."""
+"""Characters of all causes: each may show a large value."""
 
 
 def _told(errors: list[FieldError]) -> list[FieldError]:
@@ -410,7 +410,7 @@ def _listed(group: str, kind: str, name: str, errors: list[FieldError]) -> tuple
     count = len(errors)
     errors = _told(errors)
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
-    # Each cause is listed, and each sentence said once.
+    # Each cause is listed, and each sentence appears once.
     texts = list(dict.fromkeys(map(str, errors)))
     if len(errors) < count:
         texts.append(f"and {count - len(errors)} more")

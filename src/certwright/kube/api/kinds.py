@@ -1,4 +1,4 @@
-"""The table of kinds: how each is called in a path, in YAML and in a table, and which struct holds it."""
+"""Kinds: how each is named in a path, in YAML and in a table, and which struct decodes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kind(Generic[T]):
 
     @property
     def resource(self) -> str:
-        """`plural.group`, or only the plural for the core group, as kubectl and error texts say it."""
+        """`plural.group`, or only the plural for the core group, as kubectl and error texts write it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(
@@ -58,7 +58,7 @@ AnyKind = Kind[Any]
 
 
 def controller_reference(kind: AnyKind, owner: ObjectMeta) -> OwnerReference:
-    """Says that an object is made for the owner of that kind, and goes with it."""
+    """An owner reference: the object is made for the owner of that kind, and deleted with it."""
     return OwnerReference(
         api_version=kind.api_version,
         kind=kind.kind,

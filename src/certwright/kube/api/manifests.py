@@ -1,7 +1,7 @@
 """Manifests: files of YAML or JSON documents, each an object for the API server.
 
-One broken document does not spoil the others: it becomes a `DocumentError` with its place, and the reader
-goes on with the next. Scalars are read as kubectl reads them.
+A broken document does not affect the others: it becomes a `DocumentError` with its place, and the reader
+continues with the next. Scalars are read as kubectl reads them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class DocumentError:
 
 
 def read_documents(text: str | bytes, *, source: str) -> Iterator[Document | DocumentError]:
-    """The objects of a YAML or JSON file, in order; Lists are taken apart, empty documents left out.
+    """The objects of a YAML or JSON file, in order; Lists are expanded, empty documents left out.
 
-    `source` is the file's name for messages. Never raises: what cannot be read is a `DocumentError`.
+    `source` is the file's name for messages. Never raises: an unreadable document becomes a `DocumentError`.
     """
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if raw[:2] in _UTF16_MARKS:
@@ -83,10 +83,10 @@ def read_value(text: str | bytes) -> Any:
 
 
 def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
-    """The first value of a YAML or JSON text, None if it is empty, and the keys that are there twice in it.
+    """The first value of a YAML or JSON text, None if it is empty, and its duplicate keys.
 
-    So does Kubernetes read what is applied: later documents are left alone, the last of equal keys holds.
-    Raises `ValueError` with a sentence.
+    Kubernetes reads applied configurations in this way: later documents are ignored, the last of equal keys
+    wins. Raises `ValueError` with a sentence.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
     if (found := _as_programs_write(text)) is not None:
@@ -104,9 +104,9 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
 
 
 def _as_programs_write(text: bytes) -> dict[str, Any] | None:
-    """The object of a JSON text that is the same once it has been read and written, as programs send it.
+    """The object of a JSON text that is identical after decoding and encoding, as programs send it.
 
-    So no key is there twice. None for any other text.
+    So no key is duplicate. None for any other text.
     """
     if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
         return None
@@ -255,7 +255,7 @@ def _objects(content: Any, line: int, lines: dict[int, int]) -> Iterator[_Object
 def _problem(content: Any) -> str | None:
     """Why `content` is no object that could be sent to an API server."""
     if not isinstance(content, dict):
-        # The value is not shown: somebody may have given us a key file by mistake.
+        # The value is not shown: the user may have passed a key file by mistake.
         shown = "a list" if isinstance(content, list) else "a single value"
         return f"this is {shown}, but a manifest is a mapping with apiVersion, kind and metadata"
     for name in ("apiVersion", "kind"):

@@ -1,4 +1,4 @@
-"""What all objects have in common: metadata, conditions, references.
+"""Parts common to all objects: metadata, conditions, references.
 
 Objects are frozen msgspec structs, so that what lies in a cache cannot be changed by accident; make a changed
 one with `msgspec.structs.replace`. `apiVersion` and `kind` are not fields: they belong to the `Kind`

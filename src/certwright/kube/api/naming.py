@@ -1,4 +1,4 @@
-"""What may be a name, a label, an annotation; in Kubernetes' own words.
+"""Validation of names, labels and annotations, in Kubernetes' own words.
 
 The messages are Kubernetes' because tools and people search for them.
 
@@ -54,7 +54,7 @@ MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def check_name(name: str, *, rule: NameRule = "subdomain", prefix: bool = False) -> str | None:
-    """Why `name` cannot be an object's name, or None.
+    """Why `name` is not a valid object name, or None.
 
     `prefix` is for `metadata.generateName`, which may end with a dash because more follows.
     """
@@ -84,7 +84,7 @@ def _check_path_segment(name: str) -> str | None:
 
 
 def label_key_problems(key: str) -> list[str]:
-    """All that keeps `key` from being a label's or annotation's key (a "qualified name"); empty: nothing."""
+    """All reasons why `key` is not a valid label or annotation key (a "qualified name"); empty: valid."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [
@@ -102,17 +102,17 @@ def label_key_problems(key: str) -> list[str]:
 
 
 def check_label_key(key: str) -> str | None:
-    """Why `key` cannot be a label's or annotation's key (a "qualified name"), or None."""
+    """Why `key` is not a valid label or annotation key (a "qualified name"), or None."""
     return next(iter(label_key_problems(key)), None)
 
 
 def label_value_problems(value: str) -> list[str]:
-    """All that keeps `value` from being a label's value; empty: nothing."""
+    """All reasons why `value` is not a valid label value; empty: valid."""
     return _problems(value, _LABEL_VALUE_RULE)
 
 
 def check_label_value(value: str) -> str | None:
-    """Why `value` cannot be a label's value, or None."""
+    """Why `value` is not a valid label value, or None."""
     return next(iter(label_value_problems(value)), None)
 
 
@@ -133,7 +133,7 @@ def _problems(text: str, rule: _Rule) -> list[str]:
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    """What is wrong with the labels at `path` (`metadata.labels`)."""
+    """The errors of the labels at `path` (`metadata.labels`)."""
     errors: list[FieldError] = []
     for key, value in labels.items():
         errors += [invalid(path, key, problem) for problem in label_key_problems(key)]
@@ -142,11 +142,11 @@ def check_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 
 def check_annotations(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    """What is wrong with the annotations at `path` (`metadata.annotations`): keys, and the size of all."""
+    """The errors of the annotations at `path` (`metadata.annotations`): keys, and the total size."""
     errors: list[FieldError] = []
     size = 0
     for key, value in annotations.items():
-        # Upper case is allowed in the prefix of an annotation's key, for old times' sake.
+        # Upper case is allowed in the prefix of an annotation's key, for backward compatibility.
         errors += [invalid(path, key, problem) for problem in label_key_problems(key.lower())]
         size += len(key.encode()) + len(value.encode())
     if size > MAX_ANNOTATIONS_BYTES:

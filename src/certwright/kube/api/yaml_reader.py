@@ -66,7 +66,7 @@ class _Open:
 
 
 class Repeat(NamedTuple):
-    """A key that its mapping has already, and its line, counted from 1."""
+    """A duplicate key of a mapping, and its line, counted from 1."""
 
     line: int
     key: str
@@ -90,8 +90,7 @@ _ENDS: Final = frozenset((yaml.MappingEndEvent, yaml.SequenceEndEvent))
 def load(text: str, repeats: list[Repeat] | None = None) -> Any:
     """The first document of `text`; None if there is none. Raises `YamlError`.
 
-    `repeats`: where to note keys that are there twice, the last of which holds then; they are an error
-    without it.
+    `repeats`: receives the duplicate keys, the last of which wins then; without it they are an error.
     """
     return next((document.content for document in load_all(text, repeats)), None)
 
@@ -131,7 +130,7 @@ def _fail(event: Event, message: str) -> YamlError:
 
 
 class _Composer:
-    """Puts one document together, event by event."""
+    """Composes one document, event by event."""
 
     def __init__(self, repeats: list[Repeat] | None = None) -> None:
         self.result: Any = None
@@ -143,7 +142,7 @@ class _Composer:
         self._repeats = repeats
 
     def take(self, event: Event) -> None:
-        """Take the next event of the document."""
+        """Process the next event of the document."""
         if isinstance(event, ScalarEvent):
             self._scalar(event)
         elif isinstance(event, AliasEvent):
@@ -196,7 +195,7 @@ class _Composer:
             self._repeats.append(Repeat(_line(event), key))
         elif key in parent.value:
             raise _fail(event, f'the key "{key}" is there twice; keep one of them')
-        # Taken at once, so that a second one is seen before the value ends.
+        # Recorded immediately, so that a second one is detected before the value ends.
         parent.value[key] = None
         parent.key, parent.has_key = key, True
 
@@ -220,7 +219,7 @@ class _Composer:
         name = event.anchor
         if name not in self._anchors:
             raise _fail(event, f"the alias *{name} stands for nothing that ended before it")
-        # A copy: whoever changes one place must not change the other.
+        # A copy: a change in one place must not affect the other.
         return self._copy(self._anchors[name], event, len(self._open))
 
     def _copy(self, value: Any, event: Event, depth: int) -> Any:
@@ -237,7 +236,7 @@ class _Composer:
 
 
 def _merge(target: dict[str, Any], source: Any, event: Event) -> None:
-    # YAML's merge key: what is written in the mapping itself wins, then the earlier of several sources.
+    # YAML's merge key: keys of the mapping itself win, then the earlier of several sources.
     for part in source if isinstance(source, list) else [source]:
         if not isinstance(part, dict):
             raise _fail(event, "only a mapping, or a list of mappings, can be merged with <<")

@@ -1,4 +1,4 @@
-"""What kubectl takes a plain YAML scalar for.
+"""Types of plain YAML scalars, as kubectl reads them.
 
 YAML 1.1 as Go's `yaml.v2` reads it (`resolve.go`), which is what kubectl does with a manifest; it is neither
 YAML 1.2 nor what PyYAML does. Tried against kubectl itself in `tests/resources/test_manifests.py`.

@@ -1,8 +1,8 @@
-"""The admission chain: what every write passes between its shape and the store.
+"""The admission chain: what every write passes between decoding and storage.
 
-First what changes the object (our own rules, then mutating webhooks), then, once nothing changes any more,
-what judges it (our own rules, privileges and approvals, then validating webhooks). The first part runs once
-per request; the second again for each generated name that was taken (KEP-4420).
+First mutation (our own rules, then mutating webhooks), then, once nothing changes any more, validation (our
+own rules, privileges and approvals, then validating webhooks). Mutation runs once per request; validation
+again for each generated name that was taken (KEP-4420).
 
 Source: Kubernetes documentation, "Admission Control", phases.
 """
@@ -32,9 +32,9 @@ class AdmissionChain:
         self._rbac = rbac
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
-        """Change `new` in place. True: a webhook did; then it must be shaped once more by whoever calls.
+        """Mutate `new` in place. True: a webhook changed it; then the caller must check its shape again.
 
-        Raises `ApiError`: what a webhook refuses with, or `InternalError` where it could not be asked.
+        Raises `ApiError`: the refusal of a webhook, or `InternalError` where the call failed.
         """
         if operation == "CREATE" and call.definition.terminating:
             raise _ending(call.definition, new)
@@ -42,14 +42,14 @@ class AdmissionChain:
         hooks = self._webhooks.mutating(call, operation)
         if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
             return False
-        # Who asks is not for a webhook to say.
+        # A webhook must not change the requesting user.
         admission.mutate(call.definition, call.user, new, old)
         return True
 
     async def validate(
         self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
     ) -> None:
-        """Raise `Invalid`, `Forbidden`, or what a webhook refuses with."""
+        """Raise `Invalid`, `Forbidden`, or the refusal of a webhook."""
         definition, backend = call.definition, self._backend
         if is_long:
             await offload.run(admission.validate, definition, new, old)
@@ -72,7 +72,7 @@ class AdmissionChain:
             await self._webhooks.validate(call, hooks, new, old, operation)
 
     async def deleting(self, call: Call, row: Row) -> None:
-        """Ask the webhooks about a deletion. Raises what one refuses with."""
+        """Call the webhooks for a deletion. Raises the refusal of a webhook."""
         mutating = self._webhooks.mutating(call, "DELETE")
         validating = self._webhooks.validating(call, "DELETE")
         if not mutating and not validating:

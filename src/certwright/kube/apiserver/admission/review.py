@@ -1,4 +1,4 @@
-"""AdmissionReview: the question that a webhook gets, and what its answer means.
+"""AdmissionReview: the request to a webhook, and how its response is read.
 
 Source: Kubernetes documentation, "Dynamic Admission Control", request and response; API reference,
 AdmissionReview v1 admission.k8s.io.
@@ -27,7 +27,8 @@ _NO_BODY_OPTIONS = frozenset({"apiVersion", "kind"})
 
 
 class BadReview(ValueError):
-    """The review cannot be asked, or its answer is none. The text goes into the error of the request."""
+    """The review cannot be sent, or the response is not a review. The text goes into the error of the
+    request."""
 
 
 class _Status(msgspec.Struct):
@@ -56,7 +57,8 @@ _decode = json_decoder(_Review).decode
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a webhook says. `patch`: the operations of a JSON patch, empty for none. `refusal` None: go on."""
+    """A webhook's response. `patch`: the operations of a JSON patch, empty for none. `refusal` None:
+    allowed."""
 
     warnings: tuple[str, ...]
     refusal: ApiError | None
@@ -64,7 +66,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def review_version(hook: Hook) -> str:
-    """The first version of AdmissionReview that the webhook takes and we know. Raises `BadReview`."""
+    """The first version of AdmissionReview that the webhook accepts and this server knows. Raises
+    `BadReview`."""
     for version in hook.review_versions or ("v1",):
         if version in _KNOWN_VERSIONS:
             return version
@@ -77,7 +80,8 @@ def review_version(hook: Hook) -> str:
 def attributes(
     call: Call, definition: ResourceDefinition, new: Json | None, old: Json | None, operation: str
 ) -> Json:
-    """The AdmissionRequest, less its uid. `definition`: the version that the webhook wants to see."""
+    """The AdmissionRequest, less its uid. `definition`: the version of the resource that the webhook
+    expects."""
     kind, resource, sub = _kind(definition), _resource(definition), call.route.subresource
     name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
     namespace = name if _is_namespace(call.definition) else call.route.namespace
@@ -142,7 +146,7 @@ def _options(call: Call, operation: str) -> Json:
 
 
 def _delete_options(call: Call) -> Json:
-    """The members of a DELETE's own body and query; a body in another form was read by the verb itself."""
+    """The members of a DELETE's own body and query; the verb itself has read a body in another form."""
     found: Json = {}
     if call.query.get("propagationPolicy"):
         found["propagationPolicy"] = call.query["propagationPolicy"]
@@ -153,7 +157,7 @@ def _delete_options(call: Call) -> Json:
 
 
 def question(version: str, uid: str, request: Json) -> bytes:
-    """The AdmissionReview that is sent."""
+    """The AdmissionReview to send."""
     review = {
         "kind": "AdmissionReview",
         "apiVersion": f"{_GROUP}/{version}",
@@ -163,7 +167,7 @@ def question(version: str, uid: str, request: Json) -> bytes:
 
 
 def read_answer(hook: Hook, version: str, uid: str, body: bytes, *, mutating: bool) -> Verdict:
-    """What the answer says. Raises `BadReview` for one that does not answer the question."""
+    """The result of the review. Raises `BadReview` for a response that does not match the request."""
     try:
         review = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -220,7 +224,7 @@ def _patch(response: _Response) -> list[Any]:
 
 
 def denied(name: str, status: _Status | None) -> ApiError:
-    """The answer that a request gets when the webhook said no."""
+    """The error of a request that the webhook denied."""
     status = status or _Status()
     opening = f'admission webhook "{name}" denied the request'
     why = status.message or status.reason
@@ -234,11 +238,11 @@ def denied(name: str, status: _Status | None) -> ApiError:
 
 
 class _Denied(ApiError):
-    """A refusal in a webhook's words: code and reason are its own, and the reason may be empty."""
+    """A refusal with the webhook's message, code and reason; the reason may be empty."""
 
 
 def internal(message: str) -> ApiError:
-    """A failure in Kubernetes' words for what is nobody's fault but ours."""
+    """An internal error in Kubernetes' words: neither the client nor the object caused it."""
     return ApiError(
         f"Internal error occurred: {message}",
         details=Details(causes=(Cause(message=message),)),

@@ -1,8 +1,8 @@
-"""Admission webhooks: which of them a request concerns, in which order, and what becomes of their answers.
+"""Admission webhooks: which of them match a request, in which order, and how their responses apply.
 
-Without a configuration this costs one comparison per write. What concerns a kind of request is worked out
-once and kept until a configuration or the set of served resources changes. Webhook configurations
-themselves are never shown to webhooks: a broken one could otherwise not be taken away.
+Without a configuration this costs one comparison per write. The webhooks that match a kind of request are
+computed once and cached until a configuration or the set of served resources changes. Webhook configurations
+themselves are never sent to webhooks: otherwise a broken one could not be deleted.
 
 Source: Kubernetes documentation, "Dynamic Admission Control".
 """
@@ -52,12 +52,12 @@ _BUCKETS: dict[str, Side] = {
 }
 _DRY = ("None", "NoneOnDryRun")
 _AT_ONCE = 32
-"""Webhooks that are looked at, and validating ones that are asked, before others' requests go on."""
+"""Webhooks that are matched, and validating ones that are called, before other requests run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A webhook that a request may concern, and the version of the resource that it wants to see."""
+    """A webhook that may match a request, and the version of the resource that it expects."""
 
     hook: Hook
     definition: ResourceDefinition
@@ -67,7 +67,7 @@ _Kept = dict[tuple[ResourceDefinition, str, str], tuple[Invocation, ...]]
 
 
 class _SideHooks:
-    """The webhooks of one side, by configuration."""
+    """The webhooks of one side (mutating or validating), by configuration."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, tuple[Hook, ...]] = {}
@@ -92,11 +92,11 @@ class Webhooks:
         self._generation = -1
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Use what a committed configuration says."""
+        """Apply a committed configuration."""
         self._learn(_BUCKETS[row.key.bucket], row.key.name, objects.to_object(definition, row))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Forget a configuration that is gone."""
+        """Remove a deleted configuration."""
         side = self._sides[_BUCKETS[row.key.bucket]]
         side.by_name.pop(row.key.name, None)
         side.kept.clear()
@@ -105,14 +105,15 @@ class Webhooks:
         try:
             hooks = compile_configuration(configuration)
         except (KeyError, TypeError, AttributeError) as error:
-            # The schema keeps such out; one written to the store by another hand must not stop the server.
+            # The schema refuses such a configuration; one written to the store directly must not stop the
+            # server.
             _log.error("webhook configuration %s is not understood and not used: %r", name, error)
             hooks = ()
         self._sides[side].by_name[name] = hooks
         self._sides[side].kept.clear()
 
     async def load(self) -> None:
-        """Use the configurations that the store holds."""
+        """Load the configurations in the store."""
         for bucket in _BUCKETS:
             group, _, plural = bucket.partition("/")
             definition = self._backend.registry.by_resource(group, plural)
@@ -122,19 +123,19 @@ class Webhooks:
 
     @property
     def client(self) -> WebhookClient:
-        """What calls them, for webhooks of other kinds."""
+        """The client that calls them, for webhooks of other kinds."""
         return self._client
 
     async def close(self) -> None:
-        """Let go of the connections to the webhooks."""
+        """Close the connections to the webhooks."""
         await self._client.close()
 
     def mutating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
-        """The mutating webhooks that a request may concern, in order."""
+        """The mutating webhooks that may match a request, in order."""
         return self._of(self._sides["mutating"], call, operation)
 
     def validating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
-        """The validating webhooks that a request may concern."""
+        """The validating webhooks that may match a request."""
         return self._of(self._sides["validating"], call, operation)
 
     def _of(self, side: _SideHooks, call: Call, operation: str) -> tuple[Invocation, ...]:
@@ -165,7 +166,8 @@ class Webhooks:
     def _version_for(
         self, hook: Hook, definition: ResourceDefinition, subresource: str, operation: str
     ) -> ResourceDefinition | None:
-        """The resource as the webhook's rules know it: itself, or (matchPolicy) in another version."""
+        """The resource that the webhook's rules match: the requested one, or (matchPolicy) another version of
+        it."""
         if hook.matches(definition, subresource, operation):
             return definition
         if not hook.equivalent:
@@ -180,9 +182,9 @@ class Webhooks:
     async def mutate(
         self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
     ) -> bool:
-        """Let the webhooks change `new` in place, one after the other; whether one did.
+        """Let the webhooks change `new` in place, one after the other; returns whether one did.
 
-        When one changed it, those before it that asked for that (`reinvocationPolicy`) are called once more.
+        When one changed it, those before it with a `reinvocationPolicy` of IfNeeded are called again.
         """
         again: set[str] = set()
         called: set[str] = set()
@@ -206,7 +208,7 @@ class Webhooks:
     async def _mutate_one(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
     ) -> tuple[bool, bool]:
-        """Whether the webhook was concerned, and whether it changed the object."""
+        """Whether the webhook matched, and whether it changed the object."""
         request = await self._request(call, invocation, new, old, operation)
         if request is None:
             return False, False
@@ -231,7 +233,7 @@ class Webhooks:
     async def validate(
         self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
     ) -> None:
-        """Ask the webhooks, `_AT_ONCE` at once. Raises the refusal of the first in order that has one."""
+        """Call the webhooks, `_AT_ONCE` at a time. Raises the refusal of the first in order that has one."""
         for begin in range(0, len(hooks), _AT_ONCE):
             asked = []
             for invocation in hooks[begin : begin + _AT_ONCE]:
@@ -247,7 +249,7 @@ class Webhooks:
     async def _request(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
     ) -> Json | None:
-        """What the webhook is to be asked; None where selectors or conditions keep the request from it."""
+        """The request to the webhook; None where selectors or conditions exclude the request."""
         hook, definition = invocation.hook, invocation.definition
         if hook.namespace_labels and not await self._namespace_matches(call, hook, new, operation):
             return None
@@ -279,9 +281,9 @@ class Webhooks:
         return labels_match(hook.namespace_labels, objects.labels_of(row.meta))
 
     async def _ask(self, call: Call, hook: Hook, request: Json, *, mutating: bool) -> Verdict | None:
-        """What the webhook says; None where it could not be asked and that does not matter.
+        """The webhook's response; None where the call failed and the failure policy ignores that.
 
-        Raises its refusal, and `InternalError` in Kubernetes' words where a failure does matter.
+        Raises its refusal, and `InternalError` in Kubernetes' words where the failure policy is Fail.
         """
         if call.dry_run and hook.side_effects not in _DRY:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
@@ -310,8 +312,8 @@ class Webhooks:
         return read_answer(hook, version, uid, body, mutating=mutating)
 
     async def _external_name(self, namespace: str, name: str) -> str:
-        """The host behind a Service. Raises `CallFailed` where it has no externalName: nothing else leads
-        anywhere from here."""
+        """The host behind a Service. Raises `CallFailed` where it has no externalName, because this server
+        routes nothing else."""
         row = await self._backend.store.get(Key("services", namespace, name))
         if row is None:
             raise CallFailed(f'service "{name}" not found')
@@ -326,14 +328,14 @@ class Webhooks:
 
 
 async def _let_others() -> None:
-    """Webhooks that are not concerned are passed over without a wait, and there may be thousands."""
+    """Webhooks that do not match are skipped without a wait, and there may be thousands."""
     await asyncio.sleep(0)
 
 
 def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
-    """The object after the patch; None where that changes nothing. Raises `InternalError`'s words."""
+    """The object after the patch; None where the patch changes nothing. Raises `InternalError`'s words."""
     try:
-        # A document of its own: patching changes what it works on, and may fail half-way.
+        # A separate document: patching changes its input, and may fail half-way.
         patched = json_patch(objects.decode_json(objects.encode_json(seen)), operations)
         if type(patched) is not dict:
             raise PatchFailed("the result is not an object")
@@ -343,7 +345,7 @@ def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
 
 
 def _reshape(call: Call, hook: Hook, obj: Json) -> None:
-    """Bring what a webhook made into the shape of what clients send: version, known members, defaults."""
+    """Decode an object changed by a webhook as a client's object: version, known members, defaults."""
     definition = call.definition
     obj["apiVersion"], obj["kind"] = definition.api_version, definition.kind
     try:

@@ -1,7 +1,7 @@
-"""Who asks: bearer tokens known beforehand, TLS client certificates, nobody in particular.
+"""Authentication: static bearer tokens, TLS client certificates, anonymous requests.
 
-Tokens of ServiceAccounts are in `service_accounts.py`, acting as somebody else in `impersonation.py`, and
-what one may do in `authorizer.py`.
+Tokens of ServiceAccounts are in `service_accounts.py`, impersonation in `impersonation.py`, and authorization
+in `authorizer.py`.
 
 Source: Kubernetes documentation, "Authenticating" (static tokens; X.509 client certificates: CN is the user,
 O the groups; anonymous requests).
@@ -24,8 +24,8 @@ from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Identity, Request
 
 Authenticator = Callable[[Request], Identity | Awaitable[Identity | None] | None]
-"""Says who sent the request. None: the request carries nothing that this authenticator knows of. Raises
-`Unauthorized` for credentials that are wrong."""
+"""Authenticates a request. None: the request has no credentials for this authenticator. Raises `Unauthorized`
+for credentials that are wrong."""
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -39,7 +39,7 @@ def go_quoted(text: str) -> str:
 
 
 def authenticated(identity: Identity) -> Identity:
-    """`identity` with the group that every authenticated user is in."""
+    """`identity` with the group of all authenticated users."""
     if AUTHENTICATED in identity.groups:
         return identity
     groups = (*identity.groups, AUTHENTICATED)
@@ -47,25 +47,25 @@ def authenticated(identity: Identity) -> Identity:
 
 
 def bearer_token(request: Request) -> str:
-    """The token of the Authorization header (RFC 6750 §2.1); empty: there is none."""
+    """The token of the Authorization header (RFC 6750 §2.1); empty without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def digest(token: str) -> bytes:
-    """What a token is looked up by: how long a lookup takes says something about the digest at most, never
-    about the token; and nobody finds the token in a dump of the memory."""
+    """The digest by which a token is looked up: the duration of a lookup reveals something about the digest
+    at most, never about the token; and a memory dump does not contain the token."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
 class StaticTokens:
-    """Bearer tokens known beforehand."""
+    """Static bearer tokens."""
 
     def __init__(self, tokens: Mapping[str, Identity]) -> None:
         self._by_digest = {digest(token): authenticated(who) for token, who in tokens.items()}
 
     def __call__(self, request: Request) -> Identity | None:
-        """The identity of the request's token. Raises `Unauthorized` for a token that is not ours."""
+        """The identity of the request's token. Raises `Unauthorized` for an unknown token."""
         token = bearer_token(request)
         if not token:
             return None
@@ -105,7 +105,7 @@ def _token_line(row: list[str], place: str) -> tuple[str, Identity]:
 
 
 class ClientCertificates:
-    """TLS client certificates: the face has verified the chain, this reads the subject."""
+    """TLS client certificates: the HTTP server has verified the chain, this class reads the subject."""
 
     _KEPT = 1024
 
@@ -121,7 +121,7 @@ class ClientCertificates:
         der = request.peer_certificate
         if not der:
             return None
-        # All requests of a connection bring the same bytes, whose hash Python computes once.
+        # All requests of a connection carry the same bytes, whose hash Python computes once.
         if der not in self._known:
             if len(self._known) >= self._KEPT:
                 self._known.clear()
@@ -145,13 +145,14 @@ class ClientCertificates:
 
 
 class FirstOf:
-    """Asks several authenticators in order; the first that knows the caller wins."""
+    """Union of authenticators, asked in order; the first that knows the caller wins."""
 
     def __init__(self, *authenticators: Authenticator) -> None:
         self._authenticators = authenticators
 
     async def __call__(self, request: Request) -> Identity | None:
-        """The first identity found. Raises `Unauthorized` when one of them does and none knows the caller."""
+        """The first identity found. Raises `Unauthorized` when one authenticator does and none knows the
+        caller."""
         refusal: Unauthorized | None = None
         for authenticator in self._authenticators:
             try:
@@ -167,13 +168,14 @@ class FirstOf:
 
 
 async def ask(authenticator: Authenticator, request: Request) -> Identity | None:
-    """What the authenticator says, now or when it has looked."""
+    """The authenticator's result, awaited if necessary."""
     found = authenticator(request)
     return found if found is None or isinstance(found, Identity) else await found
 
 
 async def authenticate(request: Request, authenticator: Authenticator, *, anonymous: bool) -> Identity:
-    """Who sent `request`. Raises `Unauthorized` for wrong credentials, and for none unless `anonymous`."""
+    """Authenticate `request`. Raises `Unauthorized` for wrong credentials, and without any unless
+    `anonymous`."""
     identity = await ask(authenticator, request)
     if identity is not None:
         return identity

@@ -1,4 +1,4 @@
-"""May they: system:masters may do everything, everybody else what RBAC grants. Answers are remembered.
+"""Authorization: system:masters may do everything, other users what RBAC grants. Decisions are cached.
 
 Source: Kubernetes documentation, "Authorization"; apiserver `pkg/endpoints/handlers/responsewriters`,
 `plugin/pkg/auth/authorizer/rbac`.
@@ -13,16 +13,16 @@ from certwright.kube.apiserver.model.authorization import Action, Decision
 from certwright.kube.util.http_messages import Identity
 
 _MAX_USERS = 1024
-_MAX_ANSWERS = 4096  # for each user
+_MAX_ANSWERS = 4096  # per user
 
 Answer = bool | frozenset[str]
-"""Allowed or not, or allowed for objects of these names only."""
+"""A decision: allowed or not, or allowed for objects of these names only."""
 
 
 class RbacAuthorizer:
-    """Decides by the rules of `rbac`.
+    """Authorizes requests by the rules of `rbac`.
 
-    An answer does not depend on the object's name unless rules name objects, so a few answers serve all
+    A decision does not depend on the object's name unless rules name objects, so a few decisions serve all
     objects of a user; any change of a role or binding drops them all.
     """
 
@@ -32,7 +32,7 @@ class RbacAuthorizer:
         self._answers: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Answer]] = {}
 
     def allows(self, user: Identity, action: Action) -> bool:
-        """Whether `user` may do it."""
+        """Whether `user` is allowed the request."""
         if MASTERS in user.groups:
             return True
         if self._generation != self.rbac.generation or len(self._answers) > _MAX_USERS:
@@ -59,7 +59,7 @@ class RbacAuthorizer:
         return frozenset(names) or False
 
     def explain(self, user: Identity, action: Action) -> Decision:
-        """The answer with its reason: the first binding that allows it, or which roles are not there."""
+        """The decision with its reason: the first binding that allows it, or which roles are missing."""
         if MASTERS in user.groups:
             return Decision(allowed=True, reason="")
         missing: list[str] = []
@@ -80,7 +80,7 @@ class RbacAuthorizer:
         return Decision(allowed=False, reason=f"RBAC: {text}")
 
     def require(self, user: Identity, action: Action) -> None:
-        """Return when `user` may do it. Raises `Forbidden`."""
+        """Return if `user` is allowed the request. Raises `Forbidden`."""
         if not self.allows(user, action):
             raise forbidden(user, action, self.explain(user, action).reason)
 

@@ -1,7 +1,7 @@
-"""Which parts of some rules no other rules cover: what a user would grant, beside what he holds.
+"""Escalation check: the parts of some RBAC rules that a user's own rules do not cover.
 
-Rules multiply: one with 100 verbs, groups and resources each is of a million pieces, and a role of 2 MB may
-hold thousands of them. So what is held is looked up by its words, not compared rule by rule.
+Rules multiply: one with 100 verbs, groups and resources each has a million pieces, and a role of 2 MB may
+contain thousands of them. So the user's rules are looked up by index, not compared rule by rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Place = tuple[str, str, str]
 
 
 def count_pieces(rules: Iterable[Rule]) -> int:
-    """How many there are, without making them."""
+    """The number of pieces, without creating them."""
     return sum(
         prod(map(len, (rule.verbs, rule.api_groups, rule.resources))) * max(1, len(rule.resource_names))
         + len(rule.verbs) * len(rule.non_resource_urls)
@@ -30,7 +30,7 @@ def count_pieces(rules: Iterable[Rule]) -> int:
 
 
 def missing(wanted: Iterable[Rule], held: Sequence[Rule]) -> list[Rule]:
-    """The pieces of `wanted` that nothing in `held` covers; `count_pieces` says how many are looked at."""
+    """The pieces of `wanted` that no rule in `held` covers; `count_pieces` returns how many are checked."""
     pieces = [piece for rule in wanted for piece in _pieces(rule)]
     resources = _Resources(held, {place for piece in pieces for place in _places(piece)})
     paths = _Paths(held, {verb for piece in pieces for verb in piece.verbs})
@@ -38,7 +38,7 @@ def missing(wanted: Iterable[Rule], held: Sequence[Rule]) -> list[Rule]:
 
 
 def _pieces(rule: Rule) -> list[Rule]:
-    """The rule in its smallest pieces, each of which one rule covers whole or not at all."""
+    """The rule in its smallest pieces, each of which one rule covers completely or not at all."""
     found = [
         Rule((verb,), (group,), (resource,), (name,) if name else ())
         for group in rule.api_groups
@@ -53,7 +53,7 @@ def _pieces(rule: Rule) -> list[Rule]:
 
 
 def _places(piece: Rule) -> Iterator[_Place]:
-    """Where a rule that covers the piece may say so."""
+    """The index keys under which a rule that covers the piece may be."""
     if piece.resources:
         resource, slash, subresource = piece.resources[0].partition("/")
         patterns = (ALL, f"*/{subresource}", f"{resource}/{subresource}") if slash else (ALL, resource)
@@ -61,10 +61,10 @@ def _places(piece: Rule) -> Iterator[_Place]:
 
 
 class _Resources:
-    """What rules say of resources, at those places only that are asked for."""
+    """Resource rules, indexed only under the requested keys."""
 
     def __init__(self, held: Iterable[Rule], asked: set[_Place]) -> None:
-        self._names: dict[_Place, set[str] | None] = {}  # None: whatever the object's name
+        self._names: dict[_Place, set[str] | None] = {}  # None: any object name
         for rule in dict.fromkeys(held):
             for place in _said_at(rule, asked):
                 names = self._names.setdefault(place, set())
@@ -74,7 +74,7 @@ class _Resources:
                     names.update(rule.resource_names)
 
     def cover(self, piece: Rule) -> bool:
-        """Whether one of the rules covers it."""
+        """Whether one of the rules covers the piece."""
         nothing: set[str] = set()
         found = [self._names.get(place, nothing) for place in _places(piece)]
         return any(names is None or not names.isdisjoint(piece.resource_names) for names in found)
@@ -89,7 +89,7 @@ def _said_at(rule: Rule, asked: set[_Place]) -> Iterator[_Place]:
 
 
 class _Paths:
-    """What rules say of paths, for those verbs only that are asked for."""
+    """Rules on paths, indexed only under the requested verbs."""
 
     def __init__(self, held: Iterable[Rule], asked: set[str]) -> None:
         self._whole: set[tuple[str, str]] = set()
@@ -103,7 +103,7 @@ class _Paths:
         self._lengths = sorted({len(url) for _, url in self._beginnings})
 
     def cover(self, piece: Rule) -> bool:
-        """Whether one of the rules covers it."""
+        """Whether one of the rules covers the piece."""
         (path,) = piece.non_resource_urls
         verbs = (ALL, *piece.verbs)
         if any((verb, path) in self._whole for verb in verbs):

@@ -1,6 +1,6 @@
-"""Acting as somebody else: the headers `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*`.
+"""Impersonation: the headers `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*`.
 
-Each thing taken on needs the verb `impersonate` on it. Source: Kubernetes documentation, "User
+Each impersonated attribute needs the verb `impersonate` on it. Source: Kubernetes documentation, "User
 impersonation"; apiserver `pkg/endpoints/filters/impersonation`.
 """
 
@@ -23,12 +23,12 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -> Identity:
-    """Who the request is to be carried out as: `user`, where the headers name nobody else.
+    """The effective user of the request: `user`, unless the headers name another.
 
-    Raises `Forbidden` for what `user` may not take on, and `InternalError` for a group, a uid or an extra
-    without a user.
+    Raises `Forbidden` for attributes that `user` may not impersonate, and `InternalError` for a group, a uid
+    or an extra without a user.
     """
-    # All names are looked at in one go: nearly always there is no such among them.
+    # All names are checked in one pass: nearly always none of them is such a header.
     if _PREFIX not in "\n".join(headers):
         return user
     name, uid = headers.get(_USER, ""), headers.get(_UID, "")
@@ -46,7 +46,7 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
 
 
 def _split(value: str) -> tuple[str, ...]:
-    # The face puts fields of one name on lines of their own.
+    # The HTTP server separates fields of one name by newlines.
     return tuple(part.strip() for part in value.split("\n") if part.strip())
 
 
@@ -61,7 +61,7 @@ def _extra(headers: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 def _actions(
     name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]
 ) -> list[Action]:
-    """What must be allowed, one by one."""
+    """The permissions to check, one by one."""
     if (named := service_account(name)) is not None:
         found = [Action("impersonate", resource="serviceaccounts", namespace=named[0], name=named[1])]
     else:
@@ -78,8 +78,8 @@ def _actions(
 
 
 def service_account(user_name: str) -> tuple[str, str] | None:
-    """Namespace and name of the ServiceAccount that a user name stands for; None: it is no such name, and
-    stands for a user (apiserver `serviceaccount.SplitUsername`)."""
+    """Namespace and name of the ServiceAccount of a user name; None: an ordinary user (apiserver
+    `serviceaccount.SplitUsername`)."""
     if not user_name.startswith(SERVICE_ACCOUNT):
         return None
     namespace, _, account = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")

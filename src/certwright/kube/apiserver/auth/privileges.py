@@ -1,7 +1,7 @@
-"""Nobody grants what he does not have: the check on writes of roles and bindings.
+"""Privilege escalation prevention: a user cannot grant permissions beyond their own by roles and bindings.
 
-Who may `escalate` roles, or `bind` the role in question, is excepted, and system:masters. Source: Kubernetes
-documentation, "Privilege escalation prevention and bootstrapping"; `pkg/registry/rbac`.
+Users who may `escalate` roles, or `bind` the role in question, are excepted, and system:masters. Source:
+Kubernetes documentation, "Privilege escalation prevention and bootstrapping"; `pkg/registry/rbac`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def to_compare(
     new: Json,
     old: Json | None,
 ) -> Comparison | None:
-    """What is to be compared before `user` may write `new` over `old`; None: he may. Cheap for all kinds.
+    """The check to run before `user` may write `new` over `old`; None: allowed. Cheap for all kinds.
 
-    The comparison touches nothing that others change: it may be made in a thread, as it may take long. It
-    raises `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a role that is not there.
+    The check uses no shared mutable state: it may run in a thread, as it may take long. It raises
+    `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a missing role.
     """
     if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
         return None
@@ -69,7 +69,7 @@ def _compare_role(
 ) -> Comparison | None:
     meta = new["metadata"]
     namespace, name = meta.get("namespace", ""), meta.get("name", "")
-    # Kubernetes asks by the name in the path, which a create has not.
+    # Kubernetes checks the name in the path, which a create does not have.
     named = name if old is not None else ""
     if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
         return None
@@ -105,7 +105,7 @@ def _compare_binding(
 def _compare(
     user: Identity, definition: ResourceDefinition, name: str, wanted: tuple[Rule, ...], own: list[Rule]
 ) -> None:
-    # Kubernetes compares whatever there is to compare, however long that takes.
+    # Kubernetes compares all rules, however long that takes.
     if (pieces := escalation.count_pieces(wanted)) > escalation.MAX_PIECES:
         why = (
             f"the rules are of {pieces} combinations of verbs, groups, resources, names and paths: at most "

@@ -1,6 +1,6 @@
-"""What the RBAC objects allow: an index in memory that follows every write (`Backend.observers`).
+"""RBAC index: roles and bindings in memory, updated by every write (`Backend.observers`).
 
-Rules only ever allow. A binding that names a role which is not there grants nothing until the role comes.
+Rules only ever allow. A binding to a missing role grants nothing until the role is created.
 
 Source: Kubernetes documentation, "Using RBAC Authorization"; API reference, rbac.authorization.k8s.io v1.
 """
@@ -37,7 +37,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
 
     def covers(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether the rule is about this, whatever the object's name."""
+        """Whether the rule matches this resource request, whatever the object's name."""
         return (
             _has(self.verbs, verb)
             and _has(self.api_groups, group)
@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         )
 
     def covers_path(self, verb: str, path: str) -> bool:
-        """Whether the rule is about this path, which is not one of a resource."""
+        """Whether the rule matches this non-resource path."""
         return _has(self.verbs, verb) and any(url_matches(ours, path) for ours in self.non_resource_urls)
 
 
@@ -54,7 +54,7 @@ def _has(items: tuple[str, ...], item: str) -> bool:
 
 
 def resource_matches(ours: str, resource: str, subresource: str) -> bool:
-    """`*`, `secrets`, `pods/log` or `*/status` against what is asked for."""
+    """Match `*`, `secrets`, `pods/log` or `*/status` against the requested resource."""
     if ours == ALL:
         return True
     if not subresource:
@@ -63,19 +63,19 @@ def resource_matches(ours: str, resource: str, subresource: str) -> bool:
 
 
 def url_matches(ours: str, path: str) -> bool:
-    """A path, or the beginning of paths when it ends with `*`."""
+    """A path, or a prefix of paths when it ends with `*`."""
     return ours == path or (ours.endswith(ALL) and path.startswith(ours.rstrip(ALL)))
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Who a binding is for."""
+    """A subject of a binding."""
 
     kind: str = ""
     name: str = ""
     namespace: str = ""
 
     def key(self, binding_namespace: str) -> tuple[str, str]:
-        """Kind and name by which an identity is found; a ServiceAccount is the user that it stands for."""
+        """Kind and name by which an identity is found; a ServiceAccount is found as the user of its name."""
         if self.kind == "ServiceAccount":
             return "User", f"{SERVICE_ACCOUNT}{self.namespace or binding_namespace}:{self.name}"
         return self.kind, self.name
@@ -89,7 +89,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class RoleRef(msgspec.Struct, frozen=True):
-    """Which role a binding grants."""
+    """The role that a binding grants (`roleRef`)."""
 
     kind: str = ""
     name: str = ""
@@ -124,7 +124,7 @@ class Binding(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What one binding gives one identity; `rules` is None where its role is not there."""
+    """The grant of one binding to one identity; `rules` is None where its role is missing."""
 
     binding: Binding
     subject: Subject
@@ -144,16 +144,16 @@ class Rbac:
         self._by_subject: dict[tuple[str, str, str], dict[str, tuple[Binding, Subject]]] = {}
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Take in what was written."""
+        """Index a written object."""
         key = (row.key.namespace, row.key.name)
         self._forget(definition.plural, key)
         try:
             self.put(definition.plural, key, b"{" + row.body + b"}")
-        except msgspec.MsgspecError as error:  # the schema lets nothing of that kind in
+        except msgspec.MsgspecError as error:  # the schema refuses such an object
             _log.error("%s %s grants nothing: %s", definition.kind, row.key.name, error)
 
     def put(self, plural: str, key: tuple[str, str], body: bytes) -> None:
-        """Take in a role or binding: namespace and name, and its JSON. Raises `msgspec.MsgspecError`."""
+        """Index a role or binding: namespace and name, and its JSON. Raises `msgspec.MsgspecError`."""
         if plural in _ROLES:
             self._roles[key] = _role(body).rules or ()
         elif plural in _BINDINGS:
@@ -165,7 +165,7 @@ class Rbac:
                 found[binding.name] = (binding, subject)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """Forget what is gone."""
+        """Remove a deleted object from the index."""
         self._forget(definition.plural, (row.key.namespace, row.key.name))
 
     def _forget(self, plural: str, key: tuple[str, str]) -> None:
@@ -183,11 +183,11 @@ class Rbac:
                         del self._by_subject[place]
 
     def role(self, ref: RoleRef, namespace: str) -> tuple[Rule, ...] | None:
-        """The rules of a role that a binding in `namespace` refers to; None: there is no such role."""
+        """The rules of a role that a binding in `namespace` refers to; None: the role is missing."""
         return self._roles.get(("" if ref.kind == "ClusterRole" else namespace, ref.name))
 
     def grants(self, user: Identity, namespace: str) -> Iterator[Grant]:
-        """What `user` is granted everywhere, then what in `namespace`."""
+        """The grants to `user` everywhere, then those in `namespace`."""
         who = [("User", user.name), *(("Group", group) for group in user.groups)]
         for place in ("", namespace) if namespace else ("",):
             for kind, name in who:
@@ -195,5 +195,5 @@ class Rbac:
                     yield Grant(binding, subject, self.role(binding.role, place))
 
     def rules(self, user: Identity, namespace: str) -> list[Rule]:
-        """All rules that hold for `user` in `namespace`."""
+        """All rules that apply to `user` in `namespace`."""
         return [rule for grant in self.grants(user, namespace) for rule in grant.rules or ()]

@@ -1,8 +1,8 @@
-"""The roles and bindings that are there from the start: Kubernetes' own as far as they make sense here, and
-those that cert-manager's chart brings, which our controllers work with.
+"""Default roles and bindings: Kubernetes' own as far as they make sense here, and those of cert-manager's
+chart, which our controllers work with.
 
-They are made when they are missing, and given back what they lost, unless they carry the annotation
-`rbac.authorization.kubernetes.io/autoupdate: "false"`.
+The server creates missing ones, and restores removed rules and subjects, unless the object carries the
+annotation `rbac.authorization.kubernetes.io/autoupdate: "false"`.
 
 Source: Kubernetes documentation, "Using RBAC Authorization", default roles and role bindings; cert-manager
 `deploy/charts/cert-manager`, roles.
@@ -36,7 +36,7 @@ _MOST_SHARDS = 64
 
 
 class Default(NamedTuple):
-    """One object: which resource it is of, and what it says."""
+    """A default object: its resource and its content."""
 
     plural: str
     obj: Json
@@ -54,7 +54,7 @@ def _paths(*urls: str) -> Json:
 
 
 def _cluster_role(name: str, rules: list[Json], **labels: str) -> Default:
-    """`labels` name the roles that this one is part of."""
+    """`labels` name the roles into which this one is aggregated."""
     found = {f"{_AGGREGATE}{part.replace('_', '-')}": value for part, value in labels.items()}
     return Default("clusterroles", _object("ClusterRole", name, found, rules=rules))
 
@@ -68,7 +68,7 @@ def _object(kind: str, name: str, labels: dict[str, str], **content: Any) -> Jso
 def _aggregated(name: str, **labels: str) -> Default:
     made = _cluster_role(name, [], **labels).obj
     selector = {"matchLabels": {f"{_AGGREGATE}{name}": "true"}}
-    # The rules are put in by whoever collects them.
+    # The aggregation controller fills in the rules.
     del made["rules"]
     return Default("clusterroles", {**made, "aggregationRule": {"clusterRoleSelectors": [selector]}})
 
@@ -84,7 +84,7 @@ def _group(name: str) -> Json:
 
 
 def defaults() -> list[Default]:
-    """All of them; the roles first."""
+    """All default objects; the roles first."""
     return [*_kubernetes_roles(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
 
 
@@ -116,7 +116,7 @@ def _kubernetes_roles() -> list[Default]:
 
 
 def _users_roles() -> list[Default]:
-    """admin, edit and view, and what Kubernetes puts into them."""
+    """admin, edit and view, and the roles aggregated into them."""
     content = "configmaps endpoints persistentvolumeclaims pods services"
     edit = [
         _rule(_READ, "pods/attach pods/exec pods/portforward secrets"),
@@ -159,7 +159,7 @@ def _kubernetes_bindings() -> list[Default]:
 
 
 def _cert_manager() -> list[Default]:
-    """What people get of cert-manager's kinds, and what its controllers need."""
+    """Roles for users of cert-manager's kinds, and for its controllers."""
     kinds, acme = "certificates certificaterequests issuers", "challenges orders"
     found = [
         _cluster_role(
@@ -193,7 +193,7 @@ def _cert_manager() -> list[Default]:
 
 
 def _controller_rules() -> dict[str, list[Json]]:
-    """What each of cert-manager's controllers may do."""
+    """The role of each of cert-manager's controllers."""
     signers = tuple(f"{kind}.{_CERT_MANAGER}/*" for kind in _KINDS)
     secrets, events = _rule(_READ, "secrets"), _rule("create patch", "events")
     keep = _rule("get list watch create update delete patch", "secrets")
@@ -221,7 +221,7 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule(_READ, "orders challenges", _ACME),
         _rule("create delete", "challenges", _ACME),
         _rule("update", "orders/finalizers", _ACME),
-        # Ours: what has been used of the limits of ACME servers.
+        # Ours: the usage of the rate limits of ACME servers.
         _rule("get create patch", "configmaps"),
         issuers,
         secrets,
@@ -264,7 +264,7 @@ def _with_status(resources: str) -> str:
 
 def _leader_election() -> list[Default]:
     name, lease = "cert-manager:leaderelection", "cert-manager-controller"
-    # A rule cannot name the beginning of a name.
+    # A rule cannot match a prefix of a name.
     shards = (f"{lease}-shard-{number}" for number in range(_MOST_SHARDS))
     rules = [
         _rule("get update patch", "leases", "coordination.k8s.io", (lease, *shards)),
@@ -279,9 +279,9 @@ def _leader_election() -> list[Default]:
 
 
 async def ensure(handle: Handler, user: Identity) -> None:
-    """Make what is missing, as `user`. Raises `ApiError` when that is refused."""
+    """Create what is missing, as `user`. Raises `ApiError` when that is refused."""
     found = defaults()
-    # All at once: a store commits together what is written together.
+    # Concurrently: the store commits concurrent writes together.
     for kind in ("roles", "bindings"):
         some = [default for default in found if default.plural.endswith(kind)]
         await asyncio.gather(*(_ensure(handle, user, default) for default in some))
@@ -295,7 +295,8 @@ async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
 
 
 def _completed(stored: Json, wanted: Json) -> Json | None:
-    """`stored` with all rules and subjects of `wanted`; None where none is missing or may be mended."""
+    """`stored` with all rules and subjects of `wanted`; None where none is missing or updates are
+    disabled."""
     if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
     changed = dict(stored)
@@ -308,5 +309,5 @@ def _completed(stored: Json, wanted: Json) -> Json | None:
 
 
 def _said(item: Json) -> Json:
-    """A rule or a subject without what is empty."""
+    """A rule or a subject without its empty members."""
     return {name: value for name, value in item.items() if value}

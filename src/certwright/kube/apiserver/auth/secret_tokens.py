@@ -1,6 +1,6 @@
-"""Tokens of ServiceAccounts that lie in Secrets of a type of their own.
+"""ServiceAccount tokens stored in Secrets (type `kubernetes.io/service-account-token`).
 
-Such a token has no end in it: it is good while its Secret holds it, and its ServiceAccount is there.
+Such a token does not expire: it is valid while its Secret contains it, and its ServiceAccount exists.
 
 Source: Kubernetes documentation, "Managing Service Accounts" (long-lived API tokens);
 `pkg/serviceaccount/legacy.go`.
@@ -29,7 +29,7 @@ _CLAIM = "kubernetes.io/serviceaccount/"
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What such a token says."""
+    """The claims of such a token."""
 
     sub: str
     namespace: str = msgspec.field(name=f"{_CLAIM}namespace")
@@ -39,12 +39,12 @@ class Claims(msgspec.Struct, frozen=True):
 
     @property
     def account_key(self) -> Key:
-        """Where its ServiceAccount lies."""
+        """Key of its ServiceAccount."""
         return Key(ACCOUNTS, self.namespace, self.account)
 
     @property
     def secret_key(self) -> Key:
-        """Where it lies itself."""
+        """Key of its Secret."""
         return Key(SECRETS, self.namespace, self.secret)
 
 
@@ -62,14 +62,14 @@ _content = json_decoder(_Body).decode
 
 
 def claims(account: Row, secret: str) -> Json:
-    """What the token of `account` says that is to lie in the Secret of that name; to be signed."""
+    """The claims to sign for the token of `account` in the Secret of that name."""
     namespace, name = account.key.namespace, account.key.name
     said = Claims(f"{SERVICE_ACCOUNT}{namespace}:{name}", namespace, secret, name, uid_of(account.meta))
     return {"iss": LEGACY_ISSUER, **msgspec.to_builtins(said)}
 
 
 def read_claims(found: Json) -> Claims | None:
-    """The claims of a token of this kind, None where they are not."""
+    """The claims of a token of this kind, None for other claims."""
     try:
         said = convert(found, Claims)
     except msgspec.ValidationError:
@@ -88,12 +88,12 @@ def annotations_of(row: Row) -> dict[str, str]:
 
 
 def entries(secret: Row) -> dict[str, str] | None:
-    """What a Secret for a token holds, in base64; None for one of another type."""
+    """The data of a token Secret, in base64; None for a Secret of another type."""
     found = _content(b"{%b}" % secret.body)
     return (found.data or {}) if found.type == TOKEN_TYPE else None
 
 
 def holds(secret: Row, token: str) -> bool:
-    """Whether it is this very token that lies in the Secret."""
+    """Whether the Secret contains exactly this token."""
     kept = base64.b64decode((entries(secret) or {}).get(TOKEN, ""))
     return hmac.compare_digest(kept, token.encode(errors="surrogateescape"))

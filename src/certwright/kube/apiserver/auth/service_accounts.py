@@ -1,7 +1,7 @@
-"""ServiceAccounts as users: their tokens are made here (subresource `token`), and known again.
+"""ServiceAccounts as users: issues their tokens (subresource `token`), and authenticates them.
 
-A token ends with its time, with its ServiceAccount, and with the object that it is bound to, or in which it
-lies (`secret_tokens.py`).
+A token becomes invalid when it expires, and with its ServiceAccount, and with the object that it is bound to,
+or in which it is stored (`secret_tokens.py`).
 
 Source: Kubernetes documentation, "Managing Service Accounts", bound tokens; API reference, TokenRequest
 v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
@@ -68,20 +68,20 @@ class _TokenRequest(msgspec.Struct):
 
 
 class _Verified(NamedTuple):
-    """A token that was good when it was last looked at; `needs` is what it dies with.
+    """A token that was valid when last checked; `needs` are the objects that it depends on.
 
-    `is_kept`: it is one of those that lie in a Secret, and is good only as long as it does.
+    `is_kept`: it is stored in a Secret, and is valid only as long as the Secret contains it.
     """
 
     identity: Identity
     audiences: tuple[str, ...]
     until: float
-    needs: tuple[tuple[Key, str], ...]  # with the uid that it must have; empty: any
+    needs: tuple[tuple[Key, str], ...]  # with the required uid; empty: any
     is_kept: bool = False
 
 
 class ServiceAccounts:
-    """Makes and checks tokens."""
+    """Issues and authenticates ServiceAccount tokens."""
 
     hears_of = (ACCOUNTS, *_BINDABLE.values())
 
@@ -90,14 +90,14 @@ class ServiceAccounts:
         self.issuer = issuer
         self._known: dict[bytes, _Verified] = {}
         self._needed: dict[Key, set[bytes]] = {}
-        self._changes = 0  # of what is needed
+        self._changes = 0  # by needed object
 
     def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Look again at the tokens that need what was changed."""
+        """Check again the tokens that depend on the changed object."""
         self._forget(row.key)
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Look again at the tokens that need what is gone."""
+        """Check again the tokens that depend on the deleted object."""
         self._forget(row.key)
 
     def _forget(self, needed: Key) -> None:
@@ -106,9 +106,9 @@ class ServiceAccounts:
             self._changes += 1
 
     async def __call__(self, request: Request) -> Identity | None:
-        """The ServiceAccount whose token `request` carries, meant for this server.
+        """The ServiceAccount whose token `request` carries, if this server is in its audience.
 
-        None: it carries no token. Raises `Unauthorized` for one that is not (or no longer) good.
+        None: it carries no token. Raises `Unauthorized` for one that is not (or no longer) valid.
         """
         token = bearer_token(request)
         if not token:
@@ -119,7 +119,7 @@ class ServiceAccounts:
         return found[0]
 
     async def check(self, token: str) -> tuple[Identity, tuple[str, ...]] | None:
-        """Who a token speaks for, and to which audiences; None when it is not good."""
+        """The identity of a token, and its audiences; None when it is not valid."""
         key = digest(token)
         known = self._known.get(key) or await self._verify(token, key)
         if known is None or self._backend.clock.now().timestamp() >= known.until:
@@ -140,7 +140,7 @@ class ServiceAccounts:
             self._needed.clear()
             self._changes += 1
         changes = -1
-        # What changes while it is being looked at is looked at once more.
+        # An object that changes during the check is checked again.
         while changes != self._changes:
             changes = self._changes
             for needed, _ in verified.needs:
@@ -151,7 +151,7 @@ class ServiceAccounts:
         return verified
 
     async def _is_good(self, verified: _Verified, token: str) -> bool:
-        """Whether all that the token needs is there."""
+        """Whether all objects that the token depends on exist."""
         for needed, uid in verified.needs:
             row = await self._backend.store.get(needed)
             if row is None or uid not in ("", uid_of(row.meta)):
@@ -163,7 +163,7 @@ class ServiceAccounts:
         return True
 
     def _read(self, claims: Json) -> _Verified | None:
-        """What the claims of one of our tokens say; None where they are not of that kind."""
+        """The verified claims of one of our tokens; None for other claims."""
         if _ABOUT in claims:
             return _read_claims(claims)
         said = secret_tokens.read_claims(claims)
@@ -209,7 +209,7 @@ class ServiceAccounts:
         return Response(201, forms.headers(call), encode_json(answer))
 
     async def _bound(self, call: Call, to: _BoundTo) -> tuple[str, str, str]:
-        """Kind in small letters, name and uid of what the token is to die with."""
+        """Kind in lower case, name and uid of the object to which the token is to be bound."""
         plural = _BINDABLE.get(to.kind)
         if plural is None or to.api_version not in ("v1", ""):
             raise BadRequest(f"cannot bind token to object of type {to.api_version}/{to.kind}")
@@ -229,7 +229,7 @@ class ServiceAccounts:
 
 
 def _read_spec(call: Call) -> _Spec:
-    """What is wanted. Raises `BadRequest` and `Invalid`."""
+    """The requested token. Raises `BadRequest` and `Invalid`."""
     obj, _ = bodies.read_object(call)
     version, kind = obj.get("apiVersion") or API_VERSION, obj.get("kind") or KIND
     if (version, kind) != (API_VERSION, KIND):
@@ -291,7 +291,7 @@ class _Claims(msgspec.Struct):
 
 
 def _read_claims(claims: Json) -> _Verified | None:
-    """What the claims of a token of a TokenRequest say; None where they are not of that kind."""
+    """The claims of a token of a TokenRequest; None for other claims."""
     try:
         found = convert(claims, _Claims)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""JSON Web Tokens of the server's own: made, checked, and the key for others to check them with.
+"""JSON Web Tokens of this server: signing, verification, and the public key for other parties.
 
 Source: RFC 7519 (JWT), RFC 7518 §3.4 (ES256), RFC 7517 (JWK); OpenID Connect Discovery 1.0 §4; Kubernetes
 documentation, "Service account issuer discovery".
@@ -34,13 +34,13 @@ Json = dict[str, Any]
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"
-"""What tokens that lie in Secrets name as their issuer, whatever the others do."""
+"""The issuer of tokens in Secrets, whatever the issuer of other tokens."""
 JWKS_PATH = "/openid/v1/jwks"
 _ALGORITHM = "ES256"
 
 
 def load_or_make_key(path: Path) -> EllipticCurvePrivateKey:
-    """The signing key kept at `path`; generated where there is none, or one of another kind.
+    """The signing key stored at `path`; generated if the file is missing or has a key of another type.
 
     Raises `OSError`.
     """
@@ -59,7 +59,7 @@ def _pem(key: EllipticCurvePrivateKey) -> bytes:
 
 
 class TokenIssuer:
-    """Signs claims, and knows its own signature again. `key` None: one that lives as long as the object.
+    """Signs claims, and verifies its own signatures. `key` None: an ephemeral key.
 
     `issuer` is the claim `iss`, and the audience of tokens that name none.
     """
@@ -82,14 +82,15 @@ class TokenIssuer:
         return base64url(hashlib.sha256(der).digest())
 
     def sign(self, claims: Json) -> str:
-        """A token that says `claims` and, unless they name another, that it is of this issuer."""
+        """A token with `claims` and, unless they name another, this issuer."""
         from joserfc import jwt  # see `_key`
 
         header = {"alg": _ALGORITHM, "kid": self._key_id}
         return jwt.encode(header, {"iss": self.issuer, **claims}, self._key, [_ALGORITHM])
 
     def verify(self, token: str) -> Json | None:
-        """The claims of a token that this issuer has signed, or None. Times and audience: see the caller."""
+        """The claims of a token that this issuer has signed, or None. The caller checks times and
+        audience."""
         from joserfc import jwt  # see `_key`
         from joserfc.errors import JoseError
 

@@ -1,4 +1,4 @@
-"""What must hold before anyone's write is accepted, and what the server itself writes into it.
+"""Built-in validation of writes, and the fields that the server itself sets.
 
 Order on every write: `check_shape`, the kind's own preparation, `mutate`, `validate`. A generated name that
 was taken is validated again with the next one, never mutated again (KEP-4420).
@@ -14,7 +14,7 @@ from certwright.kube.util.http_messages import Identity
 
 
 def mutate(definition: ResourceDefinition, user: Identity, new: Json, old: Json | None) -> None:
-    """Let the kind's extension change the write."""
+    """Let the kind's extension mutate the write."""
     if definition.extension is not None:
         definition.extension.mutate(user, new, old)
 
@@ -30,9 +30,9 @@ def check_shape(
 ) -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
-    All that comes later may rely on the types that the schema promises. `part`: only `status` was written.
-    Into `warnings` goes what was wrong before and has not changed. `is_fine`: the schema has said so of what
-    is new (`Schema.is_fine`).
+    Later steps may rely on the types of the schema. `part`: only `status` was written. `warnings` receives
+    errors that existed before and have not changed. `is_fine`: the schema has accepted the changes
+    (`Schema.is_fine`).
     """
     metadata = new["metadata"]
     errors: list[FieldError] = []
@@ -52,7 +52,7 @@ def check_shape(
 
 
 def _as_of_status(error: FieldError) -> FieldError:
-    """Kubernetes holds a status against its own schema, and names paths in it from there."""
+    """Kubernetes validates a status against its own schema, and names paths in it from there."""
     if not error.field.startswith("status"):
         return error
     below = error.field.removeprefix("status").removeprefix(".")
@@ -62,14 +62,14 @@ def _as_of_status(error: FieldError) -> FieldError:
 
 
 def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
-    """Raise `Invalid` for what the kind's own rules forbid, `Denied` for what its extension forbids."""
+    """Raise `Invalid` for violations of the kind's own rules, `Denied` for those of its extension."""
     _raise(definition, new, definition.strategy.validate(new, old))
     if definition.extension is not None and (errors := definition.extension.validate(new, old)):
         raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
 
 
 def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
-    """What the client is warned of in an object that `validate` accepts."""
+    """Warnings to the client about an object that `validate` accepts."""
     return definition.extension.warnings(new, old) if definition.extension is not None else []
 
 

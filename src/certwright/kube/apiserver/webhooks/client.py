@@ -1,4 +1,4 @@
-"""Outgoing calls: the one place in this room that dials out, and only to webhooks that are configured.
+"""Webhook client: the one module of the API server that opens connections, and only to configured webhooks.
 
 Source: Kubernetes documentation, "Dynamic Admission Control", contacting the webhook.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 MAX_ANSWER = 4 * 1024 * 1024
-"""Bytes of an answer that are read at most."""
+"""Maximum bytes of a response."""
 _MAX_CONTEXTS = 256
 
 Resolve = Callable[[str, str], Awaitable[str]]
-"""From namespace and name of a Service to the host that stands behind it. Raises `CallFailed`."""
+"""From namespace and name of a Service to the host behind it. Raises `CallFailed`."""
 
 _WORDS = {
     400: "the server rejected our request for an unknown reason",
@@ -49,12 +49,12 @@ _VERIFY_WORDS = {
 
 
 class CallFailed(Exception):
-    """The webhook could not be asked, or did not answer with 2xx. The text says what happened."""
+    """The call failed, or the webhook did not answer with 2xx. The text gives the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of any status; names of headers are lower-case."""
+    """A response of any status; names of headers are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,7 +62,7 @@ class Answer:
 
 
 class WebhookClient:
-    """Posts to webhooks over connections that are kept open between calls."""
+    """Posts to webhooks over keep-alive connections."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
@@ -70,7 +70,7 @@ class WebhookClient:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     async def post(self, target: WebhookTarget, body: bytes, *, timeout_s: int) -> bytes:
-        """The body of the answer. Raises `CallFailed`."""
+        """The body of the response. Raises `CallFailed`."""
         shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
         headers = [("content-type", "application/json"), ("accept", "application/json")]
         answer = await self._call(target, "POST", shown, headers, body, timeout_s)
@@ -88,7 +88,7 @@ class WebhookClient:
         body: bytes,
         timeout_s: int,
     ) -> Answer:
-        """What the server says to any request, of whatever status. Raises `CallFailed`."""
+        """The response to any request, of any status. Raises `CallFailed`."""
         base = urlsplit(target.url)
         url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
         return await self._call(target, method, url, headers, body, timeout_s)
@@ -102,7 +102,7 @@ class WebhookClient:
         body: bytes,
         timeout_s: int,
     ) -> Answer:
-        # Bytes and TLS come over a library that a server without webhooks never needs: loaded at first use.
+        # The HTTP and TLS library is loaded at first use, because a server without webhooks never needs it.
         import aiohttp
 
         told = f'{method.capitalize()} "{shown}"'
@@ -127,7 +127,8 @@ class WebhookClient:
         url, added = shown, []
         if target.service is not None:
             host = await self._resolve(*target.service)
-            # Connect to what the Service names, but speak to the Service: so says its certificate.
+            # Connect to the host behind the Service, but use the Service's name for TLS: its certificate has
+            # that name.
             url = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
             added = [("host", parts.netloc)]
         async with self._opened().request(
@@ -165,7 +166,7 @@ class WebhookClient:
         return self._session
 
     def _context(self, target: WebhookTarget) -> ssl.SSLContext:
-        """The TLS context that trusts its authorities (empty: the system's). Raises `ValueError`."""
+        """The TLS context that trusts its CAs (empty: the system's). Raises `ValueError`."""
         if target.skip_verify:
             return _tls()
         ca_pem = target.ca_pem
@@ -181,18 +182,18 @@ class WebhookClient:
         return found
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
 
 
-# The system's CAs are not asked, and it is the same for all.
+# Without the system's CAs the context is the same for all.
 _tls = cache(unverified_tls)
 
 
 def _in_words(error: Exception) -> str:
-    """What went wrong, in the words that Go's client has for it."""
+    """The error in the words of Go's client."""
     import aiohttp  # see `post`
 
     match error:

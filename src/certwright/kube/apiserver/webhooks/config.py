@@ -1,4 +1,4 @@
-"""Webhook configurations, compiled: which requests each webhook wants to see, and how it is called.
+"""Webhook configurations, compiled: which requests each webhook matches, and how it is called.
 
 Source: Kubernetes documentation, "Dynamic Admission Control"; API reference, ValidatingWebhookConfiguration
 and MutatingWebhookConfiguration v1 admissionregistration.k8s.io.
@@ -31,7 +31,7 @@ class Rule:
     scope: str
 
     def matches(self, definition: ResourceDefinition, subresource: str, operation: str) -> bool:
-        """Whether a request for that resource is meant."""
+        """Whether the rule matches a request for that resource."""
         return (
             _any_or(self.operations, operation)
             and _any_or(self.groups, definition.group)
@@ -50,7 +50,7 @@ def _any_or(wanted: frozenset[str], value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One webhook. `key` names it among all; `fails_closed`: a call that fails refuses the request."""
+    """One webhook. `key` is unique among all; `fails_closed`: a failed call refuses the request."""
 
     key: str
     name: str
@@ -67,12 +67,12 @@ class Hook:
     conditions: tuple[tuple[str, str], ...]
 
     def matches(self, definition: ResourceDefinition, subresource: str, operation: str) -> bool:
-        """Whether one of the rules means that request."""
+        """Whether one of the rules matches that request."""
         return any(rule.matches(definition, subresource, operation) for rule in self.rules)
 
 
 def compile_configuration(configuration: Json) -> tuple[Hook, ...]:
-    """The webhooks of a configuration that its schema allows, in their order."""
+    """The valid webhooks of a configuration, in their order."""
     name = configuration["metadata"]["name"]
     hooks = configuration.get("webhooks") or ()
     return tuple(_hook(f"{name}/{index}", hook) for index, hook in enumerate(hooks))
@@ -108,7 +108,7 @@ def _rule(rule: Json) -> Rule:
 
 
 def target_of(config: Json) -> WebhookTarget:
-    """Where a `clientConfig` says that a webhook listens, or the spec of an APIService its server."""
+    """The address in a `clientConfig` of a webhook, or in the spec of an APIService."""
     ca_pem = _pem(config.get("caBundle") or "")
     service: dict[str, Any] | None = config.get("service")
     if service is None:

@@ -1,7 +1,7 @@
-"""Match conditions: CEL expressions that keep a request from a webhook before it is called.
+"""Match conditions: CEL expressions that filter the requests of a webhook before it is called.
 
-They see `object`, `oldObject` and `request`, and may ask `authorizer` what the user, or a service account, is
-allowed to do.
+They see `object`, `oldObject` and `request`, and may use `authorizer` to check permissions of the user, or of
+a service account.
 
 Source: Kubernetes documentation, "Dynamic Admission Control", matchConditions.
 """
@@ -31,7 +31,7 @@ _ON_LOOP_S, _ASIDE_S = 0.025, 0.5
 
 
 class Conditions:
-    """Evaluates match conditions, compiled once each. `authorizer` is what they may ask."""
+    """Evaluates match conditions, compiled once each. `authorizer` decides permissions for them."""
 
     def __init__(self, authorizer: Callable[[], Authorizer]) -> None:
         self._authorizer = authorizer
@@ -40,7 +40,7 @@ class Conditions:
     async def check(self, hook: Hook, call: Call, request: Json) -> bool:
         """Whether all conditions are true; one that is false decides, whatever else is wrong.
 
-        Large objects are looked at beside the event loop, unless a condition uses the authorizer, whose state
+        Large objects are evaluated beside the event loop, unless a condition uses the authorizer, whose state
         belongs to the loop. Raises as `hold` does.
         """
         uses_authorizer = any("authorizer" in text for _name, text in hook.conditions)
@@ -96,7 +96,7 @@ class Conditions:
         return self._authorizer().explain(user, action)
 
     def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
-        # The library takes 12 MB: only who has conditions pays for it.
+        # The library takes 12 MB: only servers with conditions load it.
         from certwright.kube.apiserver.cel import environment
 
         try:
@@ -115,7 +115,7 @@ class Conditions:
 
 
 def errors_of(conditions: Iterable[Json], path: str) -> list[FieldError]:
-    """What is wrong with the match conditions of a webhook: expressions that do not compile."""
+    """The errors of a webhook's match conditions: expressions that do not compile."""
     # See `Conditions._value`.
     from certwright.kube.apiserver.cel import environment
 
