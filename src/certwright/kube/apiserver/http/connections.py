@@ -1,10 +1,10 @@
-"""How many connections there may be: of all clients, of one address, of one user, and of clients unknown yet.
+"""Connection limits: in all, per address, per user, and for clients not yet identified.
 
 A connection counts from the moment its socket is accepted, before TLS. Until a request on it has been
-authenticated it is *unidentified*. Unidentified connections are limited by a share of their own, in which a
-new one displaces the oldest one of the address that has most of them. So connections that send nothing never
-keep a new client out. Identified ones are limited for each user, and leave a reserve that only
-`system:masters` and the controllers' ServiceAccounts use.
+authenticated it is *unidentified*. Unidentified connections have a separate limit, within which a new one
+displaces the oldest of the address with the most of them. So connections that send nothing never keep a new
+client out. Identified ones are limited per user, and leave a reserve that only `system:masters` and the
+controllers' ServiceAccounts use.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from certwright.kube.api.errors import Details, TooManyRequests, Unavailable
 _log = logging.getLogger(__name__)
 
 _OTHER_FILES = 128
-"""File descriptors that are not connections of clients: the store's, its log, those to CAs."""
+"""File descriptors for other uses: the store, its log, connections to CAs."""
 _RETRY_AFTER_S = 5
 _LOG_EVERY = 1000
-"""Refused connections between two lines of the log."""
+"""Refused connections per log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """`total`: connections at a time. The other limits are shares of it.
+    """`total`: concurrent connections. The other limits are shares of it.
 
     The share of one address is large because all clients have the same address behind a load balancer.
     """
@@ -37,33 +37,33 @@ class ConnectionLimits:
 
     @property
     def unidentified(self) -> int:
-        """Connections whose clients have not been authenticated."""
+        """The limit on connections whose clients have not been authenticated."""
         return max(1, self.total // 4)
 
     @property
     def reserve(self) -> int:
-        """Connections that only privileged users open."""
+        """Connections reserved for privileged users."""
         return max(1, self.total // 8)
 
     @property
     def identified(self) -> int:
-        """Connections of all users that are not privileged."""
+        """The limit for all unprivileged users together."""
         return max(1, self.total - self.unidentified - self.reserve)
 
     @property
     def per_user(self) -> int:
-        """Connections of one user that is not privileged."""
+        """The limit for one unprivileged user."""
         return max(1, self.total // 4)
 
     @property
     def per_address(self) -> int:
-        """Connections from one address."""
+        """The limit for one address."""
         return max(1, self.total * 3 // 4)
 
 
 def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
     """`limits`, or lower ones where the process may open fewer files. The limit of the process is read each
-    time because it may be changed from outside."""
+    time because it can be changed from outside."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= limits.total:
         return limits
@@ -71,7 +71,7 @@ def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
 
 
 class Connection:
-    """One accepted socket. `close` ends it, whether its handshake is done or not."""
+    """One accepted socket. `close` ends it, also during its handshake."""
 
     __slots__ = ("_table", "address", "close", "is_privileged", "user")
 
@@ -88,13 +88,13 @@ class Connection:
         return bool(self.user)
 
     def identify(self, user: str, *, is_privileged: bool) -> None:
-        """Note who sends requests on it. Raises `TooManyRequests` where the user has too many connections,
+        """Record the user of its requests. Raises `TooManyRequests` where the user has too many connections,
         and `Unavailable` where all users together have."""
         if self.user != user or self.is_privileged != is_privileged:
             self._table.identify(self, user, is_privileged=is_privileged)
 
     def release(self) -> None:
-        """It has ended; harmless when repeated."""
+        """Stop counting it; idempotent."""
         self._table.release(self)
 
 
@@ -114,7 +114,7 @@ class Connections:
         self._by_address: Counter[str] = Counter()
         self._by_user: Counter[str] = Counter()
         self.refused = 0
-        """Sockets closed when they were accepted."""
+        """Sockets closed on accept."""
         self.displaced = 0
         """Unidentified connections closed for newer ones."""
 
@@ -123,11 +123,11 @@ class Connections:
 
     @property
     def limits(self) -> ConnectionLimits:
-        """The limits that apply now."""
+        """The current limits."""
         return self._within_files(self._limits)
 
     def accept(self, address: str, close: Callable[[], None]) -> Connection | None:
-        """Count a socket that has just been accepted; None: it must be closed."""
+        """Count a newly accepted socket; None: it must be closed."""
         limits = self.limits
         if self._by_address[address] >= limits.per_address:
             has_room = self._displace(address)
@@ -191,7 +191,7 @@ class Connections:
         return connection.is_identified and not connection.is_privileged
 
     def _uncount(self, connection: Connection) -> None:
-        """Take a connection out of the numbers of its kind."""
+        """Subtract a connection from the counts of its kind."""
         if self._is_counted(connection):
             _decrease(self._by_user, connection.user)
         elif not connection.is_identified:

@@ -1,12 +1,11 @@
-"""Seats, and the queues before them: no flow of requests waits for the whole of another one.
+"""Fair queueing: seats for requests, and a queue per flow, so that no flow waits for all of another one.
 
-A request takes one or more seats for as long as it is being answered. Flows (users) that have requests
-waiting take turns by what their requests cost: start-time fair queueing. Plain numbers and no clock: whoever
-calls says what time it is.
+A request takes one or more seats while it is being answered. Flows (users) with queued requests take turns by
+the cost of their requests: start-time fair queueing. Plain numbers and no clock: the caller passes the time.
 
-One event loop answers all requests, and many of them in one go; in those a thousand never meet, so that a
-bound on how many are under way would bound nothing. So a turn of the loop gets a bounded number of seats as
-well: what else runs on the loop waits for one turn at most.
+One event loop answers all requests, and many of them in one turn; a thousand of those never run
+concurrently, so a limit on concurrent requests would limit nothing. So each turn of the loop also gets a
+bounded number of seats: other work on the loop waits for one turn at most.
 
 Source: Kubernetes documentation, "API Priority and Fairness"; P. Goyal et al., "Start-time Fair Queueing".
 """
@@ -29,7 +28,7 @@ Settle = Callable[[bool], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much a level takes: `seats` in all, `per_flow` and `per_turn` of them; `waiting` requests of one
+    """The limits of a level: `seats` in all, `per_flow` and `per_turn`; queued requests: `waiting` of one
     flow, `waiting_in_all`."""
 
     seats: float
@@ -40,7 +39,7 @@ class Bounds:
 
 
 class Refused(Exception):
-    """There is no room to wait. The text is the reason, as a label of metrics."""
+    """The queue is full. The text is the reason, as a label of metrics."""
 
 
 class Flow:
@@ -51,13 +50,13 @@ class Flow:
     def __init__(self) -> None:
         self.in_use = 0
         self.waiting: deque[Waiter] = deque()
-        self.is_ready = False  # whether it stands in line: its first request may go as far as it goes
+        self.is_ready = False  # whether it is in the dispatch order: its first request may be dispatched
         self.next_tag = 0
 
 
 class Waiter:
-    """A request that waits since a moment (in seconds). `settle` is called once, with whether it has got its
-    seats: it may have waited too long."""
+    """A request queued since a moment (in seconds). `settle` is called once, with whether it has got its
+    seats: False on timeout."""
 
     __slots__ = ("flow", "granted", "seats", "settle", "since")
 
@@ -76,7 +75,7 @@ class FairQueues:
     def __init__(self, bounds: Bounds, ask_for_turn: Callable[[], None]) -> None:
         self.bounds = bounds
         self._ask_for_turn = ask_for_turn
-        # To be told of each turn would cost more than the rest; of every one that matters is enough.
+        # A call at each turn would cost more than all else; only the turns that matter are asked for.
         self._ask_at = max(1, bounds.per_turn / 4)
         self.in_use = 0
         self.executing = 0
@@ -86,12 +85,12 @@ class FairQueues:
         self._this_turn = 0
         self._virtual = 0
         self._flows: dict[Hashable, Flow] = {}
-        # Flows that may go on, by what they have had; then by who came first.
+        # Flows ready for dispatch, by virtual start time; then by arrival.
         self._line: list[tuple[int, int, Flow]] = []
         self._arrivals = 0
 
     def take(self, key: Hashable, seats: int) -> Flow | None:
-        """Seats for a request of the flow `key`, if it need not wait; they are to be given back."""
+        """Seats for a request of the flow `key` if it need not wait; the caller gives them back."""
         flow = self._flows.get(key)
         if flow is None:
             flow = self._new_flow(key)
@@ -101,7 +100,7 @@ class FairQueues:
         return flow
 
     def wait(self, key: Hashable, seats: int, now: float, settle: Settle) -> Waiter:
-        """Put a request that could not be taken into the queue of its flow. Raises `Refused`."""
+        """Queue a request that could not be seated. Raises `Refused`."""
         flow = self._flows.get(key) or self._new_flow(key)
         bounds = self.bounds
         if len(flow.waiting) >= bounds.waiting or self.waiting >= bounds.waiting_in_all:
@@ -116,7 +115,7 @@ class FairQueues:
         return waiter
 
     def give_back(self, flow: Flow, seats: int) -> None:
-        """A request has been answered."""
+        """Release the seats of an answered request."""
         self.in_use -= seats
         self.executing -= 1
         flow.in_use -= seats
@@ -125,12 +124,12 @@ class FairQueues:
             self._dispatch()
 
     def new_turn(self) -> None:
-        """The loop has come round."""
+        """Start a new turn of the loop."""
         self._this_turn = 0
         self._dispatch()
 
     def leave(self, waiter: Waiter) -> None:
-        """A request is not going to be answered; harmless when it has neither seats nor a place."""
+        """Cancel a request; harmless when it has neither seats nor a place in a queue."""
         if waiter.granted:
             self.give_back(waiter.flow, waiter.seats)
         elif waiter in waiter.flow.waiting:
@@ -140,7 +139,7 @@ class FairQueues:
             self._dispatch()
 
     def send_away(self, before: float) -> None:
-        """Let nobody wait who has waited since `before` or longer."""
+        """Time out the requests queued since `before` or longer."""
         found: list[Waiter] = []
         for flow in self._flows.values():
             while flow.waiting and flow.waiting[0].since <= before:
@@ -162,7 +161,7 @@ class FairQueues:
         return flow
 
     def _flow_has_room(self, flow: Flow, seats: int) -> bool:
-        # Whoever asks for more seats than there are gets all of them.
+        # A request for more seats than there are gets all of them.
         return not flow.in_use or flow.in_use + seats <= self.bounds.per_flow
 
     def _has_room(self, seats: int) -> bool:
@@ -181,7 +180,7 @@ class FairQueues:
             self._ask_for_turn()
 
     def _line_up(self, flow: Flow) -> None:
-        """Let a flow stand in line, if it has what to ask for and is not at its own bound."""
+        """Put a flow into the dispatch order if it has queued requests and is below its limit."""
         if flow.is_ready or not flow.waiting or not self._flow_has_room(flow, flow.waiting[0].seats):
             return
         flow.is_ready = True
@@ -190,11 +189,11 @@ class FairQueues:
         heapq.heappush(self._line, (flow.next_tag, self._arrivals, flow))
 
     def _dispatch(self) -> None:
-        """Give seats to who is next, as far as there are any."""
+        """Dispatch queued requests while seats are free."""
         while self._line:
             tag, _, flow = self._line[0]
             fits = bool(flow.waiting) and self._flow_has_room(flow, flow.waiting[0].seats)
-            # The first in line waits for as many seats as it needs: nobody slips past it again and again.
+            # The first in line waits for all the seats it needs, because requests that overtake starve it.
             if fits and not self._has_room(flow.waiting[0].seats):
                 return
             heapq.heappop(self._line)

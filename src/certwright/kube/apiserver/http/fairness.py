@@ -1,12 +1,12 @@
-"""Fairness between the users of a server: who may be answered now, who waits, who is sent away for a while.
+"""Priority and fairness between users: which requests are answered now, queued, or rejected with 429.
 
 There are seats for each class of verbs (mutating, get, list, watch), of which a user gets a quarter at most;
-beyond them requests wait, each user's in a queue of its own, and beyond that the answer is 429 with
-`Retry-After`. `system:masters` have seats that nobody else can take, and are never sent away. The controllers
-in this process, health and metrics do not wait at all.
+beyond them requests wait in a queue per user, and beyond that the answer is 429 with `Retry-After`.
+`system:masters` have reserved seats, and are never rejected. The controllers in this process, health and
+metrics do not wait at all.
 
-A list costs more seats the more objects there are of its resource, and holds them until it has been sent. A
-watch holds its seat until it is open.
+The seats of a list grow with the number of objects of its resource, and are kept until it has been sent. A
+watch keeps its seat until it is open.
 
 Source: Kubernetes documentation, "API Priority and Fairness"; kube-apiserver's flags; apiserver
 `pkg/util/flowcontrol/request` (work estimates).
@@ -29,9 +29,9 @@ from certwright.kube.store.contract import Row, Store
 from certwright.kube.util.http_messages import Caller, Identity, Response
 
 LONGEST_WAIT_S = 15.0
-"""How long a request waits before it is sent away: a quarter of a request's time, as in Kubernetes."""
+"""Longest time in a queue before a request is rejected: a quarter of a request's time, as in Kubernetes."""
 QUEUE_LENGTH = 100
-"""How many requests of one user wait for one class of verbs."""
+"""Queue length: requests of one user for one class of verbs."""
 _ALL_QUEUES = 1000
 _PER_FLOW = 4  # a flow gets one seat of that many
 _RETRY_AFTER_S = 1
@@ -53,7 +53,7 @@ _SELECTORS = frozenset({"labelSelector", "fieldSelector"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
     """kube-apiserver's flags of these names. `priority_and_fairness` False: there are no queues and no users,
-    only bounds, and zero means none."""
+    only limits, and zero means unlimited."""
 
     max_requests: int = 400
     max_mutating_requests: int = 200
@@ -61,7 +61,7 @@ class InFlight:
 
 
 class Level:
-    """The seats of a class of verbs, and the time that requests wait for them on the event loop."""
+    """A priority level: the seats of a class of verbs, and the queueing on the event loop."""
 
     def __init__(self, name: str, bounds: Bounds, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
         self.name = name
@@ -75,7 +75,7 @@ class Level:
         asyncio.get_running_loop().call_soon(self.queues.new_turn)
 
     async def wait(self, key: Hashable, seats: int) -> Flow:
-        """Seats when it is the request's turn. Raises `TooManyRequests`."""
+        """Seats once the request is dispatched. Raises `TooManyRequests`."""
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[bool] = loop.create_future()
         try:
@@ -109,16 +109,16 @@ def _settle(future: asyncio.Future[bool], *, ok: bool) -> None:
 
 
 def too_many() -> TooManyRequests:
-    """What is said to who is sent away."""
+    """The 429 of a rejected request."""
     return TooManyRequests(
         "Too many requests, please try again later.", details=Details(retry_after_seconds=_RETRY_AFTER_S)
     )
 
 
 def identify(caller: Caller, user: Identity, line: Line) -> None:
-    """Note on the connection who has been authenticated on it. Raises `ApiError`: too many connections.
+    """Record the authenticated user of the connection. Raises `ApiError`: too many connections.
 
-    Health checks and metrics may be asked for on a connection that counts as unidentified.
+    Health checks and metrics remain available on an unidentified connection.
     """
     if user.name == ANONYMOUS.name:
         return
@@ -132,7 +132,7 @@ def _is_free(verb: str, path: str) -> bool:
 
 
 class Fairness:
-    """The levels of a server."""
+    """The priority levels of a server."""
 
     def __init__(self, store: Store, registry: Registry, options: InFlight) -> None:
         self.sizes = Sizes(store)
@@ -155,9 +155,9 @@ class Fairness:
     async def seat(
         self, user: Identity, verb: str, path: str, route: Route | None, query: Mapping[str, str]
     ) -> Seat:
-        """Seats for a request, at once or when it is its turn.
+        """Seats for a request, immediately or once it is dispatched.
 
-        Raises `TooManyRequests`, and `store.contract.StoreError` where it is asked how long a list is.
+        Raises `TooManyRequests`, and `store.contract.StoreError` while it estimates the length of a list.
         """
         level = self._level_of(user, verb, path)
         if level is None:
@@ -177,7 +177,7 @@ class Fairness:
         return self._levels.get(_CLASSES.get(verb, _MUTATING) if verb else "get")
 
     async def _cost(self, route: Route, query: Mapping[str, str]) -> int:
-        """The seats that a list takes, or the deletion of what it holds."""
+        """The seats of a list, or of a deletecollection."""
         definition = self._registry.find(route.group, route.version, route.plural)
         if definition is None or query.get("fieldSelector", "").startswith("metadata.name="):
             return 1
@@ -189,7 +189,7 @@ class Fairness:
 
 
 def _fair_levels(options: InFlight) -> dict[str, Level]:
-    """Of what is not mutating, half is for getting, a quarter each for lists and for opening watches."""
+    """Of the non-mutating seats, half are for gets, a quarter each for lists and for opening watches."""
     reads = options.max_requests
     shares = {
         _MUTATING: options.max_mutating_requests,
@@ -211,14 +211,14 @@ def _shared(seats: int) -> Bounds:
 
 
 def _plain_levels(options: InFlight) -> dict[str, Level]:
-    """As kube-apiserver without priority and fairness: two bounds, and watches are not counted."""
+    """As kube-apiserver without priority and fairness: two limits, and watches are not counted."""
     mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
     reading = Level("readOnly", Bounds(seats=options.max_requests or math.inf))
     return {_MUTATING: mutating, "get": reading, "list": reading}
 
 
 class Sizes:
-    """How many objects there are of the resources that somebody has listed; an `Observer`."""
+    """Object counts of the resources that have been listed; an `Observer`."""
 
     hears_of = None
 
@@ -227,25 +227,25 @@ class Sizes:
         self._counts: dict[str, int] = {}
 
     async def count(self, definition: ResourceDefinition) -> int:
-        """About how many there are."""
+        """The approximate number of objects."""
         found = self._counts.get(definition.bucket)
         if found is None:
             found = self._counts[definition.bucket] = await self._store.count(definition.bucket)
         return found
 
     def wrote(self, definition: ResourceDefinition, _: Row, previous: Row | None) -> None:
-        """One more, if it was not there before."""
+        """Count a created object."""
         if previous is None and definition.bucket in self._counts:
             self._counts[definition.bucket] += 1
 
     def removed(self, definition: ResourceDefinition, _: Row) -> None:
-        """One less."""
+        """Subtract a deleted object."""
         if definition.bucket in self._counts:
             self._counts[definition.bucket] -= 1
 
 
 class Seat:
-    """What a request holds while it is being answered."""
+    """The seats of a request while it is being answered."""
 
     __slots__ = ("_flow", "_level", "_seats")
 
@@ -255,13 +255,13 @@ class Seat:
         self._seats = seats
 
     def leave(self) -> None:
-        """Give the seats back; harmless when repeated."""
+        """Give the seats back; idempotent."""
         flow, self._flow = self._flow, None
         if flow is not None and self._level is not None:
             self._level.give_back(flow, self._seats)
 
     def leave_with(self, response: Response, *, watch: bool) -> None:
-        """Return the seats: of a streamed list after its last chunk, of everything else now."""
+        """Return the seats: of a streamed list after its last chunk, of every other answer now."""
         if response.stream is None or watch:
             self.leave()
         else:
@@ -272,7 +272,7 @@ _NO_SEAT = Seat(None, None, 0)
 
 
 class _Seated:
-    """The chunks of an answer that keeps its seats until its end."""
+    """The chunks of an answer that keeps its seats until the last one."""
 
     def __init__(self, chunks: AsyncIterator[bytes], seat: Seat) -> None:
         self._chunks = chunks
@@ -285,7 +285,7 @@ class _Seated:
         return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """Stop; harmless when repeated."""
+        """Stop; idempotent."""
         self._seat.leave()
         close = getattr(self._chunks, "aclose", None)
         if close is not None:

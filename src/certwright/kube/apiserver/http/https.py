@@ -1,6 +1,6 @@
-"""The HTTP face: a handler behind TLS.
+"""HTTPS front end: a handler behind TLS.
 
-The handler knows nothing of this module, so that another face could take its place.
+The handler does not depend on this module, so that another front end can replace it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Handler
 
 HANDSHAKE_S = 10.0
-"""Seconds in which the TLS handshake must be done."""
+"""Time limit of the TLS handshake, in seconds."""
 _BACKLOG = 2048
 
 
 class HttpsFace:
-    """A handler that is being served."""
+    """A handler served over HTTPS."""
 
     def __init__(
         self,
@@ -43,20 +43,20 @@ class HttpsFace:
 
     @property
     def connections(self) -> list[HttpProtocol]:
-        """Those that are open."""
+        """The open connections."""
         return list(self._traffic.connections)
 
     @property
     def unread(self) -> Unread:
-        """What clients have not read."""
+        """The answers that clients have not read yet, in bytes per connection."""
         return self._traffic.unread
 
     def reload(self, certfile: Path, keyfile: Path) -> None:
-        """Serve another certificate to whoever connects from now on. Raises `OSError` and `ssl.SSLError`."""
+        """Use another certificate for new connections. Raises `OSError` and `ssl.SSLError`."""
         self._context.load_cert_chain(certfile, keyfile)
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Take no more requests, end all streams, give answers under way `grace_s`, then cut them off."""
+        """Stop accepting requests, end all streams, give pending answers `grace_s`, then close."""
         self._traffic.is_closing = True
         self._listener.close()
         for connection in self.connections:
@@ -71,7 +71,7 @@ class HttpsFace:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises `OSError`: the address is in use, not ours, or not to be had."""
+    """A bound socket. Raises `OSError`: the address is in use, or not available."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -111,12 +111,12 @@ async def serve_https(
     limits: ConnectionLimits | None = None,
     clock: Clock | None = None,
 ) -> HttpsFace:
-    """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: tell clients that they need not limit
-    themselves. `max_unread`: bytes that all connections may hold for clients that do not read. `limits`: of
-    connections. `clock`: for the field `Date`; the system's, if none is given.
+    """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: announce to clients that they need not
+    limit their rate. `max_unread`: bytes that all connections may buffer for clients that do not read.
+    `limits`: of connections. `clock`: for the field `Date`; the system's by default.
 
-    Clients may show a certificate of `client_ca_file`'s CAs; one of another CA breaks the handshake. Raises
-    `OSError` when the address cannot be had or a file cannot be read, `ssl.SSLError` when one is no good.
+    Clients may present a certificate of `client_ca_file`'s CAs; one of another CA fails the handshake. Raises
+    `OSError` when the address is not available or a file cannot be read, `ssl.SSLError` for an invalid file.
     """
     context = _context(certfile, keyfile, client_ca_file)
     traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair, max_unread=max_unread)

@@ -1,4 +1,4 @@
-"""Accepting connections: the limits apply to each socket before anything is read from it."""
+"""Listener: accepts connections; the limits apply to each socket before anything is read from it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from certwright.kube.apiserver.http.connections import Connection, Connections
 _log = logging.getLogger(__name__)
 
 _PER_TURN = 8
-"""Sockets accepted in one turn of the event loop: a TLS handshake takes about a millisecond of it."""
+"""Sockets accepted in one turn of the event loop, because a TLS handshake takes about a millisecond of it."""
 _PAUSE_S = 0.1
-"""Seconds until accepting is tried again after the system has refused it."""
+"""Seconds until the next attempt after the system has refused to accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How connections are secured, and the seconds that a handshake and an orderly end may take."""
+    """TLS settings: the context, and the seconds that a handshake and an orderly close may take."""
 
     context: ssl.SSLContext
     handshake_s: float
@@ -51,7 +51,7 @@ class Listener:
         self._loop.add_reader(bound, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections, and end the handshakes under way; harmless when repeated."""
+        """Stop accepting, and cancel pending handshakes; idempotent."""
         if self._retry is not None:
             self._retry.cancel()
         if self._socket.fileno() >= 0:
@@ -67,7 +67,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No file descriptors or no memory: the socket stays readable, so each turn would try it.
+                # No file descriptors or no memory: the socket stays readable, so each turn would try again.
                 _log.warning("cannot accept connections: %s; trying again", error)
                 self._loop.remove_reader(self._socket)
                 self._retry = self._loop.call_later(_PAUSE_S, self._resume)
@@ -105,12 +105,12 @@ class _Handshake:
         self.has_succeeded = False
 
     def start(self, tls: Tls, make: Callable[[], asyncio.BaseProtocol], ended: Callable[[], None]) -> None:
-        """Begin it. `make`: the protocol; `ended` is called at its end, which may be a failure."""
+        """Start. `make`: the protocol; `ended` is called at the end, also after a failure."""
         self._task = self._loop.create_task(self._secure(tls, make))
         self._task.add_done_callback(lambda _: self._end(ended))
 
     def cancel(self) -> None:
-        """End it, and the connection."""
+        """Cancel it, and close the connection."""
         if self._task is not None:
             self._task.cancel()
 

@@ -1,7 +1,7 @@
-"""One connection of the HTTP face: requests in, answers out, one after the other.
+"""HTTP/1.1 protocol of one connection: requests in, responses out, in order.
 
-A request is taken apart by httptools, and handed over when it is whole. Here are the bounds on what a client
-may send, and on how long it may take.
+httptools parses a request; the handler gets it once it is complete. This module limits what a client may
+send, and how long it may take.
 
 Source: RFC 9112.
 """
@@ -31,27 +31,27 @@ from certwright.kube.util.http_messages import Handler, Request, Response
 _log = logging.getLogger(__name__)
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request body, as Kubernetes has it."""
+"""Bytes of a request body, as in Kubernetes."""
 MAX_BODIES = 128 * 1024 * 1024
-"""Bytes of all bodies that are on their way: nobody knows yet who sends them."""
+"""Bytes of all incomplete bodies together, because their senders are not yet authenticated."""
 MAX_HEADERS = 64 * 1024
 """Bytes of the request line and all header fields together."""
 _MOST_RAW_HEADERS = MAX_HEADERS + 256 * 1024
-"""Bytes in which the header fields must end; what a read brings of the request before is counted too."""
+"""Bytes in which the header fields must end; a read may also contain bytes of the previous request."""
 _MOST_RAW_BODY = 8 * MAX_BODY
 """Bytes in which a body must end: it may come in chunks of one byte, with six around it."""
 KEEP_ALIVE_S = 120
-"""Seconds that a connection may lie idle."""
+"""Seconds that a connection may be idle."""
 HEADER_S = 30.0
-"""Seconds in which the request line and the header fields must have come."""
+"""Seconds for the request line and the header fields."""
 BODY_S = 60.0
-"""Seconds in which the whole request must have come."""
+"""Seconds for the whole request."""
 LINGER_S = 0.5
-"""Seconds that a client which is refused while it sends is still listened to, as with Go's server."""
+"""Seconds that a client which is refused while it sends is still read from, as in Go's server."""
 UNIDENTIFIED_S = 10.0
-"""Seconds that a connection on which no request has been authenticated may lie idle, and in which the header
-fields of its request must have come."""
-_TIMER_S = 1e-3  # what the loop's timers can tell apart
+"""Seconds that a connection without an authenticated request may be idle, and the limit for the header
+fields of its request."""
+_TIMER_S = 1e-3  # resolution of the loop's timers
 
 
 class _HeadersTooLarge(Exception):
@@ -67,13 +67,13 @@ _METHODS = frozenset(
     (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
 )
 _STAND_IN = b"REPORT"
-"""A method that the parser knows, and that means nothing to it."""
+"""A method that the parser accepts without special treatment, in place of unknown ones."""
 _INVALID = b"Invalid HTTP request received."
 _BROKEN = b"Internal Server Error"
 
 
 class Traffic:
-    """What the connections of one face share: who answers, and how much is on its way."""
+    """State shared by the connections of one front end: the handler, and the bytes in transit."""
 
     def __init__(
         self, handler: Handler, clock: Clock, *, is_fair: bool, max_unread: int = MAX_UNREAD
@@ -81,18 +81,18 @@ class Traffic:
         self.handler = handler
         self.extra = wire.ExtraFields(clock, is_fair=is_fair)
         self.connections: set[HttpProtocol] = set()
-        self.arriving = 0  # bytes of bodies that are not whole yet
+        self.arriving = 0  # bytes of incomplete bodies
         self.unread = Unread(max_unread)
         self.is_closing = False
         self._one_less = asyncio.Event()
 
     def remove(self, connection: HttpProtocol) -> None:
-        """A connection has ended."""
+        """Forget a closed connection."""
         self.connections.discard(connection)
         self._one_less.set()
 
     async def wait_ended(self) -> None:
-        """Return when there are no connections."""
+        """Wait until no connections are left."""
         while self.connections:
             self._one_less.clear()
             await self._one_less.wait()
@@ -100,7 +100,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request and how it is to be answered. `refusal`: with that, whatever the handler thinks, as the last
+    """A request and its answer. `refusal`: the error that answers it instead of the handler, as the last
     answer of the connection."""
 
     request: Request
@@ -109,10 +109,10 @@ class _Exchange:
 
 
 class HttpProtocol(Sender):
-    """A connection as the event loop sees it, and the parser.
+    """A connection's protocol: asyncio callbacks and parser callbacks.
 
-    Requests that come before the one before is answered wait, and nothing more is read meanwhile. Any method
-    is taken: that nobody has it is for the handler to say.
+    Pipelined requests wait until the previous one is answered, and reading pauses. Any method is accepted;
+    the handler rejects unknown ones.
     """
 
     def __init__(self, traffic: Traffic, connection: Connection | None = None) -> None:
@@ -120,23 +120,23 @@ class HttpProtocol(Sender):
         self._traffic = traffic
         self._connection = connection
         self._parser = httptools.HttpRequestParser(self)
-        # What follows a request that asks for an end is not looked at, but it is no mistake either.
+        # Bytes after a request with `Connection: close` are ignored; they are no error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._certificate: bytes | None = None
-        # The request that is being read.
+        # The request being read.
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_size = 0
-        self._raw_size = 0  # with what the parser still holds, for it bounds nothing
+        self._raw_size = 0  # including what the parser buffers, because it has no limits
         self._body: bytes | bytearray = b""
         self._incoming: _Exchange | None = None
         self._foreign_method = ""
         self._between = True
         self._in_body = False
         self._is_refused = False
-        # The requests that are whole.
+        # Complete requests.
         self._waiting: deque[_Exchange] = deque()
-        # Time.
+        # Time limits.
         self._is_idle = False
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -155,8 +155,8 @@ class HttpProtocol(Sender):
             self._connection.close = self.abort
         self._expect(self._patience(HEADER_S))
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
-        """Nothing is expected any more; who works on an ordinary answer finishes it, for nobody."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
+        """Cancel timers and streams; the handler finishes an ordinary answer, which is discarded."""
         self._traffic.remove(self)
         if self._connection is not None:
             self._connection.release()
@@ -168,27 +168,27 @@ class HttpProtocol(Sender):
         self.cut()
 
     def end(self) -> None:
-        """End when the present answer has been sent; streams are cut short."""
+        """Close once the present answer has been sent; streams are cut short."""
         self._is_last = True
         if self._task is None:
             self.transport.close()
         self.cut()
 
     def abort(self) -> None:
-        """End now."""
+        """Close now."""
         if self._task is not None:
             self._task.cancel()
         self.transport.abort()
 
     def _patience(self, seconds: float) -> float:
-        """Those seconds, or fewer where no request on the connection has been authenticated."""
+        """`seconds`, or fewer where no request on the connection has been authenticated."""
         is_unidentified = self._connection is not None and not self._connection.is_identified
         return min(seconds, UNIDENTIFIED_S) if is_unidentified else seconds
 
     # --- time ---------------------------------------------------------------------------------------------
 
     def _expect(self, seconds: float) -> None:
-        """Something must happen within that time. One timer is left running instead of one for each wait."""
+        """Set the deadline of the next event. One running timer serves all deadlines."""
         self._deadline = self._loop.time() + seconds
         if self._deadline < self._timer_at:
             self._set_timer()
@@ -200,7 +200,7 @@ class HttpProtocol(Sender):
         self._timer = self._loop.call_at(self._deadline, self._look)
 
     def _look(self) -> None:
-        """Whether the time is up: the header must have come by then, and the body soon."""
+        """Check the deadline: the header must be complete by then, and the body soon."""
         self._timer, self._timer_at = None, math.inf
         if self._deadline == math.inf:
             return
@@ -217,7 +217,7 @@ class HttpProtocol(Sender):
     # --- requests -----------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a method that the parser does not know goes past it."""
+        """Feed the parser; a method that it does not know bypasses it."""
         if self._is_refused:
             return
         if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
@@ -227,7 +227,7 @@ class HttpProtocol(Sender):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # Nothing else is spoken here: the request was read as any other.
+            # The server speaks no other protocol: the request was read like any other.
             return
         except httptools.HttpParserError:
             self._refuse_plainly(is_sending=self._header_size > MAX_HEADERS)
@@ -238,26 +238,26 @@ class HttpProtocol(Sender):
                 self._refuse_plainly(is_sending=True)
                 return
         if was_idle and self._between and self._task is None:
-            # Empty lines before a request (RFC 9112 §2.2): they end the wait for one, and begin none.
+            # Empty lines before a request (RFC 9112 §2.2) end the idle time and begin no request.
             self._expect(self._patience(HEADER_S))
 
     def on_message_begin(self) -> None:
-        """Begin to count, and to wait."""
+        """Start the byte counts and the deadline."""
         self._between, self._raw_size = False, 0
         self._url, self._headers, self._header_size, self._body = b"", {}, 0, b""
         self._expect(self._patience(HEADER_S))
 
     def on_url(self, url: bytes) -> None:
-        """Take the target, which may come in parts."""
+        """Add a part of the target."""
         self._count(len(url))
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field."""
+        """Add a header field."""
         self._count(len(name) + len(value))
         key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
         if key in headers:
-            # Lists with commas between (RFC 9110 §5.3), but names of groups may have commas themselves.
+            # Lists are joined by commas (RFC 9110 §5.3), but names of groups may contain commas.
             between = "\n" if key.startswith("impersonate-") else ", "
             text = f"{headers[key]}{between}{text}"
         headers[key] = text
@@ -268,7 +268,7 @@ class HttpProtocol(Sender):
             raise _HeadersTooLarge
 
     def on_headers_complete(self) -> None:
-        """The request is whole but for its body; who is refused anyway need not send that."""
+        """The header is complete; a request that is refused anyway need not send its body."""
         self._in_body, self._raw_size = True, 0
         method, self._foreign_method = self._foreign_method or self._parser.get_method().decode(), ""
         url = httptools.parse_url(self._url)
@@ -278,7 +278,7 @@ class HttpProtocol(Sender):
         request = Request(
             method, target, self._headers, peer_certificate=self._certificate, caller=self._connection
         )
-        self._headers = {}  # what comes after the body is nothing that anybody asks for here
+        self._headers = {}  # trailer fields are ignored
         self._incoming = _Exchange(request, self._may_stay(request))
         if (error := self._objection(request)) is not None:
             self._refuse(error)
@@ -286,19 +286,19 @@ class HttpProtocol(Sender):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _may_stay(self, request: Request) -> bool:
-        """Whether other requests may follow. Raises `_NoHost` (RFC 9112 §3.2)."""
+        """Whether the connection stays open for other requests. Raises `_NoHost` (RFC 9112 §3.2)."""
         if self._parser.get_http_version() == "1.0":
             return False
         host = request.headers.get("host")
         if host is None or "," in host:
             raise _NoHost
-        # What follows the offer of another protocol is not read, as it may be that protocol.
+        # Bytes after an upgrade offer are not read, because they may be of that protocol.
         return bool(self._parser.should_keep_alive()) and not self._parser.should_upgrade()
 
     def _objection(self, request: Request) -> ApiError | None:
-        """What everyone is told while nobody is served, or who announces too long a body."""
+        """The error for every request during shutdown, and for one that announces too long a body."""
         if self._traffic.is_closing:
-            # A watcher whose stream was ended asks again at once, on the connection that it still has.
+            # The client of an ended watch immediately asks again, on the same connection.
             return Unavailable("the server is stopping")
         coding = request.headers.get("transfer-encoding", "chunked")
         if coding.strip().lower() != "chunked":
@@ -310,7 +310,7 @@ class HttpProtocol(Sender):
         return _too_large() if length.isdecimal() and int(length) > MAX_BODY else None
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what is being read with an error, and look at nothing that follows."""
+        """Answer the current request with an error, and ignore all that follows."""
         assert self._incoming is not None
         self._drop_body()
         self._is_refused = True
@@ -318,14 +318,14 @@ class HttpProtocol(Sender):
         self._take(self._incoming)
 
     def _refuse_plainly(self, *, is_sending: bool) -> None:
-        """Say that it is no request, and look at nothing that follows."""
+        """Answer a malformed request with plain text, and ignore all that follows."""
         self._drop_body()
         self._is_refused = True
         self._write_plain(400, _INVALID)
         self._end(is_sending=is_sending and self._task is None)
 
     def on_body(self, part: bytes) -> None:
-        """Take a part of the body."""
+        """Add a part of the body."""
         if self._is_refused:
             return
         self._traffic.arriving += len(part)
@@ -346,7 +346,7 @@ class HttpProtocol(Sender):
         self._body = b""
 
     def on_message_complete(self) -> None:
-        """The request is whole; what comes next begins another one."""
+        """Queue the complete request."""
         self._between, self._in_body = True, False
         self._deadline = math.inf
         if self._is_refused or self._incoming is None:
@@ -389,8 +389,8 @@ class HttpProtocol(Sender):
             self._expect(self._patience(KEEP_ALIVE_S))
 
     def _end(self, *, is_sending: bool) -> None:
-        """End, though not at once while the client sends on: that would reset the connection, and the client
-        might never read why (RFC 9112 §9.6)."""
+        """Close, but with a delay while the client still sends: closing would reset the connection, and the
+        client might never read the reason (RFC 9112 §9.6)."""
         if not is_sending or self._traffic.is_closing:
             self.transport.close()
             return
@@ -398,7 +398,7 @@ class HttpProtocol(Sender):
         self._expect(LINGER_S)
 
     async def _answer(self, exchange: _Exchange) -> bool:
-        """Have a request answered, and send that. Whether the connection ends with it."""
+        """Answer a request and send the response. Whether the connection ends with it."""
         request = exchange.request
         response = exchange.refusal or await self._traffic.handler(request)
         response.headers = self._extra.added(request, response.headers)

@@ -1,4 +1,4 @@
-"""What goes out on one connection of the HTTP face, at the pace of its client.
+"""Response writer of one HTTP connection, with backpressure from its client.
 
 Source: RFC 9112 §7.1 (chunks).
 """
@@ -18,24 +18,24 @@ from certwright.kube.util.http_messages import PushStream, Request, Response
 _log = logging.getLogger(__name__)
 
 WRITE_S = 60.0
-"""Seconds in which a client that has let its answer pile up must read some of it, and the last of it."""
+"""Seconds in which a client with a full write buffer must read some of it, and the last of it."""
 PIECE = 256 * 1024
-"""Bytes of an answer that are encrypted at a time; the next ones when the client has taken most of these."""
+"""Bytes of an answer that are encrypted at a time; the next ones once the client has read most of these."""
 _HIGH_WATER = 128 * 1024
-"""Encrypted bytes that may wait in a connection before writing is paused."""
+"""Encrypted bytes that a connection may buffer before writing is paused."""
 
 
 class Sender(asyncio.Protocol):
-    """A connection as far as it sends."""
+    """The sending side of a connection."""
 
     transport: asyncio.Transport
 
     def __init__(self, extra: wire.ExtraFields, unread: Unread) -> None:
         self._extra = extra
         self._unread = unread
-        self._sending = 0  # bytes of the whole answer, or of the chunk, that is being written
+        self._sending = 0  # bytes of the answer or chunk being written
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None  # it answers the present request
+        self._task: asyncio.Task[None] | None = None  # answers the present request
         self._is_last = False  # no request is answered after the present one
         self._has_begun = False
         self._is_pumping = False
@@ -43,11 +43,11 @@ class Sender(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
 
     def limit_buffer(self) -> None:
-        """Pause writing early: what the client has not read waits in the store rather than here."""
+        """Pause writing early, so that what the client has not read stays in the store."""
         self.transport.set_write_buffer_limits(high=_HIGH_WATER)
 
     def pause_writing(self) -> None:
-        """The client does not keep up with its answer."""
+        """Start the client's deadline: it reads too slowly."""
         self._resumed = self._loop.create_future()
         self._write_timer = self._loop.call_later(WRITE_S, self._give_up, "did not read its answer")
         self._unread.add(self, _HIGH_WATER + self._sending, self._drop)
@@ -62,22 +62,22 @@ class Sender(asyncio.Protocol):
         self.transport.abort()
 
     def resume_writing(self) -> None:
-        """It has read some."""
+        """Clear the deadline: the client has read some."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
         self._unread.remove(self)
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and not resumed.done():  # who waited for it may have been cancelled
+        if resumed is not None and not resumed.done():  # the waiting task may have been cancelled
             resumed.set_result(None)
 
     def _give_up(self, why: str) -> None:
         _log.info("a client at %s %s in time", self.transport.get_extra_info("peername"), why)
-        # Not `close`, which would wait for what is to be written.
+        # Not `close`, which would wait for the buffered bytes.
         self.transport.abort()
 
     def cut(self) -> None:
-        """End the stream that is being sent, if one is."""
+        """End the current stream, if there is one."""
         if self._is_pumping and self._task is not None:
             self._is_pumping = False
             self._task.cancel()
@@ -102,16 +102,16 @@ class Sender(asyncio.Protocol):
             self._sending = 0
 
     def _write_plain(self, code: int, text: bytes) -> None:
-        """Some words, as the last answer; nothing where one has begun."""
+        """A plain-text error as the last answer; nothing where one has begun."""
         if not self._has_begun:
             fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(text))}
             fields |= {"date": self._extra.date(), "connection": "close"}
             self._write(wire.head(Response(code, fields)) + text)
 
     async def _send_stream(self, request: Request, response: Response, stream: AsyncIterator[bytes]) -> None:
-        """Send the head, then chunk after chunk until the stream ends, the client goes, or we close."""
+        """Send the head, then chunks until the stream ends, the client disconnects, or the server closes."""
         chunks = stream
-        # A list is streamed because it is large; a watch must reach its client event by event, uncompressed.
+        # A list is streamed because it is large; a watch must send each event immediately, uncompressed.
         if wire.takes_gzip(request) and not is_watch(request.target):
             wire.mark_as_gzip(response)
             chunks = wire.compressed(stream)
@@ -122,13 +122,13 @@ class Sender(asyncio.Protocol):
         async with AsyncExitStack() as ends:
             ends.push_async_callback(_close, stream)
             ends.push_async_callback(_close, chunks)
-            # Every request gets an answer, also one that comes at the end.
+            # Every request gets an answer, also during shutdown.
             self._write(wire.head(response))
             if isinstance(stream, PushStream):
                 stream.push_into(self._push)
             if has_body and not (self._is_last or self.transport.is_closing()):
                 await self._pump(chunks)
-        # An orderly end, so that a client that is still there knows that it can ask again.
+        # An orderly end, so that a connected client can ask again.
         if has_body:
             self._write(wire.LAST_CHUNK)
         self._has_begun = False
@@ -148,7 +148,7 @@ class Sender(asyncio.Protocol):
             self._is_pumping = False
 
     def _push(self, data: bytes) -> bool:
-        """Write a chunk of a stream that writes for itself (`kit.exchange.Write`)."""
+        """Write a chunk of a stream that pushes its chunks (`kit.exchange.Write`)."""
         if self._resumed is not None or self.transport.is_closing() or len(data) > PIECE:
             return False
         self.transport.write(wire.shared_chunk(data))

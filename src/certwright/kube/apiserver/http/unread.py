@@ -1,36 +1,36 @@
-"""Bound on the memory of answers that clients do not read, over all connections."""
+"""Memory limit for answers that clients do not read, over all connections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
 MAX_UNREAD = 64 * 1024 * 1024
-"""Bytes that all connections together may hold for clients that have stopped reading."""
+"""Bytes that all connections together may buffer for clients that have stopped reading."""
 
 
 class Unread:
-    """The connections whose clients have stopped reading, and the bytes that each one holds.
+    """The connections whose clients have stopped reading, and the bytes that each one buffers.
 
     Above `limit` bytes the connection that has been waiting longest is closed, then the next one. A slow
-    client that reads moves to the end of the order with each part that it takes, so clients that read nothing
-    are closed first. A connection that is alone is never closed: one answer may exceed the limit.
+    client that reads moves to the end of the order with each part, so clients that read nothing are closed
+    first. A single connection is never closed: one answer may exceed the limit.
     """
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:
         self.limit = limit
         self.size = 0
-        """Bytes that wait to be read."""
+        """Buffered bytes."""
         self.dropped = 0
         """Connections closed because of the limit."""
         self._waiting: dict[Hashable, tuple[int, Callable[[], None]]] = {}
 
     @property
     def waiting(self) -> list[Hashable]:
-        """The connections whose clients have stopped reading, the first one first."""
+        """The connections whose clients have stopped reading, longest wait first."""
         return list(self._waiting)
 
     def add(self, connection: Hashable, size: int, close: Callable[[], None]) -> None:
-        """The client of `connection` has stopped reading; `size` bytes wait for it."""
+        """Record that the client of `connection` has stopped reading; `size` bytes are buffered for it."""
         self.remove(connection)
         self._waiting[connection] = size, close
         self.size += size
@@ -42,6 +42,6 @@ class Unread:
             close_oldest()
 
     def remove(self, connection: Hashable) -> None:
-        """The client of `connection` reads again, or is gone; harmless when repeated."""
+        """Record that the client of `connection` reads again, or has disconnected; idempotent."""
         size, _ = self._waiting.pop(connection, (0, None))
         self.size -= size

@@ -1,4 +1,4 @@
-"""What the HTTP face does to an answer on its way out: head, common header fields, compression, indentation.
+"""Wire format of responses: head, common header fields, compression, indentation.
 
 Source: RFC 9112 §4, §6.3; Kubernetes documentation, "Kubernetes API Concepts", compression; "Auditing"
 (Audit-Id); "API Priority and Fairness", diagnostics (the X-Kubernetes-PF header fields).
@@ -23,7 +23,7 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Request, Response
 
 GZIP_FROM = 128 * 1024
-"""Answers above this size are compressed for clients that take gzip, as Kubernetes does."""
+"""Answers above this size are compressed for clients that accept gzip, as in Kubernetes."""
 LAST_CHUNK = b"0\r\n\r\n"
 _AUDIT_ID = re.compile(r"[\x20-\x7e]+")
 _PRETTY = re.compile(r"[?&]pretty=([^&]+)")
@@ -35,18 +35,18 @@ _NO_CONTENT = frozenset({204, 304})
 
 
 class ExtraFields:
-    """The header fields that every answer carries; `is_fair`: the server has priority and fairness."""
+    """The header fields of every answer; `is_fair`: the server has priority and fairness."""
 
     def __init__(self, clock: Clock, *, is_fair: bool) -> None:
         self._clock = clock
         self._second = -1
         self._date = ""
-        # What client-go's controllers look for: a server with these needs no rate limit in its clients.
+        # client-go's controllers check for these: with such a server they need no client-side rate limit.
         names = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
         self._fixed = {name: ids.new_uid() for name in names}
 
     def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
-        """The fields of the answer to `request`, and these."""
+        """The fields of the answer to `request`, with the common ones added."""
         own = {"audit-id": _audit_id(request), "date": self.date()}
         return {**_CACHE_CONTROL, **fields, **self._fixed, **own}
 
@@ -59,7 +59,7 @@ class ExtraFields:
 
 
 def _audit_id(request: Request) -> str:
-    """The one that a proxy in front has given, or a new one."""
+    """The audit ID of a reverse proxy, or a new one."""
     given = request.headers.get("audit-id", "")
     return given if given and _AUDIT_ID.fullmatch(given) else ids.new_uid()
 
@@ -67,7 +67,7 @@ def _audit_id(request: Request) -> str:
 def head(response: Response) -> bytes:
     """Status line and header fields, with the empty line after them.
 
-    Raises `ValueError` for a value that would not end where it should.
+    Raises `ValueError` for a value that contains a line break.
     """
     fields = response.headers
     if _NOT_IN_A_VALUE.search("".join(fields.values())):
@@ -83,7 +83,7 @@ def _status_line(code: int) -> str:
 
 
 async def whole(request: Request, response: Response) -> bytes:
-    """An answer that is no stream: head and body, as `request` wants them. Raises as `head` does."""
+    """A complete answer: head and body, in the encoding that `request` accepts. Raises as `head` does."""
     body = response.body
     if response.headers.get("content-type") == JSON and wants_pretty(request):
         body = msgspec.json.format(body, indent=2)
@@ -98,38 +98,38 @@ async def whole(request: Request, response: Response) -> bytes:
 
 
 def mark_as_gzip(response: Response) -> None:
-    """Say that the body is compressed."""
+    """Set the header fields of a compressed body."""
     response.headers["content-encoding"] = "gzip"
     response.headers["vary"] = "Accept-Encoding"
 
 
 def chunk(data: bytes) -> bytes:
-    """Data of a body without a length (RFC 9112 §7.1)."""
+    """One chunk of a chunked body (RFC 9112 §7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 shared_chunk = lru_cache(maxsize=1)(chunk)
-"""`chunk` of data that many are sent one after the other: the watchers of one event."""
+"""`chunk`, cached for the watchers of one event."""
 
 
 def wants_pretty(request: Request) -> bool:
-    """Whether a person is going to read the answer: the query says so, or a program that people use."""
+    """Whether to indent the answer: the query asks for it, or the client is an interactive program."""
     if wanted := _PRETTY.search(request.target):
         return wanted[1] in _TRUE
-    # What a client sees of OpenAPI is the same bytes for everyone, under one ETag.
+    # OpenAPI documents are the same bytes for every client, under one ETag.
     by_people = request.headers.get("user-agent", "").startswith(_READ_BY_PEOPLE)
     return by_people and request.target.startswith("/api")
 
 
 def takes_gzip(request: Request) -> bool:
-    """Whether the client reads compressed answers."""
+    """Whether the client accepts gzip."""
     accepted = request.headers.get("accept-encoding", "")
     return any(part.strip() == "gzip" for part in accepted.split(","))
 
 
 async def compressed(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The chunks of `stream` in gzip."""
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: in gzip's clothes
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: gzip format
     async for piece in stream:
         if squeezed := await asyncio.to_thread(squeeze.compress, piece):
             yield squeezed

@@ -1,4 +1,4 @@
-"""Authorization, as the verbs see it: an action, a decision, and the interface of what decides.
+"""Authorization as the verbs use it: action, decision, and the interface of the authorizer.
 
 Source: Kubernetes API reference, SubjectAccessReview v1 authorization.k8s.io.
 """
@@ -11,7 +11,8 @@ from certwright.kube.util.http_messages import Identity
 
 
 class Action(NamedTuple):
-    """What is asked for, in the terms of a `SubjectAccessReview`: a resource, or a path that is none."""
+    """What a request wants to do, in the terms of a `SubjectAccessReview`: a resource or a non-resource
+    path."""
 
     verb: str
     group: str = ""
@@ -23,7 +24,7 @@ class Action(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """An answer, and why (as RBAC's reasons are worded; may be empty)."""
+    """A decision and its reason (worded as RBAC's; may be empty)."""
 
     allowed: bool
     reason: str

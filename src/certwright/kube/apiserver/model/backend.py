@@ -1,4 +1,4 @@
-"""What the verbs share: store and registry, one understood request, errors in common words."""
+"""Backend of the verbs: store, registry, observers, the parsed request, and common errors."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Is told of committed writes, on the loop, before the writer gets its answer."""
+    """Observer of committed writes: called on the loop, before the writer gets its answer."""
 
     @property
     def hears_of(self) -> Collection[str] | None:
-        """The buckets whose writes it is told of; None: all. Always the same."""
+        """The buckets that it observes; None: all. Constant."""
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """`row` was created, or replaced `previous`."""
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """`row` is gone."""
+        """`row` was deleted."""
 
 
 class Admission(Protocol):
-    """What every write passes between its shape and the store. `operation`: CREATE, UPDATE or DELETE;
+    """Admission: every write passes it between shaping and the store. `operation`: CREATE, UPDATE or DELETE;
     `is_long`: as in `verbs.aside`."""
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
-        """Change `new` in place. True: a webhook did; then it must be shaped once more. Raises `ApiError`."""
+        """Change `new` in place. True: a webhook did; then it must be shaped again. Raises `ApiError`."""
 
     async def validate(
         self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
     ) -> None:
-        """Raise what the object, or who writes it, is refused with."""
+        """Raise the error that refuses the object or its writer."""
 
     async def deleting(self, call: Call, row: Row) -> None:
-        """Raise what the deletion of `row` is refused with."""
+        """Raise the error that refuses the deletion of `row`."""
 
 
 InVersion = Callable[[ResourceDefinition, Json], Json]
-"""An object in the version of a definition, for the owners of its fields: itself, unless a webhook converts
+"""An object in the version of a definition, for field management: itself, unless a webhook converts
 (`crds.other_versions`)."""
 
 
@@ -80,10 +80,10 @@ def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
 
 @dataclass(slots=True)
 class Backend:
-    """The parts that verbs work with.
+    """The components that verbs work with.
 
-    Observers (`observe`) are told of writes: of one through this server by `put` and `delete`, and where
-    other servers write to the store as well (`fed`), of all of them by the store, in the order of their
+    Observers (`observe`) are notified of writes: by `put` and `delete` of those through this server, and
+    where other servers write to the store as well (`fed`), by the store of all of them, in the order of their
     commits. `turns`: for the pages of long lists and of initial states, one per turn of the event loop.
     """
 
@@ -104,25 +104,25 @@ class Backend:
     _concerned: dict[str, list[Observer]] = field(init=False, default_factory=dict)
 
     def observe(self, *observers: Observer) -> None:
-        """From now on tell them, too, after those that are told already."""
+        """Add observers, after the existing ones."""
         self._observers += observers
         self._concerned.clear()
 
     def follow_store(self) -> None:
-        """From now on hear of every write by the store, if other servers write to it."""
+        """Subscribe to all writes of the store, if other servers write to it."""
         if isinstance(self.store, Shared):
             self.fed = True
             self.early = []
             self.store.follow(self.hear)
 
     def loaded(self) -> None:
-        """The observers have read what the store held: tell them once more what was written meanwhile, which
-        they may have read in an older form after they had heard of it."""
+        """Replay the writes made while the observers read the store, because they may have read an older
+        state after the notification."""
         events, self.early = self.early, None
         self.hear(events or ())
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Tell the observers of committed writes, whoever made them."""
+        """Notify the observers of committed writes, by any server."""
         if self.early is not None:
             self.early += events
         for event in events:
@@ -136,17 +136,17 @@ class Backend:
                 else:
                     self._wrote(definition, event.row, event.previous)
             except Exception:
-                # The row stays as it was written; the others must hear of the next one all the same.
+                # The row stays as written; the other observers must still be notified of the next one.
                 _log.exception("hearing of %s at revision %d", event.row.key, event.revision)
 
     def timestamp(self) -> str:
-        """The time now as Kubernetes writes it: UTC, whole seconds."""
+        """The current time as Kubernetes writes it: UTC, whole seconds."""
         return _in_words(int(self.clock.now().timestamp()))
 
     async def put(
         self, definition: ResourceDefinition, key: Key, encode: Encode, *, previous: Row | None
     ) -> Row:
-        """Write over `previous` (None: create), and tell the observers.
+        """Write over `previous` (None: create), and notify the observers.
 
         Raises what the store raises, `Exists` and `Changed` above all.
         """
@@ -164,7 +164,7 @@ class Backend:
 
     async def readable(self, key: Key) -> Row | None:
         """The row as the next write finds it; None also where it cannot be read, which the store has
-        reported. For work in the background, which goes on without it."""
+        reported. For background work, which skips such rows."""
         try:
             return await self.store.latest(key)
         except DamagedRow:
@@ -179,7 +179,7 @@ class Backend:
             self._removed(definition, gone)
 
     async def delete(self, definition: ResourceDefinition, row: Row, encode: Encode) -> Row:
-        """Remove `row`, and tell the observers. Raises what the store raises: `Changed`, `Missing`."""
+        """Remove `row`, and notify the observers. Raises what the store raises: `Changed`, `Missing`."""
         if definition.body_in is not None:
             encode = _in_stored_form(encode, definition.body_in)
         try:
@@ -210,7 +210,7 @@ class Backend:
         return found
 
     def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
-        """A cancelled write may have happened: find out, so that no observer misses it."""
+        """Find out whether a cancelled write was committed, so that no observer misses it."""
         if self.fed:
             return
         self.tasks.start(self._compare(definition, key, previous), name=f"look after {key.bucket} {key.name}")
@@ -224,7 +224,7 @@ class Backend:
 
 
 def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:
-    """What watchers see of a damaged row that is deleted: its name."""
+    """What watchers see of a damaged row that is deleted: only its name."""
     metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
     return encode_json({**metadata, "resourceVersion": str(revision)}), b""
 
@@ -235,7 +235,7 @@ def _in_words(second: int) -> str:
 
 
 def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode:
-    """`encode` of another view of the resource that is stored."""
+    """`encode` for the stored form, from that of another view of the resource."""
 
     def stored(revision: int) -> tuple[bytes, bytes]:
         meta, body = encode(revision)
@@ -246,9 +246,9 @@ def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode
 
 @dataclass(slots=True)
 class Call:
-    """One request for a resource, authenticated, allowed, and taken apart.
+    """One parsed request for a resource, authenticated and authorized.
 
-    `warnings` go into the answer; `retries` counts the generated names that were taken.
+    `warnings` go into the answer; `retries` counts the generated names that were already taken.
     """
 
     request: Request
@@ -263,12 +263,12 @@ class Call:
 
     @property
     def key(self) -> Key:
-        """Where the named object lies."""
+        """The key of the named object."""
         return Key(self.definition.bucket, self.route.namespace, self.route.name)
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be stored. Raises `Invalid` for a value that nobody knows."""
+        """Whether nothing is to be stored. Raises `Invalid` for an unknown value."""
         wanted = self.query.get("dryRun")
         if wanted is None:
             return False
@@ -279,22 +279,22 @@ class Call:
 
 
 def details(definition: ResourceDefinition, name: str = "", *, uid: str = "") -> Details:
-    """What an error is about; Kubernetes puts the plural where it says `kind`."""
+    """The details of an error; Kubernetes puts the plural into `kind`."""
     return Details(name=name, group=definition.group, kind=definition.plural, uid=uid)
 
 
 def not_found(definition: ResourceDefinition, name: str) -> NotFound:
-    """There is no such object."""
+    """The 404 of a missing object."""
     return NotFound(f'{definition.resource} "{name}" not found', details=details(definition, name))
 
 
 def already_exists(definition: ResourceDefinition, name: str) -> AlreadyExists:
-    """The name is taken."""
+    """The 409 of a name that is taken."""
     return AlreadyExists(f'{definition.resource} "{name}" already exists', details=details(definition, name))
 
 
 def conflict(definition: ResourceDefinition, name: str, detail: str = "") -> Conflict:
-    """Somebody else was faster, or a precondition does not hold."""
+    """The 409 of a concurrent write, or of a failed precondition."""
     detail = detail or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -305,7 +305,7 @@ def conflict(definition: ResourceDefinition, name: str, detail: str = "") -> Con
 
 
 def not_supported(definition: ResourceDefinition, verb: str) -> ApiError:
-    """The resource does not do that."""
+    """The 405 of a verb that the resource does not support."""
     return MethodNotAllowed(
         f'{verb} is not supported on resources of kind "{definition.resource}"', details=details(definition)
     )

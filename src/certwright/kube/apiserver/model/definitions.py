@@ -1,7 +1,7 @@
-"""What the server knows of a resource: how it is called, checked, shown, and where its rows lie.
+"""Resource definitions: names, validation, presentation and storage of each resource.
 
-A `ResourceDefinition` describes one version of one resource. Handlers read it and nothing else, so that a
-kind built in and one that came with a CustomResourceDefinition take the same way.
+A `ResourceDefinition` describes one version of one resource. Handlers read nothing else, so that built-in
+kinds and those of CustomResourceDefinitions share one code path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a Table, and how to get its cell from an object at a time (`now` in seconds since 1970).
+    """A column of a Table; renders its cell from an object and a time (`now` in seconds since 1970).
 
     Source: Kubernetes API reference, TableColumnDefinition v1 meta.
     """
@@ -51,8 +51,8 @@ def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True)
 class WebhookTarget:
-    """Where a webhook listens: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
-    system's certificate authorities; `skip_verify`: whoever answers is trusted."""
+    """The endpoint of a webhook: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
+    system's certificate authorities; `skip_verify`: any certificate is trusted."""
 
     url: str
     ca_pem: str
@@ -64,8 +64,8 @@ class WebhookTarget:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Who converts. `stored` is the version that objects are stored in now, `first` that of rows which do not
-    say theirs."""
+    """A conversion webhook. `stored` is the version that objects are stored in now, `first` that of rows
+    without a version."""
 
     target: WebhookTarget
     review_versions: tuple[str, ...]
@@ -75,13 +75,13 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What a kind does beside its schema. Objects are whole and are changed in place.
+    """Kind-specific behavior beyond the schema (as apiserver's strategies). Objects are changed in place.
 
     `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
-    on writes to the status subresource, when all but the status is already as it was. `validate(new, old)`
-    runs last, on objects that their schema allows; `old` is None on create. `identify(obj, user)` notes in a
-    new object who asked for it. `mark_deleted(obj)` marks an object whose deletion has begun and that
-    stays until its contents are gone.
+    on writes to the status subresource, when all but the status is already as stored. `validate(new, old)`
+    runs last, on objects that have passed their schema; `old` is None on create. `identify(obj, user)`
+    records the user in a new object. `mark_deleted(obj)` marks an object whose deletion has begun and that
+    stays until its contents are deleted.
     """
 
     prepare_create: Callable[[Json], None] = _nothing
@@ -94,11 +94,11 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subresource:
-    """A part of an object with a path of its own, beside `status`.
+    """A part of an object with a separate path, other than `status`.
 
-    `shape(new, old)` gives the object to store for what was written there (None: a function of its own does
-    the work, see `ApiServer`). `kind` is group, version and kind of what it takes, where that is not the
-    object itself. `scale` says where its numbers are (see `scale`).
+    `shape(new, old)` returns the object to store for what was written there (None: a separate function does
+    the work, see `ApiServer`). `kind` is group, version and kind of what it accepts, where that is not the
+    object itself. `scale` gives the paths of its numbers (see `scale`).
     """
 
     name: str
@@ -118,12 +118,12 @@ def _no_warnings(_: Json, __: Json | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindExtension:
-    """What the program that embeds the server adds to a kind beyond its schema.
+    """Extension of a kind by the embedding program, beyond its schema.
 
     `mutate(user, new, old)` changes a write in place, before mutating webhooks and again after them.
-    `validate(new, old)` returns what is wrong with a write that the schema accepts; the server words it as a
-    denial by an admission webhook; `warnings(new, old)` is what the client is warned of in a write that was
-    accepted. `authorize(access, user, new, old)` raises `Forbidden` where the user may
+    `validate(new, old)` returns the errors of a write that the schema accepts; the server reports them as a
+    denial by an admission webhook; `warnings(new, old)` returns the warnings about an accepted write.
+    `authorize(access, user, new, old)` raises `Forbidden` where the user may
     not make this change. `old` is None on create. All three run on each server and MUST be fast, without I/O,
     and safe in any thread. `enforced_rules` are the texts of CEL rules in the kind's CustomResourceDefinition
     that `validate` enforces; CEL does not run them.
@@ -142,7 +142,7 @@ Extensions = Mapping[tuple[str, str], KindExtension]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an extension may ask the server: the authorizer, and which kinds it serves."""
+    """What an extension may use of the server: the authorizer, and the kinds that it serves."""
 
     authorizer: Authorizer
     by_kind: Callable[[str, str], ResourceDefinition | None]
@@ -152,22 +152,22 @@ class Access:
 class ResourceDefinition:
     """One version of one resource.
 
-    `bucket` is the same for all versions of a resource: rows hold no apiVersion, which is spliced in by
-    `prefix` on the way out. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
+    `bucket` is the same for all versions of a resource: rows contain no apiVersion; `prefix` adds it to the
+    output. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
     `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
     strategic merge patches are refused). `field_readers` gives the path in the stored object, or the value,
-    of fields that are not simply at their own path. `unconditional_update`: a PUT need not say which revision
-    it is of. `create_on_update`: a PUT of what is not there creates it.
+    of fields stored elsewhere than at their own path. `unconditional_update`: a PUT need not name a revision.
+    `create_on_update`: a PUT of a missing object creates it.
 
-    `unserved` are the versions of a custom resource that nobody can ask for. `warning` goes with every answer
+    `unserved` are the versions of a custom resource that are not served. `warning` is added to every answer
     (a deprecated version). `virtual` kinds are answered and never stored. `terminating`: its definition is
-    being deleted, and nothing new is accepted. `conversion`: a webhook makes this version of another one.
+    being deleted, and nothing new is accepted. `conversion`: a webhook converts to this version.
     `stored_as` names the bucket of another resource that this one is another view of; then `body_out` makes
-    the body of this view of a row's, and `body_in` the other way round. Both leave alone what already is in
-    their form. `stored_version` is the one that new objects are said to be kept in.
+    the body of this view from a row's, and `body_in` the reverse. Both leave a body that already has their
+    form as it is. `stored_version` is the version announced for newly stored objects.
 
-    `api_version` is `group/version`, `resource` is `plural.group` as error texts say it; for the core group
-    they are only the version and only the plural.
+    `api_version` is `group/version`, `resource` is `plural.group` as in error messages; for the core group
+    only the version and only the plural.
     """
 
     group: str
@@ -223,7 +223,7 @@ class ResourceDefinition:
             "prefix": _opening(api_version, self.kind),
             "list_prefix": _opening(api_version, self.list_kind or f"{self.kind}List"),
         }
-        # A frozen class sets its derived fields so.
+        # A frozen class sets its derived fields like this.
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 

@@ -1,4 +1,4 @@
-"""Which namespaces there are, and whether something may still be created in them."""
+"""Namespace lifecycle checks: whether a namespace exists and accepts new objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from certwright.kube.util.decoders import json_decoder
 BUCKET = "namespaces"
 BOOTSTRAP = ("default", "kube-system", "kube-public", "kube-node-lease")
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
-"""Those that can never be deleted (admission plug-in NamespaceLifecycle)."""
+"""Namespaces that can never be deleted (admission plug-in NamespaceLifecycle)."""
 
 
 class _Deletion(msgspec.Struct, rename="camel"):
@@ -27,7 +27,7 @@ def is_terminating(row: Row) -> bool:
 
 
 class Namespaces:
-    """Remembers the active namespaces, so that a create need not look for its own every time."""
+    """A cache of the active namespaces, so that a create need not read its namespace every time."""
 
     hears_of = (BUCKET,)
 
@@ -36,7 +36,7 @@ class Namespaces:
         self._active: set[str] = set()
 
     async def check_create(self, definition: ResourceDefinition, namespace: str, name: str) -> None:
-        """Raise `NotFound` when there is no such namespace, `Forbidden` while it is being deleted."""
+        """Raise `NotFound` for a missing namespace, `Forbidden` for a terminating one."""
         if namespace in self._active:
             return
         row = await self._store.latest(Key(BUCKET, "", namespace))
@@ -49,12 +49,12 @@ class Namespaces:
         self._active.add(namespace)
 
     def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Forget a namespace that has begun to go."""
+        """Forget a terminating namespace."""
         if is_terminating(row):
             self._active.discard(row.key.name)
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Forget a namespace that is gone."""
+        """Forget a deleted namespace."""
         self._active.discard(row.key.name)
 
 

@@ -1,4 +1,4 @@
-"""Which representation a client wants, and which one it sends.
+"""Content negotiation: the representation that a client accepts, and the one that it sends.
 
 Source: RFC 9110 §12.5.1; Kubernetes documentation, "Kubernetes API Concepts", alternate representations.
 """
@@ -18,7 +18,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class Shape(enum.Enum):
-    """What an answer is made of."""
+    """The shape of an answer."""
 
     WHOLE = "whole"
     TABLE = "Table"
@@ -26,9 +26,9 @@ class Shape(enum.Enum):
 
 
 class Form(NamedTuple):
-    """A shape, the version of `meta.k8s.io` that its objects say, and the media type it is sent as.
+    """A shape, its version of `meta.k8s.io`, and the media type of the answer.
 
-    `plural`: the list form of the shape was asked for, which no single object has.
+    `plural`: the client accepts the list form of the shape, which no single object has.
     """
 
     shape: Shape
@@ -39,7 +39,7 @@ class Form(NamedTuple):
 
 WHOLE = Form(Shape.WHOLE)
 WIRES = (JSON, YAML, PROTOBUF)
-"""The media types that answers come in."""
+"""The media types of answers."""
 _TRANSFORMS = frozenset(("as", "g", "v"))
 _SHAPES = {
     "Table": Shape.TABLE,
@@ -49,7 +49,7 @@ _SHAPES = {
 
 
 def _parse(part: str) -> tuple[str, dict[str, str], float] | None:
-    """A range of an Accept header; None for what is none."""
+    """A range of an Accept header; None for a malformed one."""
     media, *rest = (piece.strip() for piece in part.split(";"))
     if media == "*":
         media = "*/*"
@@ -71,7 +71,7 @@ def _wires(media: str) -> tuple[str, ...]:
 
 
 def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
-    """The shape and version of an item of the list; None for what nobody knows."""
+    """The shape and version of a range; None for an unknown one."""
     if params.get("stream", "watch") != "watch":
         return None
     if not _TRANSFORMS & params.keys():
@@ -84,7 +84,7 @@ def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
 
 def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
     if wire == PROTOBUF:
-        # Of a custom object only the metadata has a protobuf form; of a Table nothing.
+        # Custom objects have a protobuf form only of their metadata; a Table has none.
         return shape is Shape.PARTIAL or (shape is Shape.WHOLE and not custom)
     return True
 
@@ -93,10 +93,10 @@ _Range = tuple[str, dict[str, str], float]
 
 
 def _ranges(accept: str) -> list[_Range]:
-    """The ranges in the order in which they are tried. A quality of 0 comes last and counts all the same."""
+    """The ranges in the order in which they are tried. A quality of 0 comes last but still counts."""
     found = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
-    # Kubernetes' order is none that a sort key could say: what names a type goes before what names none,
-    # also against its quality. So the same steps are taken (Go's sort of short slices).
+    # No sort key expresses Kubernetes' order: a range that names a type comes before one that names none,
+    # also against its quality. So this takes the same steps (Go's sort of short slices).
     for end in range(1, len(found)):
         at = end
         while at and _goes_before(found[at], found[at - 1]):
@@ -114,15 +114,15 @@ def _goes_before(one: _Range, other: _Range) -> bool:
 
 @lru_cache(maxsize=512)
 def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form:
-    """The first form in order of preference that this server can give. Raises `NotAcceptable`.
+    """The first form in order of preference that this server supports. Raises `NotAcceptable`.
 
-    `custom`: of a kind that came with a CustomResourceDefinition. `stream`: as events, one after the other.
+    `custom`: of a kind defined by a CustomResourceDefinition. `stream`: as a stream of events.
     """
     form = next(_forms(accept, custom=custom), None)
     if form is None:
         raise _not_acceptable(WIRES)
     if stream and form.wire == YAML:
-        # As Kubernetes does it: what stands next in the list is not looked at.
+        # As in Kubernetes: the remaining ranges are ignored.
         raise _not_acceptable((f"{JSON};stream=watch", f"{PROTOBUF};stream=watch"))
     return form
 
@@ -142,7 +142,7 @@ def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
 
 @lru_cache(maxsize=512)
 def plain_wire(accept: str) -> str:
-    """The media type of a document of which there is no other shape. Raises `NotAcceptable`."""
+    """The media type of a document with only one shape. Raises `NotAcceptable`."""
     whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
     wire = next(whole, None)
     if wire is None:
@@ -152,13 +152,13 @@ def plain_wire(accept: str) -> str:
 
 @lru_cache(maxsize=512)
 def failure_wire(accept: str) -> str:
-    """What the `Status` of a failure is sent as: what asks for another shape does not count."""
+    """The media type of a failure's `Status`: ranges that ask for another shape do not count."""
     whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
     return next(whole, JSON)
 
 
 def content_type(headers: Mapping[str, str]) -> str:
-    """The media type of the body without parameters; JSON where the client does not say."""
+    """The media type of the body without parameters; JSON by default."""
     return _bare(headers.get("content-type", ""))
 
 
@@ -168,7 +168,7 @@ def _bare(content_type: str) -> str:
 
 
 def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
-    """The 415 that lists what would have been read."""
+    """The 415 that lists the accepted media types."""
     return UnsupportedMediaType(
         "the body of the request was in an unknown format - accepted media types include: "
         + ", ".join(accepted)

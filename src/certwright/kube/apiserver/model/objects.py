@@ -1,7 +1,8 @@
-"""Rows and objects: how an object is laid down as two byte strings, and spliced together again.
+"""Stored form of objects: each is two byte strings, which are spliced into its JSON.
 
-`meta` is the JSON of `metadata`, the resourceVersion in it; `body` is every other member without the braces
-around them, less apiVersion and kind, which the path says. So a get, a list or an event is a join of bytes.
+`meta` is the JSON of `metadata`, including the resourceVersion; `body` is every other member without the
+enclosing braces, less apiVersion and kind, which the path implies. So a get, a list or an event is a join of
+bytes.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ Json = dict[str, Any]
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 MAX_OBJECT = 6 * 1024 * 1024
-"""Bytes of an object but for its metadata: twice what one request may bring. Patches could let it grow."""
-"""The member of metadata that is passed on as bytes, `msgspec.Raw`: it is longer than all the others."""
-# With it ends every row's metadata. A label may be called so too, but is no list; in a string the quotes
+"""Bytes of an object without its metadata: twice the limit of a request, because patches can let it grow."""
+"""The member of metadata that stays bytes, `msgspec.Raw`: it is longer than all the others."""
+# Every row's metadata ends with it. A label may have this name too, but is no list; in a string the quotes
 # would be escaped.
 _MANAGED_OPENING = b',"managedFields":['
 _OWN_COLUMNS = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
-    """The whole object. `prefix` is its opening up to and with `"metadata":`."""
+    """The whole object. `prefix` is its opening up to and including `"metadata":`."""
     return b"".join((prefix, meta, b",", body, b"}")) if body else b"".join((prefix, meta, b"}"))
 
 
@@ -46,7 +47,7 @@ def body(definition: ResourceDefinition, row: Row) -> bytes:
 
 
 def to_object(definition: ResourceDefinition, row: Row) -> Json:
-    """A row as a fresh object that may be changed; its managed fields stay bytes."""
+    """A row as a new object that may be changed; its managed fields stay bytes."""
     meta, cut, managed = row.meta.partition(_MANAGED_OPENING)
     found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, body(definition, row)))
     if cut:
@@ -55,8 +56,8 @@ def to_object(definition: ResourceDefinition, row: Row) -> Json:
 
 
 def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
-    """Whether an object that has not changed would be written as it is stored: it is not where its definition
-    has brought it into another form when it was read, and then Kubernetes writes it once more."""
+    """Whether an unchanged object would be written as it is stored. It would not where its definition has
+    converted it on reading; then Kubernetes writes it again."""
     if definition.body_out is None:
         return True
     kept = body_of(obj)
@@ -69,7 +70,7 @@ _HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def go_json(obj: Json) -> str:
-    """The JSON of an object as Go writes a map, for messages that show it (Go `encoding/json`)."""
+    """The JSON of an object as Go encodes a map, for messages that show it (Go `encoding/json`)."""
     managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
     if type(managed) is msgspec.Raw:
         obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
@@ -77,7 +78,7 @@ def go_json(obj: Json) -> str:
 
 
 def with_managed_fields(obj: Json) -> Json:
-    """The object, changed so that its managed fields are values that a patch can reach."""
+    """The object, changed so that its managed fields are values that a patch can change."""
     raw = obj["metadata"].get(MANAGED)
     if raw is not None:
         obj["metadata"][MANAGED] = decode_json(raw)
@@ -85,7 +86,7 @@ def with_managed_fields(obj: Json) -> Json:
 
 
 def to_metadata(row: Row) -> Json:
-    """A row's metadata as a fresh object."""
+    """A row's metadata as a new object."""
     found: Json = decode_json(row.meta)
     return found
 
@@ -97,7 +98,7 @@ def body_of(obj: Json) -> bytes:
 
 def columns(obj: Json) -> Encode:
     """Encodes `obj` at the revision that the store assigns. `obj` is not changed, because a store may encode
-    before it knows whether the write succeeds.
+    before the write succeeds.
 
     Raises `TooLarge`.
     """
@@ -115,7 +116,7 @@ def columns(obj: Json) -> Encode:
 
 
 def last_words(row: Row) -> Encode:
-    """What watchers see of a deleted row: as it was, at the revision of the deletion."""
+    """The tombstone of a deleted row: its last state, at the revision of the deletion."""
 
     def encode(revision: int) -> tuple[bytes, bytes]:
         return at_revision(row.meta, revision), row.body
@@ -140,7 +141,7 @@ class _Uid(msgspec.Struct):
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
-    """An owner reference, as far as it says whose the object is."""
+    """An owner reference, reduced to what identifies the owner."""
 
     api_version: str
     kind: str
@@ -162,8 +163,8 @@ _skim = json_decoder(msgspec.Raw).decode
 
 
 def problem_of(row: Row) -> str:
-    """What keeps a stored row from being an object, as half a sentence; empty for one that is whole. Its body
-    may be missing (empty)."""
+    """Why a stored row is no valid object, as half a sentence; empty for a valid one. Its body may be missing
+    (empty)."""
     if not (row.meta.startswith(b"{") and row.meta.endswith(b"}")):
         return "its metadata is no JSON object"
     try:

@@ -1,7 +1,7 @@
-"""Long work beside the event loop: what is large is read, shaped and judged in a thread.
+"""Offload of long CPU work: large objects are read, shaped and validated in a thread.
 
-Python runs one thread at a time, but changes between them every few milliseconds, so that the others'
-requests go on meanwhile. A thread costs more than an ordinary request does: small ones stay on the loop.
+Python runs one thread at a time, but switches between them every few milliseconds, so that other requests
+continue. A thread costs more than an ordinary request does: small ones stay on the loop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.store.contract import Row
 
 LARGE = 64 * 1024
-"""From this size in bytes on, work is done beside the loop."""
-_THREADS = 2  # more would only wait for each other, and keep the loop waiting longer
+"""From this size in bytes on, work is done in a thread."""
+_THREADS = 2  # more would only wait for each other, and delay the loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,10 +29,10 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def is_long(call: Call, row: Row | None = None) -> bool:
-    """Whether the work of a write may keep a processor busy for long.
+    """Whether the work of a write may use the CPU for long.
 
-    `row`: what it changes. Definitions, dear schemas and patches that copy may take long however small the
-    body is.
+    `row`: what it changes. Definitions, expensive schemas and patches that copy may take long even with a
+    small body.
     """
     body, schema = call.request.body, call.definition.schema
     size = len(body) + (len(row.meta) + len(row.body) if row is not None else 0)
@@ -42,5 +42,5 @@ def is_long(call: Call, row: Row | None = None) -> bool:
 
 
 async def run(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`, done in a thread; it may touch neither the loop nor the store."""
+    """The result of `work`, done in a thread; it may use neither the loop nor the store."""
     return await asyncio.get_running_loop().run_in_executor(_pool(), partial(work, *args, **kwargs))

@@ -1,7 +1,7 @@
-"""A stored CustomResourceDefinition whose schemas are left as the JSON that they are.
+"""Outlines of CustomResourceDefinitions: decoded, but with the schemas left as JSON.
 
-Most of a definition are its schemas, megabytes of them at times, and who serves it or writes its status does
-not look into them.
+Schemas are most of a definition, sometimes megabytes, and serving it or writing its status does not need
+them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _versions = json_decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def outline(definition: ResourceDefinition, row: Row) -> Json:
-    """A row as a fresh object that may be changed, each `openAPIV3Schema` in it a `msgspec.Raw`."""
+    """A row as a new object that may be changed, each `openAPIV3Schema` in it a `msgspec.Raw`."""
     crd = objects.to_object(definition, row._replace(body=b""))
     return crd | _read(_members(b"{%b}" % row.body), "spec", _spec)
 
 
 def lightly(definition: ResourceDefinition, row: Row) -> Json:
-    """A row as a fresh object of which no schema is going to be looked at: of a definition its outline."""
+    """A row as a new object whose schemas are not needed: the outline of a definition."""
     return (outline if definition.is_crd else objects.to_object)(definition, row)
 
 
 def _read(members: Mapping[str, msgspec.Raw], name: str, read: Callable[[msgspec.Raw], object]) -> Json:
-    """All members read, the one of that name by a function of its own."""
+    """All members decoded, the one with that name by `read`."""
     return {key: read(raw) if key == name else decode_json(raw) for key, raw in members.items()}
 
 

@@ -1,4 +1,4 @@
-"""Which resources the server serves at the moment."""
+"""Registry of the resources that the server currently serves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 
 MakeDefinitions = Callable[[dict[str, Any]], tuple[ResourceDefinition, ...]]
-"""From a CustomResourceDefinition to what it has the server serve; empty while it is not established."""
+"""From a CustomResourceDefinition to its resource definitions; empty while it is not established."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Group:
 
 
 class Registry:
-    """All definitions, found by path, by kind, by resource.
+    """All definitions, by path, by kind and by resource.
 
-    `generation` grows with every change. `made` is a place to keep what was made from the definitions (the
-    documents of discovery); it is emptied with every change.
+    `generation` grows with every change. `made` caches what is derived from the definitions (the
+    discovery documents); every change clears it.
     """
 
     def __init__(self, make_definitions: MakeDefinitions) -> None:
@@ -37,12 +37,12 @@ class Registry:
         self._index()
 
     def set_builtin(self, builtin: Iterable[ResourceDefinition]) -> None:
-        """Replace the built-in kinds (one of them knows the registry, so they come after it)."""
+        """Replace the built-in kinds (one of them needs the registry, so they are set after its creation)."""
         self._builtin = tuple(builtin)
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> ResourceDefinition | None:
-        """The definition that a path names."""
+        """The definition at a path."""
         return self._by_path.get((group, version, plural))
 
     def by_kind(self, group: str, kind: str) -> ResourceDefinition | None:
@@ -58,7 +58,7 @@ class Registry:
         return self._all
 
     def groups(self) -> tuple[Group, ...]:
-        """The groups in order of discovery (the core group, named "", first)."""
+        """The groups in discovery order (the core group, named "", first)."""
         return self._groups
 
     def in_version(self, group: str, version: str) -> tuple[ResourceDefinition, ...]:
@@ -66,9 +66,9 @@ class Registry:
         return tuple(d for d in self._all if d.group == group and d.version == version)
 
     def put_crd(self, crd: dict[str, Any]) -> None:
-        """Serve what a committed CustomResourceDefinition says, instead of what it said before.
+        """Serve a committed CustomResourceDefinition instead of its previous state.
 
-        Its schemas may be given as JSON (`msgspec.Raw`).
+        Its schemas may be JSON (`msgspec.Raw`).
         """
         name = crd["metadata"]["name"]
         made = self._make_definitions(crd)
@@ -77,18 +77,18 @@ class Registry:
             self._index()
 
     def drop_crd(self, name: str) -> None:
-        """Stop to serve what the CustomResourceDefinition of that name brought."""
+        """Stop serving the CustomResourceDefinition of that name."""
         if self._crds.pop(name, None) is not None:
             self._index()
 
     def crd_kinds(self, name: str) -> tuple[ResourceDefinition, ...]:
-        """What the CustomResourceDefinition of that name brought."""
+        """The definitions from the CustomResourceDefinition of that name."""
         return self._crds.get(name, ())
 
     def _index(self) -> None:
         custom = [definition for name in sorted(self._crds) for definition in self._crds[name]]
         self._all = (*self._builtin, *custom)
-        # Definitions come preferred version first, so the first of a kind wins.
+        # Definitions are in order of preference, so the first version of a kind wins.
         self._by_path = {(d.group, d.version, d.plural): d for d in self._all}
         self._by_kind = {(d.group, d.kind): d for d in reversed(self._all)}
         self._by_resource = {(d.group, d.plural): d for d in reversed(self._all)}

@@ -1,4 +1,4 @@
-"""From method and target to what is asked for.
+"""Request routing: from method and target to resource and verb.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", resource URIs.
 """
@@ -19,8 +19,8 @@ NO_QUERY: Mapping[str, str] = {}
 
 
 class Route(NamedTuple):
-    """A path under /api or /apis, taken apart. `name` is empty for a collection, `namespace` for all
-    namespaces and for what lies in none. `watched`: the path begins with `watch`, which means the same as the
+    """A parsed path under /api or /apis. `name` is empty for a collection, `namespace` for all namespaces and
+    for cluster-scoped resources. `watched`: the path begins with `watch`, which means the same as the
     parameter of that name."""
 
     group: str
@@ -33,8 +33,7 @@ class Route(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the first line of a request asks for. `route` is None and `verb` empty where the path is no
-    resource's."""
+    """A parsed request line. `route` is None and `verb` empty where the path is not a resource's."""
 
     path: str
     query: Mapping[str, str]
@@ -42,10 +41,10 @@ class Line(NamedTuple):
     verb: str
 
 
-# All objects of a kind are created by one line, and what has been read is often written next.
+# All objects of a kind are created by one line, and an object that was read is often written next.
 @remembering(most=512, longest=256)
 def read_line(line: str) -> Line:
-    """What a request asks for: its method, a space and its target (RFC 9112 §3). Raises `BadRequest`."""
+    """Parse a request line: method, a space and target (RFC 9112 §3). Raises `BadRequest`."""
     method, _, target = line.partition(" ")
     path, query = split_target(target)
     route = parse_path(path)
@@ -61,11 +60,11 @@ def split_target(target: str) -> tuple[str, Mapping[str, str]]:
     return path, _parameters(query) if query else NO_QUERY
 
 
-# A client says the same again and again.
+# Clients repeat the same queries.
 @remembering(most=256, longest=256)
 def _parameters(query: str) -> Mapping[str, str]:
     if ";" in query or "%" in query:
-        # As in Go: what cannot be read is not there.
+        # As in Go: a malformed parameter counts as missing.
         query = "&".join(part for part in query.split("&") if not _UNREADABLE.search(part))
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
@@ -76,7 +75,7 @@ def _parameters(query: str) -> Mapping[str, str]:
 
 
 def parse_path(path: str) -> Route | None:
-    """The resource that `path` names, or None where it names none (discovery, health, nonsense)."""
+    """The resource that `path` names, or None for any other path (discovery, health, unknown)."""
     if path.startswith("//"):
         return None
     parts = (unquote(path) if "%" in path else path).strip("/").split("/")
@@ -96,7 +95,7 @@ def parse_path(path: str) -> Route | None:
     if not (plural := parts[at]):
         return None
     name = parts[at + 1] if size > at + 1 else ""
-    # What lies deeper than a subresource is one that nobody has.
+    # No subresource has a deeper path.
     subresource = "/".join(parts[at + 2 :]) if size > at + 2 else ""
     return Route(group, version, namespace, plural, name, subresource, watched)
 
@@ -105,7 +104,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 def verb_of(method: str, route: Route, query: Mapping[str, str]) -> str:
-    """The verb that rules and errors speak of; empty for a method that no resource has."""
+    """The verb as RBAC rules and errors name it; empty for a method that no resource supports."""
     if route.watched:
         return "" if route.subresource else "watch"
     if method in ("GET", "HEAD"):
@@ -123,7 +122,7 @@ def is_true(query: Mapping[str, str], name: str) -> bool:
 
 
 def is_watch(target: str) -> bool:
-    """Whether a stream that answers to this target is one of events. Raises `BadRequest`."""
+    """Whether the stream that answers this target is a watch. Raises `BadRequest`."""
     path, query = split_target(target)
     route = parse_path(path)
     return is_true(query, "watch") or (route is not None and route.watched)

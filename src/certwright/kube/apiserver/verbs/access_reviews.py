@@ -1,4 +1,4 @@
-"""Questions about users, asked by a create that stores nothing: who is it, may they, what may I?
+"""Access and token reviews: creates that answer a question about a user and store nothing.
 
 Source: Kubernetes API reference, SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview,
 SelfSubjectRulesReview v1 authorization.k8s.io; TokenReview, SelfSubjectReview v1 authentication.k8s.io.
@@ -211,7 +211,7 @@ def _read(call: Call, spec: Json, kind: type[T]) -> T:
 
 
 def _check_access(call: Call, spec: Json, wanted: _AccessSpec, *, needs_user: bool) -> None:
-    """Raise `Invalid` unless the spec asks one thing, of somebody where that is needed."""
+    """Raise `Invalid` unless the spec asks one thing, and names a user or group where one is needed."""
     errors: list[FieldError] = []
     one, other = wanted.resource_attributes, wanted.non_resource_attributes
     only = "exactly one of nonResourceAttributes or resourceAttributes must be specified"

@@ -1,6 +1,6 @@
-"""Create: from a body to a new object, under a name that is free.
+"""Create: from a request body to a new object under a free name.
 
-Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+Every write takes the same steps: read → shape (unknown fields, defaults, what the server sets) → admission →
 the store, which decides conflicts. Source: Kubernetes API conventions; KEP-4420 (retry of generateName).
 """
 
@@ -56,7 +56,7 @@ def _read(call: Call) -> Json:
 
 
 async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
-    """Bring a new object into shape, through admission, and into the store. `is_long`: as in `aside`."""
+    """Shape a new object, pass it through admission and store it. `is_long`: as in `aside`."""
     if is_long:
         await offload.run(_take_in, call, obj, [])
     else:
@@ -65,9 +65,9 @@ async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: boo
 
 
 def _take_in(call: Call, obj: Json, repeats: list[str]) -> None:
-    """Bring the fields of what was sent into their form, less what no client may set.
+    """Decode the fields of the request body, and drop what no client may set.
 
-    `repeats`: what a strict client is told of fields that came twice.
+    `repeats`: what a strict client is warned of: fields that came twice.
     """
     read_fields(call, obj, refuse_body, repeats)
     if call.verb != "patch":
@@ -78,7 +78,7 @@ def _take_in(call: Call, obj: Json, repeats: list[str]) -> None:
 
 
 def _place(call: Call, meta: Json) -> None:
-    """Put the object into the namespace of the path."""
+    """Set the namespace of the path."""
     if not call.definition.namespaced:
         meta.pop("namespace", None)
         return
@@ -95,7 +95,7 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
     if definition.custom:
-        # What admission adds is nobody's, as in Kubernetes.
+        # Fields that admission adds have no field manager, as in Kubernetes.
         if is_long:
             await offload.run(managed.on_create, backend, call, obj)
         else:
@@ -114,7 +114,7 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
 
 
 def _shape(backend: Backend, call: Call, obj: Json) -> bool:
-    """What follows admission, up to the store; whether the name was generated. Raises `Invalid`."""
+    """The steps between admission and the store; whether the name was generated. Raises `Invalid`."""
     definition, meta = call.definition, obj["metadata"]
     drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
@@ -130,7 +130,7 @@ def _shape(backend: Backend, call: Call, obj: Json) -> bool:
     if definition.strategy.identify is not None:
         definition.strategy.identify(obj, call.user)
     if not definition.custom:
-        # The defaults of built-in kinds have come with their preparation.
+        # Preparation has set the defaults of built-in kinds.
         managed.on_create(backend, call, obj)
     return generated
 
@@ -151,8 +151,8 @@ async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiErro
     """Store under another generated name, because of `taken` for the first one (KEP-4420).
 
     Schema, CEL rules, name rules and validating admission run for each name that may be free; mutating
-    admission does not. A name that the store is seen to have costs a look instead of a validation, and an
-    attempt like any other. Raises the error of the last attempt.
+    admission does not. A name that the store is seen to have costs a lookup instead of a validation, and
+    counts as an attempt. Raises the error of the last attempt.
     """
     meta = obj["metadata"]
     look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
@@ -180,7 +180,7 @@ async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiErro
 
 
 def _rejudge(call: Call, obj: Json) -> None:
-    """Judge the object under its next name, and prepare what follows from the name. Raises `Invalid`."""
+    """Validate the object under its next name, and prepare what follows from the name. Raises `Invalid`."""
     admission.check_shape(call.definition, obj, None)
     call.definition.strategy.prepare_create(obj)
 
@@ -188,7 +188,7 @@ def _rejudge(call: Call, obj: Json) -> None:
 def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
     """The 409 of a create, in Kubernetes' words (apiserver `rest.CheckGeneratedNameError`).
 
-    Those blame the server as soon as there is a `generateName`, also where the client chose the name.
+    The message blames the server whenever there is a `generateName`, also where the client chose the name.
     """
     error = already_exists(definition, meta["name"])
     if meta.get("generateName"):
@@ -209,7 +209,7 @@ def _key(call: Call, meta: Json) -> Key:
 
 
 async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
-    """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission refuses with."""
+    """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission raises."""
     await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
     key = _key(call, obj["metadata"])
     if call.dry_run:
@@ -217,7 +217,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) 
             raise _taken(call.definition, obj["metadata"], there)
         return unstored(key, obj)
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
-        # What an apply creates may name the revision of an object that is gone.
+        # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
     columns = await offload.run(objects.columns, obj) if is_long else objects.columns(obj)
     try:
@@ -232,5 +232,5 @@ def is_revision(text: str) -> bool:
 
 
 def unstored(key: Key, obj: Json) -> Row:
-    """What a dry run answers: the row that would have been written."""
+    """The result of a dry run: the row that would have been written."""
     return Row(key, 0, objects.encode_json(obj["metadata"]), objects.body_of(obj))

@@ -1,4 +1,4 @@
-"""Approval of Kubernetes' CertificateSigningRequests: the verbs `approve` and `sign` on `signers` of
+"""Approval checks of Kubernetes' CertificateSigningRequests: the verbs `approve` and `sign` on `signers` of
 certificates.k8s.io.
 
 Source: Kubernetes documentation, admission plug-ins CertificateApproval, CertificateSigning,
@@ -27,7 +27,7 @@ _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 def concerns(definition: ResourceDefinition) -> bool:
-    """Whether objects of this kind are approved."""
+    """Whether objects of this kind need approval."""
     return definition.kind == "CertificateSigningRequest" and definition.group == KUBERNETES
 
 
@@ -58,7 +58,7 @@ def _signed(request: Json) -> tuple[Any, Any]:
 
 
 def _organizations(request: Json) -> set[str]:
-    """The groups that the wanted certificate would put its user into; none where the CSR cannot be read."""
+    """The organizations (groups) in the CSR's subject; none where the CSR cannot be read."""
     try:
         csr = x509.load_pem_x509_csr(base64.b64decode(request["spec"].get("request", "")))
     except (ValueError, binascii.Error):

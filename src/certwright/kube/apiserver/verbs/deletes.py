@@ -1,4 +1,4 @@
-"""Delete: at once, or marked and held until the last finalizer is taken away.
+"""Delete: immediately, or marked with a deletion timestamp until the last finalizer is removed.
 
 Source: Kubernetes documentation, "Finalizers"; API reference, DeleteOptions v1 meta.
 """
@@ -46,16 +46,16 @@ from certwright.kube.util.http_messages import Response
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
-"""What may become of dependents."""
+"""Propagation policies: what happens to dependents."""
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
-"""The finalizers that keep an owner until its dependents are gone, or its orphans are nobody's."""
+"""The finalizers that keep an owner until its dependents are deleted or orphaned."""
 _FINALIZER_OF = {FOREGROUND: (FOREGROUND_FINALIZER,), ORPHAN: (ORPHAN_FINALIZER,), BACKGROUND: ()}
 _ANSWERED_WITH_OBJECT = frozenset({"pods", "resourcequotas", "serviceaccounts", "services"})
-_TOGETHER = 64  # deletions under way at the same time: they share commits
+_TOGETHER = 64  # concurrent deletions: they share commits
 
 
 class Preconditions(msgspec.Struct, rename="camel"):
-    """What must be true of the object that is deleted."""
+    """Preconditions of a deletion."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -72,7 +72,7 @@ class DeleteOptions(msgspec.Struct, rename="camel"):
 
     @property
     def policy(self) -> str:
-        """What is to become of dependents; empty where the client has no wish."""
+        """The propagation policy; empty where the client names none."""
         if self.orphan_dependents is not None:
             return ORPHAN if self.orphan_dependents else BACKGROUND
         return self.propagation_policy or ""
@@ -83,7 +83,7 @@ _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
 
 
 def read_options(call: Call) -> DeleteOptions:
-    """The options: those of the body, or, without one, those of the query.
+    """The options from the body or, without one, from the query.
 
     Raises `BadRequest`, `Invalid` and `UnsupportedMediaType`.
     """
@@ -101,7 +101,7 @@ def _options_of_query(call: Call) -> DeleteOptions:
         propagation_policy=call.query.get("propagationPolicy"),
         orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
         grace_period_seconds=int(grace) if grace else None,
-        # What lies within another member is read from the same level.
+        # The members of a nested object are read from the same level.
         preconditions=Preconditions(uid, version),
         dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
     )
@@ -150,7 +150,7 @@ _GO_TYPES = {
 
 
 def _check_kind(version: str, kind: str) -> None:
-    """Whether what was sent are the options. Raises `BadRequest`."""
+    """Raise `BadRequest` unless the body is DeleteOptions."""
     if kind == _KIND:
         return
     if kind in _OTHER_OPTIONS.get(version, ()):
@@ -171,11 +171,11 @@ _OTHER_OPTIONS = {
         "UpdateOptions",
     ),
 }
-"""Kinds that Kubernetes knows beside the options, and cannot take for them."""
+"""Kinds that Kubernetes knows beside DeleteOptions, and cannot convert to them."""
 
 
 async def delete(backend: Backend, call: Call) -> Response:
-    """DELETE of an object: a `Status` when it is gone, the object while finalizers hold it."""
+    """DELETE of an object: a `Status` once it is removed, the object while finalizers keep it."""
     options, definition, name = read_options(call), call.definition, call.route.name
     for _ in range(WRITE_ATTEMPTS):
         try:
@@ -196,7 +196,7 @@ async def delete(backend: Backend, call: Call) -> Response:
             raise not_found(definition, name) from None
         if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
             return forms.success(call, name=name, uid=objects.uid_of(last.meta))
-        # Kubernetes says so only to those who ask in the way of old.
+        # Kubernetes answers 202 only to clients that use the deprecated option.
         code = 202 if not gone and options.orphan_dependents is False else 200
         return forms.one(call, last, backend.clock, code=code)
     raise conflict(definition, name)
@@ -239,7 +239,8 @@ def _check_preconditions(definition: ResourceDefinition, options: DeleteOptions,
 
 
 def _check_of_definition(definition: ResourceDefinition, wanted: Preconditions, row: Row) -> None:
-    """Definitions are deleted by a way of their own, which has words of its own."""
+    """Preconditions of a CustomResourceDefinition: Kubernetes deletes these in separate code, with separate
+    messages."""
     uid, version = objects.uid_of(row.meta), str(row.revision)
     for what, sent, stored in (
         ("UID", wanted.uid, uid),
@@ -255,7 +256,7 @@ _MODIFIED = "The object might have been modified"
 
 
 def _mismatch(definition: ResourceDefinition, name: str, sent: str, stored: str, guess: str) -> Conflict:
-    """A precondition of a deletion that does not hold. Unlike elsewhere, the kind is named by its kind."""
+    """The conflict of a failed precondition. The message names the kind here, elsewhere the resource."""
     resource = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
     return Conflict(
         f'Operation cannot be fulfilled on {resource} "{name}": '
@@ -275,7 +276,7 @@ async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOpt
 def _as_if_deleted(
     backend: Backend, definition: ResourceDefinition, row: Row, policy: str
 ) -> tuple[Row, bool]:
-    """What a dry run answers."""
+    """The result of a dry run."""
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])
     finalizers = meta["finalizers"] = _finalizers(before, policy)
@@ -298,18 +299,18 @@ def _put_finalizers(obj: Json, finalizers: list[str]) -> None:
 
 
 def _holders(definition: ResourceDefinition, meta: Json) -> bool:
-    """Whether somebody must first clean up."""
+    """Whether finalizers or contents keep the object."""
     return bool(meta.get("finalizers")) or definition.bucket == NAMESPACES or definition.is_crd
 
 
 async def remove(
     backend: Backend, definition: ResourceDefinition, row: Row, policy: str = ""
 ) -> tuple[Row, bool]:
-    """Delete the object of `row`, or mark it for deletion while something holds it.
+    """Delete the object of `row`, or mark it for deletion while finalizers keep it.
 
-    `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers that are there say
-    what becomes of dependents. Returns the object's last state and whether it is gone. Raises `Changed` and
-    `Missing`.
+    `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers already set decide
+    what happens to dependents. Returns the object's last state and whether it is removed. Raises `Changed`
+    and `Missing`.
     """
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])
@@ -317,7 +318,7 @@ async def remove(
     meta["finalizers"] = finalizers
     if not _holders(definition, meta):
         return await backend.delete(definition, row, objects.last_words(row)), True
-    # A definition is marked by a way of its own, and by this one only when it is deleted again.
+    # Separate code marks a definition; this one only handles its second deletion.
     again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
     obj = lightly(definition, row)
     unchanged = "deletionTimestamp" in meta and finalizers == before and not again
@@ -332,7 +333,7 @@ async def remove(
 
 
 def _finalizers(given: list[str], policy: str) -> list[str]:
-    """The finalizers of an object that is deleted so."""
+    """The finalizers of an object that is deleted with this policy."""
     if not policy:
         return given
     kept = [name for name in given if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
@@ -351,8 +352,8 @@ def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
 
 
 async def delete_collection(backend: Backend, call: Call) -> Response:
-    """DELETE of a collection: what the selectors select, and the list of it."""
-    # The list is of what was there before: whoever wants to see the end of it watches.
+    """DELETE of a collection: the selected objects, and the list of them."""
+    # The list shows the objects before the deletion; a client that needs to see the end watches.
     selected, answer = await reads.selected(backend, call)
     options = read_options(call)
     for start in range(0, len(selected), _TOGETHER):
@@ -374,7 +375,7 @@ async def every_row(backend: Backend, definition: ResourceDefinition, namespace:
 
 
 async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:
-    """Delete whatever is under the row's key by now; who was faster has done the work."""
+    """Delete the object now stored under the row's key; a concurrent deletion counts as success."""
     _check_mortal(call.definition, row.key.name)
     for _ in range(WRITE_ATTEMPTS):
         current = await backend.store.latest(row.key)

@@ -1,4 +1,4 @@
-"""Which rows a request selects, decided with as little decoding as possible."""
+"""Selector matching: which rows a request selects, with as little decoding as possible."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Matcher:
         readers = call.definition.field_readers
         if not labels and not fields:
             return _EVERYTHING
-        # Paths are those of the version that is asked for; other views have readers of what is stored.
+        # Paths are those of the requested version; other views have readers of the stored form.
         body = partial(objects.body, call.definition) if call.definition.custom else _stored_body
         return cls(labels, of_key, of_body, readers, body)
 
     @property
     def trivial(self) -> bool:
-        """Whether there is nothing to look at."""
+        """Whether there are no selectors."""
         return not (self.labels or self.of_key or self.of_body)
 
     @property
@@ -73,7 +73,7 @@ class Matcher:
 
     @property
     def of_meta(self) -> Choice | None:
-        """Whether a row may be selected, by its key and metadata; None where these do not matter."""
+        """Selects rows by key and metadata; None where these do not matter."""
         return self._meta_matches if self.labels or self.of_key else None
 
     def _meta_matches(self, row: Row) -> bool:
@@ -98,7 +98,7 @@ _EVERYTHING = Matcher((), (), ())
 
 
 def _only(name: str, fields: tuple[FieldTerm, ...]) -> tuple[FieldTerm, ...]:
-    """The terms for one object, which the terms given must not contradict. Raises `BadRequest`."""
+    """The terms with that of the object's name, which must not contradict them. Raises `BadRequest`."""
     wanted = FieldTerm(_NAME, name)
     if fields and wanted not in fields:
         raise BadRequest("fieldSelector metadata.name doesn't match requested name")
@@ -106,7 +106,7 @@ def _only(name: str, fields: tuple[FieldTerm, ...]) -> tuple[FieldTerm, ...]:
 
 
 def _check_paths(definition: ResourceDefinition, fields: tuple[FieldTerm, ...]) -> None:
-    """Raise `BadRequest` for the first term whose path is not one that can be selected by."""
+    """Raise `BadRequest` for the first term whose path is not a selectable field."""
     known = {_NAME, *definition.selectable_fields}
     if definition.namespaced or not definition.custom:
         known.add(_NAMESPACE)

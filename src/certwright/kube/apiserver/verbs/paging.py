@@ -1,7 +1,7 @@
-"""Lists in pieces: `limit`, `continue`, and the revision that a list is of.
+"""Paged lists: `limit`, `continue`, and the revision of a list.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", retrieving large results sets in chunks, and
-resource versions; for what goes together, and for the words when it does not, apimachinery
+resource versions; for valid combinations, and for the messages about invalid ones, apimachinery
 `apis/meta/internalversion/validation` and apiserver `storage`.
 """
 
@@ -29,16 +29,16 @@ _EXPIRED_CONTINUE = (
 )
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - a version, not a password
 UNCOUNTED = -1
-"""So many objects are left after a page where they are too many to be counted."""
+"""The number of remaining objects where they are too many to count."""
 _LATEST = -1
-"""The revision of a token that goes on with whatever is there now."""
+"""The revision of a token that continues with the newest state."""
 _NOT_VALID = "continue key is not valid"
 _MAX_INT64 = 2**63
 _MAX_UINT64 = 2**64
 
 
 class _Token(msgspec.Struct):
-    """What a continue token holds. `start` is the key where the list goes on, without the bucket."""
+    """The content of a continue token. `start` is the key where the list continues, without the bucket."""
 
     v: str = ""
     rv: int = 0
@@ -47,8 +47,8 @@ class _Token(msgspec.Struct):
 
 
 class Position(NamedTuple):
-    """Where a list goes on: its revision (0: the newest), the last place that was looked at, and how many
-    objects were left after it (or `UNCOUNTED`), where somebody has counted."""
+    """Where a list continues: its revision (0: the newest), the last key that was read, and how many objects
+    remained after it (or `UNCOUNTED`); None: not counted."""
 
     revision: int
     after: tuple[str, str]
@@ -56,15 +56,15 @@ class Position(NamedTuple):
 
 
 def encode_token(revision: int, after: tuple[str, str], left: int | None = None) -> str:
-    """The opaque text that clients send back to go on after that namespace and name, where so many objects
-    (or `UNCOUNTED`) are left; None: nobody has counted."""
+    """The opaque continue token for the page after that namespace and name. `left`: how many objects remain
+    (or `UNCOUNTED`); None: not counted."""
     start = "/".join(part for part in after if part) + "\0"
     token = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start, left))
     return base64url(token)
 
 
 def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
-    """What a token says. Raises `BadRequest` for a text that is no token."""
+    """Decode a continue token. Raises `BadRequest` for a malformed one."""
     token = _read_token(text)
     if token.v != _TOKEN_VERSION:
         raise _bad_token(f"{_NOT_VALID}: server does not recognize this encoded version {token.v}")
@@ -73,7 +73,7 @@ def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
     if not token.start:
         raise _bad_token(f"{_NOT_VALID}: encoded start key empty (version {_TOKEN_VERSION})")
     parts = token.start.removeprefix("/").split("/")
-    # A path that leads elsewhere would be a way around the namespace that the request is about.
+    # A path that leads elsewhere would bypass the namespace of the request.
     if any(part in ("", ".", "..") for part in parts) or len(parts) > 1 + namespaced:
         raise _bad_token(f"{_NOT_VALID}: {token.start}")
     name = parts[-1].removesuffix("\0")
@@ -99,8 +99,8 @@ def _bad_token(detail: str) -> BadRequest:
 @dataclass(frozen=True, slots=True)
 class ListOptions:
     """The parameters of a list. `exact` is the revision the list must be of, `not_older` the least it may be
-    of; 0: any will do. `after` is where the page before has ended, `left` how many objects there were after
-    it (or `UNCOUNTED`), where somebody has counted."""
+    of; 0: any. `after` is where the previous page ended, `left` how many objects remained after it (or
+    `UNCOUNTED`), where they were counted."""
 
     limit: int = 0
     exact: int = 0
@@ -110,7 +110,7 @@ class ListOptions:
 
 
 def refuse(wrong: list[FieldError]) -> None:
-    """Raise the `Invalid` of parameters that do not go together, if there are any."""
+    """Raise the `Invalid` of conflicting parameters, if there are any."""
     if wrong:
         raise errors.invalid_object("meta.k8s.io", "ListOptions", "", wrong)
 
@@ -118,7 +118,7 @@ def refuse(wrong: list[FieldError]) -> None:
 def revision_of(text: str) -> int:
     """A resourceVersion as a number; empty is 0.
 
-    Raises `ApiError` with the text that Kubernetes has for it, and with its code: 500.
+    Raises `ApiError` with Kubernetes' message and its code: 500.
     """
     try:
         return _unsigned(text)
@@ -156,8 +156,8 @@ def number(query: Mapping[str, str], name: str) -> int:
 
 
 def check_query(query: Mapping[str, str], *, watch: bool) -> None:
-    """Whether the parameters of a list or watch have their types and go together. Raises `Invalid` and
-    `BadRequest`."""
+    """Check that the parameters of a list or watch have the right types and do not conflict. Raises `Invalid`
+    and `BadRequest`."""
     number(query, "limit")
     number(query, "timeoutSeconds")
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
@@ -180,11 +180,11 @@ def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) 
         revision = _unsigned(version)
     except ValueError as error:
         raise BadRequest(f"invalid resource version: {_not_a_revision(version, error)}") from None
-    # With a limit and no word on how to match, a revision has always meant exactly that one.
+    # With a limit and no resourceVersionMatch, a revision means exactly that one.
     if revision and (match == "Exact" or (not match and limit)):
         return ListOptions(limit=limit, exact=revision)
     if version == "0":
-        # Whatever is at hand, and all of it: Kubernetes' cache does not count here, and clients know.
+        # Any revision, and all objects: Kubernetes' cache ignores the limit here, and clients expect it.
         return ListOptions()
     return ListOptions(limit=limit, not_older=revision)
 
@@ -212,7 +212,7 @@ def _wrong_with_list(query: Mapping[str, str], match: str, version: str) -> list
 
 
 def wrong_with_watch(query: Mapping[str, str]) -> list[FieldError]:
-    """What does not go together in the parameters of a watch."""
+    """Conflicts between the parameters of a watch."""
     wrong: list[FieldError] = []
     match, streamed = query.get(_MATCH, ""), "sendInitialEvents" in query
     if not match and not streamed and query.get("resourceVersion", "") in ("", "0"):

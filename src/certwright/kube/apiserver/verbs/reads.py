@@ -1,4 +1,4 @@
-"""Get and list: bytes out of the store, looked into only where a selector asks."""
+"""Get and list: responses joined from stored bytes, decoded only where a selector needs it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from certwright.kube.store.log import size_of_row
 from certwright.kube.util.http_messages import Response
 
 CHUNK = 500
-"""Rows that are read, joined and sent at a time."""
+"""Rows per chunk: read, joined and sent together."""
 PAGE_BYTES = 256 * 1024
-"""The bytes after which a page of large rows ends earlier: each stream holds as many, and other requests wait
-while they are read."""
+"""Bytes after which a page of large rows ends earlier, because each stream buffers one page, and other
+requests wait while it is read."""
 _LIMITED_BYTES = 1 << 20
-"""Bytes after which a list with `limit` ends, and continues in the next request: it lies in memory."""
+"""Bytes after which a list with `limit` ends and continues in the next request, because it is in memory."""
 
 
 def check_table(call: Call) -> None:
-    """Raise `BadRequest` for a Table that is to include what nobody knows."""
+    """Raise `BadRequest` for a Table with an unknown `includeObject`."""
     wanted = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
     if wanted not in ("", "None", "Metadata", "Object"):
         wrong = errors.invalid("includeObject", wanted, "must be 'Metadata', 'Object', 'None', or empty")
@@ -54,7 +54,7 @@ async def _check_reached(backend: Backend, wanted: int) -> None:
 
 
 def warn_of_damage(backend: Backend, call: Call) -> None:
-    """Name the rows that a list leaves out because they cannot be read."""
+    """Warn of the rows that a list leaves out because they cannot be read."""
     if len(backend.store.damage):
         for row in backend.store.damage.of(call.definition.bucket, call.route.namespace):
             if (text := f"left out of this list: {row}") not in call.warnings:
@@ -78,7 +78,7 @@ class _Found:
             if self.remaining not in (None, paging.UNCOUNTED):
                 described["remainingItemCount"] = self.remaining
         else:
-            # Kubernetes keeps custom objects as they are, and with them what it would leave out elsewhere.
+            # Kubernetes keeps custom objects as they are, including members that it would omit elsewhere.
             bare = call.definition.custom and call.form.shape is Shape.WHOLE
             described = {"continue": ""} if bare else {}
         return encode_json({**described, "resourceVersion": str(self.revision)})
@@ -115,7 +115,7 @@ async def _page(
     revision: int,
     counted: bool = False,
 ) -> Page:
-    """Rows that match, of which there may be fewer than `limit` even where there are more to look at."""
+    """Matching rows; there may be fewer than `limit` even where more remain."""
     page = await backend.store.list(
         call.definition.bucket,
         call.route.namespace or None,
@@ -137,11 +137,11 @@ async def _page(
 async def _at_most_one(
     backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
 ) -> _Found:
-    """A field selector on the name is a point read, not a walk through the bucket."""
+    """Read a list; a field selector on the name is a point read, not a scan of the bucket."""
     if options.exact and call.query.get("resourceVersionMatch") == "Exact":
-        # Whole: where one is all there can be, nothing goes on elsewhere.
+        # A complete list: where it has at most one object, there is no next page.
         return await _collect(backend, call, replace(options, limit=0, after=None), matcher)
-    # Of a limit with a revision Kubernetes makes an exact one elsewhere, but not here.
+    # Elsewhere Kubernetes treats a limit with a revision as exact, but not here.
     await _check_reached(backend, options.exact)
     revision = backend.store.revision
     try:
@@ -150,17 +150,17 @@ async def _at_most_one(
         row = None
         warn_of_damage(backend, call)
     rows = [row] if row is not None and matcher.matches(row) else []
-    # The row may have been written after `revision` was read: a list must not be older than what it shows.
+    # The row may have been written after `revision` was read: a list must not be older than its objects.
     return _Found(rows, max([revision, *(row.revision for row in rows)]))
 
 
 async def _collect(
     backend: Backend, call: Call, options: ListOptions, matcher: Matcher, *, enough_bytes: float = math.inf
 ) -> _Found:
-    """Up to `limit` rows that match (0: all), page after page of one revision; fewer than `limit` once they
-    hold `enough_bytes`, as the API allows."""
+    """Up to `limit` matching rows (0: all), page after page of one revision; fewer than `limit` once they
+    exceed `enough_bytes`, as the API allows."""
     found, size = _Found([], options.exact, options.after), 0
-    # What is left is counted once; the token tells the pages that follow.
+    # The remaining rows are counted once; the token passes the count to the following pages.
     counted = bool(options.limit) and options.left is None and matcher.trivial
     while True:
         page = await _page(
@@ -172,7 +172,7 @@ async def _collect(
             revision=found.revision,
             counted=counted,
         )
-        # A token without revision goes on at the newest: each page of it then is of one revision again.
+        # A token without revision continues at the newest: each page of it then has one revision again.
         found.revision = page.revision
         found.rows += page.rows
         size += sum(map(size_of_row, page.rows))
@@ -182,7 +182,7 @@ async def _collect(
         if options.limit and (len(found.rows) >= options.limit or size >= enough_bytes):
             found.remaining = _left(page, options, len(found.rows)) if matcher.trivial else None
             return found
-        await asyncio.sleep(0)  # few match: others go on meanwhile
+        await asyncio.sleep(0)  # few match: let other requests run
 
 
 def _left(page: Page, options: ListOptions, returned: int) -> int:
@@ -194,7 +194,7 @@ def _left(page: Page, options: ListOptions, returned: int) -> int:
 
 
 async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
-    """The rows that a call's parameters select, one page where there is a limit, and the list of them."""
+    """The rows that a call selects, one page where there is a limit, and the list of them."""
     definition, route = call.definition, call.route
     options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
     matcher = Matcher.of(call)
@@ -209,20 +209,20 @@ async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
 
 
 def _answer(backend: Backend, call: Call, found: _Found) -> Response:
-    """The list whose rows are in memory: at once, or batch by batch where it is long."""
+    """The list of rows in memory: as one body, or in batches where it is long."""
     if len(found.rows) > CHUNK or sum(map(size_of_row, found.rows)) > PAGE_BYTES:
         parts = _Parts(call, found.metadata(call), backend.clock.now())
         return Response(200, forms.headers(call), stream=_in_batches(parts, found.rows))
     if call.form.shape is Shape.TABLE:
         body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
         if not found.rows and call.definition.is_crd:
-            # Nor was anything put in here (see below); other kinds have their rows made beforehand.
+            # Here the empty list is null, too (see below); other kinds have their rows prepared.
             body = body.removesuffix(b"[]}") + b"null}"
     elif found.rows or call.form.shape is not Shape.PARTIAL:
         body = forms.list_opening(call.definition, call.form, found.metadata(call))
         body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"
     else:
-        # What Go makes of a list that nothing was put in, and what Kubernetes answers.
+        # The nil slice in Go, which Kubernetes encodes as null.
         body = forms.list_opening(call.definition, call.form, found.metadata(call))
         body = body.removesuffix(b"[") + b"null}"
     return Response(200, forms.headers(call), body)
@@ -241,7 +241,7 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class _Parts:
-    """A list that is sent part by part, in the form that the client wants."""
+    """A list that is sent in parts, in the negotiated form."""
 
     def __init__(self, call: Call, metadata: bytes, now: datetime) -> None:
         self._call = call
@@ -257,14 +257,14 @@ class _Parts:
         return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
 
     def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """What to send for the next rows."""
+        """The bytes for the next rows."""
         for batch in _batches(rows):
             yield self._before + self._items(batch)
             self._before = b","
 
     @property
     def rest(self) -> bytes:
-        """What follows the last row."""
+        """The bytes after the last row."""
         return self._before.removeprefix(b",") + b"]}"
 
     def _items(self, rows: Iterable[Row]) -> bytes:
@@ -275,7 +275,7 @@ class _Parts:
 
 
 async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
-    """All rows: at once when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
+    """All rows: in one body when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
     page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
     if page.more:
         return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
@@ -290,8 +290,8 @@ async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes
 
 
 async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matcher) -> AsyncIterator[bytes]:
-    """The chunks of a list, all of the first page's revision; each page is read when the client has taken the
-    one before."""
+    """The chunks of a list, all of the first page's revision; each page is read once the client has received
+    the previous one."""
     assert page is not None
     found = _Found([], page.revision)
     parts = _Parts(call, found.metadata(call), backend.clock.now())

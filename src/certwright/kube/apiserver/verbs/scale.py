@@ -1,8 +1,8 @@
-"""The scale subresource of custom resources: how many, read and written by whoever scales anything.
+"""Scale subresource of custom resources: the number of replicas, for autoscalers and `kubectl scale`.
 
-A write changes one number of the object. What a Scale owns is one field of the object under another path, so
-the owners of fields are brought from the object to the Scale and back. Admission webhooks are shown the
-object, not the Scale.
+A write changes one number of the object. The managed fields of a Scale contain one field of the object under
+another path, so they are mapped from the object to the Scale and back. Admission webhooks receive the object,
+not the Scale.
 
 Source: Kubernetes documentation, "Scale subresource"; API reference, Scale v1 autoscaling; apimachinery
 `pkg/util/managedfields/scalehandler.go`.
@@ -42,15 +42,15 @@ from certwright.kube.util.http_messages import Response
 KIND: Final = ("autoscaling", "v1", "Scale")
 _MOST = 2**31 - 1
 _UNSET = -(2**31)
-"""Stands for a number that is not there, as in Kubernetes: a write must not leave it so."""
+"""Stands for a missing number, as in Kubernetes: a write must set it."""
 
 
 def subresource(paths: Mapping[str, str]) -> Subresource:
-    """The subresource of a version whose definition says where the numbers are (JSONPaths, such as
-    `.spec.replicas`)."""
+    """The subresource of a version whose definition has these JSONPaths of the numbers, such as
+    `.spec.replicas`."""
 
     def shape(new: Json, old: Json) -> Json:
-        """The object as `_with_scale` made it, with what the server counts."""
+        """The object that `_with_scale` made, with the generation updated."""
         changed = {**new, "metadata": {**old["metadata"]}}
         if changed != {**old, "metadata": changed["metadata"]}:
             changed["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -60,9 +60,9 @@ def subresource(paths: Mapping[str, str]) -> Subresource:
 
 
 def errors(paths: Mapping[str, str], obj: Json, old: Json | None) -> list[FieldError]:
-    """What of an object's numbers no Scale can show."""
+    """The errors of numbers that a Scale cannot represent."""
     found = []
-    # A write to the status shares its spec with the stored object, and answers for the status only.
+    # A write to the status shares its spec with the stored object, and is checked for the status only.
     only_status = old is not None and "spec" in obj and obj["spec"] is old.get("spec")
     for name in ("statusReplicasPath",) if only_status else ("specReplicasPath", "statusReplicasPath"):
         try:
@@ -82,7 +82,7 @@ def errors(paths: Mapping[str, str], obj: Json, old: Json | None) -> list[FieldE
 
 
 class _Unexpected(Exception):
-    """What stands at a path is of another type; the text is Kubernetes'."""
+    """A value of another type at a path; the text is Kubernetes'."""
 
     def __init__(self, keys: list[str], value: Any, expected: str) -> None:
         shown, path = go_values.shown(value), ".".join(keys)
@@ -95,7 +95,7 @@ _ABSENT = object()
 
 
 def _find(obj: Any, path: str) -> Any:
-    """What stands at a path, or `_ABSENT`. Raises `_Unexpected` where something else is on the way."""
+    """The value at a path, or `_ABSENT`. Raises `_Unexpected` for another type on the path."""
     keys = _keys(path)
     for index, key in enumerate(keys):
         if obj is None:
@@ -132,7 +132,7 @@ def _keys(path: str) -> list[str]:
 
 
 def _put(obj: Json, keys: list[str], value: Any) -> None:
-    # What is on the way is shared with the old object, so it is copied.
+    # The nodes on the path are shared with the old object, so they are copied.
     for key in keys[:-1]:
         part = obj.get(key)
         obj[key] = dict(part) if type(part) is dict else {}
@@ -145,7 +145,7 @@ def _put(obj: Json, keys: list[str], value: Any) -> None:
 
 @cache
 def definition() -> ResourceDefinition:
-    """What the server knows of the kind Scale."""
+    """The definition of the kind Scale."""
     group, version, kind = KIND
     return ResourceDefinition(
         group=group,
@@ -174,7 +174,7 @@ async def get(backend: Backend, call: Call) -> Response:
 
 
 async def update(backend: Backend, call: Call) -> Response:
-    """PUT: 200 with the Scale as it is then."""
+    """PUT: 200 with the new Scale."""
     inner = replace(call, definition=definition())
     body = call.request.body
 
@@ -194,7 +194,7 @@ async def update(backend: Backend, call: Call) -> Response:
 
 
 async def patch(backend: Backend, call: Call) -> Response:
-    """PATCH by JSON patch, merge patch or apply: 200 with the Scale as it is then."""
+    """PATCH by JSON patch, merge patch or apply: 200 with the new Scale."""
     inner = replace(call, definition=definition())
     media = content_type(call.request.headers)
     if media not in (JSON_PATCH, MERGE, APPLY):
@@ -230,7 +230,7 @@ def _shown_as(call: Call, body: bytes) -> Call:
 
 
 def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
-    """The Scale that a client changes: with its owners, and a mark where there is no number yet."""
+    """The Scale that a client changes: with its managed fields, and `_UNSET` for a missing number."""
     scale = _scale(call, obj)
     if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
         scale["spec"]["replicas"] = _UNSET
@@ -240,7 +240,7 @@ def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
 
 
 def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json, *, applied: bool) -> Json:
-    """The stored object with the number and the owners of a Scale that was written."""
+    """The stored object with the number and the managed fields of a written Scale."""
     path, meta = _paths(call)["specReplicasPath"], new.get("metadata") or {}
     if not applied:
         managed.on_update(backend, inner, new, _sendable(backend, call, old))

@@ -1,4 +1,4 @@
-"""Who owns the number of a Scale: one field of the object, under another path and in another version.
+"""Field managers of a Scale's number: one field of the object, under another path and in another version.
 
 Source: apimachinery `pkg/util/managedfields/scalehandler.go`.
 """
@@ -21,7 +21,7 @@ _SCALE_VERSION = "autoscaling/v1"
 
 
 def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
-    """The owners of the number, as entries of the Scale."""
+    """The managers of the number, as managed fields of the Scale."""
     found = []
     for entry in entries.read_entries(stored) if stored else ():
         where = _path(backend, call, entry.api_version)
@@ -34,8 +34,8 @@ def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspe
 def of_parent(
     backend: Backend, call: Call, stored: msgspec.Raw | None, of_written: Any
 ) -> msgspec.Raw | None:
-    """The owners in the object after its Scale was written; `of_written` are those of the Scale then."""
-    # An updater's key has the version in it, so that only appliers are found again, as in Kubernetes.
+    """The object's managed fields after its Scale was written; `of_written` are those of the Scale."""
+    # An updater's key contains the version, so that only appliers are found again, as in Kubernetes.
     left = {entry.key: entry for entry in (entries.read_entries(of_written) if of_written else ())}
     found: list[Entry] = []
     for entry in entries.read_entries(stored) if stored else ():
@@ -46,19 +46,19 @@ def of_parent(
         if not where or not _has(fields, where) or left.pop(entry.key, None) is not None:
             found.append(entry)
         elif rest := difference(fields, _node(where)):
-            # Somebody else has set the number since.
+            # Another manager has set the number since.
             found.append(entries.with_fields(entry, encode_sorted(rest)))
     own = _path(backend, call, call.definition.api_version) or []
     for entry in left.values():
         if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
-            # As in Kubernetes, which looks for the time where there is none.
+            # Without a time, as in Kubernetes, which looks for it where there is none.
             moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
             found.append(entries.with_fields(moved, encode_sorted(_node(own))))
     return entries.write_entries(found)
 
 
 def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:
-    """Where the number is in that version: empty where it has no Scale, None where it is not served."""
+    """The path of the number in that version: empty where it has no Scale, None where it is not served."""
     group, _, version = api_version.rpartition("/")
     found = backend.registry.find(group, version, call.definition.plural)
     if found is None or found.bucket != call.definition.bucket:

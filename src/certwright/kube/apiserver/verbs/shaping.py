@@ -1,4 +1,4 @@
-"""How an update is brought into shape: whom it may concern, what it may change, what stays as it was.
+"""Shaping of updates: preconditions, decoding, defaults, and the fields that an update must not change.
 
 Source: apiserver `pkg/registry/rest/update.go`; API conventions, "Spec and Status".
 """
@@ -23,16 +23,16 @@ from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.store.contract import Row
 
 Refuse = Callable[[Call, str], ApiError]
-"""Words the error of a client that wanted strictness."""
+"""Words the error for a client with strict field validation."""
 Track = Callable[[Json, Json], None]
 """Called with the new and the stored object (managed.py)."""
 
 
 def check_type(call: Call, obj: Json, repeats: Sequence[str] = ()) -> None:
-    """The apiVersion and kind of an object must be those of the path; of built-in kinds they may be left
-    out.
+    """Check that apiVersion and kind of an object are those of the path; for built-in kinds they are
+    optional.
 
-    `repeats`: what a strict client is told of fields that came twice, before anything else.
+    `repeats`: duplicate fields, which strict field validation reports before any other error.
     """
     definition = call.definition
     if definition.custom:
@@ -73,7 +73,7 @@ def _check_custom_type(call: Call, obj: Json, repeats: Sequence[str]) -> None:
 
 
 def _check_unserved_version(call: Call, obj: Json, repeats: Sequence[str]) -> None:
-    """In a version without a schema nobody knows any field, which is told first."""
+    """In a version without a schema every field is unknown, which is reported first."""
     definition = call.definition
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
     unknown = sorted(obj.keys() - {"apiVersion", "kind", "metadata"})
@@ -91,7 +91,7 @@ def _other_version(definition: ResourceDefinition, version: object) -> BadReques
 
 
 def refuse_body(call: Call, text: str) -> ApiError:
-    """The 400 of an object with fields that are not known or not single."""
+    """The 400 of an object with unknown or duplicate fields."""
     return bodies.unreadable(call, call.definition.kind, call.definition.version, text)
 
 
@@ -101,7 +101,7 @@ def refuse_patch(call: Call, text: str) -> ApiError:
 
 
 def refuse_patched(call: Call, patched: Json, text: str) -> ApiError:
-    """The same, where the result of the patch is there to be shown."""
+    """The same, where the message can show the result of the patch."""
     return _refused(bodies.quotable(call, objects.go_json(patched)), text)
 
 
@@ -114,7 +114,7 @@ def _refused(shown: str, text: str) -> Invalid:
 def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
     """Compare name, uid and resourceVersion with what is stored.
 
-    A patch that says nothing of the revision carries the stored one.
+    A patch without a revision contains the stored one.
     """
     meta, stored, name = new.get("metadata"), old["metadata"], call.route.name
     if call.verb == "patch":
@@ -141,24 +141,24 @@ def _check_revision(version: object) -> None:
 
 
 def nameless(call: Call) -> BadRequest:
-    """The 400 of an object that does not say its name."""
+    """The 400 of an object without a name."""
     return BadRequest(
         f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
     )
 
 
 def other_uid(call: Call, sent: object, stored: str) -> ApiError:
-    """A PUT names a uid as a precondition, a patch seems to change it."""
+    """The error of another uid: a failed precondition in a PUT, an immutable field in a patch."""
     if call.verb == "patch":
         wrong = invalid("metadata.uid", sent, "field is immutable")
-        # Kubernetes checks it in two places.
+        # Kubernetes checks it twice.
         return invalid_object(call.definition.group, call.definition.kind, call.route.name, [wrong, wrong])
     detail = f"Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}"
     return conflict(call.definition, call.route.name, detail)
 
 
 def check_new(call: Call, new: Json) -> None:
-    """What holds of an object that an apply creates: it is the one that the path names."""
+    """Check that the object which an apply creates is the one that the path names."""
     meta = new.get("metadata")
     meta = meta if type(meta) is dict else {}
     check_address(call, meta)
@@ -172,7 +172,7 @@ def check_new(call: Call, new: Json) -> None:
 
 
 def check_address(call: Call, meta: Json) -> None:
-    """Whether namespace and name are those of the path. Raises `BadRequest`."""
+    """Check that namespace and name are those of the path. Raises `BadRequest`."""
     name, namespace = meta.get("name"), meta.get("namespace")
     if namespace and call.definition.namespaced and namespace != call.route.namespace:
         raise BadRequest(
@@ -187,7 +187,7 @@ def check_address(call: Call, meta: Json) -> None:
 
 
 def _check_unconditional(call: Call) -> None:
-    """Only some built-in kinds may be replaced without saying which revision is meant."""
+    """Only some built-in kinds may be replaced without a resourceVersion."""
     if not call.definition.unconditional_update:
         wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid_object(call.definition.group, call.definition.plural, call.route.name, [wrong])
@@ -196,7 +196,8 @@ def _check_unconditional(call: Call) -> None:
 def process(call: Call, obj: Json) -> list[str]:
     """Prune and default `obj` in place; the paths of the fields dropped.
 
-    In what a server-side apply made of a custom resource, nulls are not dropped but found wrong later.
+    In the result of a server-side apply of a custom resource, nulls are kept, so that validation rejects
+    them.
     """
     nulls: list[tuple[Json, str]] = []
     if _is_apply(call) and call.definition.custom:
@@ -208,7 +209,7 @@ def process(call: Call, obj: Json) -> list[str]:
 
 
 def drop_nulls(call: Call, obj: Json) -> None:
-    """Drop the nulls of an apply that `process` has left to be judged, and that nobody found wrong."""
+    """Drop the nulls of an apply that `process` has kept and validation has accepted."""
     if _is_apply(call) and call.definition.custom:
         nulls: list[tuple[Json, str]] = []
         _find_nulls({name: value for name, value in obj.items() if name != "metadata"}, nulls)
@@ -235,11 +236,11 @@ def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
 def read_fields(
     call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_fine: bool = False
 ) -> list[str]:
-    """Bring metadata and fields of what was sent into their form, as Go's decoder and its defaults would.
+    """Decode metadata and fields of the request body, as Go's decoder and its defaults would.
 
-    `strict`: what a strict client is to be told already. `is_fine`: the schema has found it so. Returns the
-    paths of fields that nobody knows. Raises what `refuse` makes of a value of a wrong type, and of fields
-    that are unknown or came twice where the client is strict.
+    `strict`: errors so far of strict field validation. `is_fine`: the object has passed its schema. Returns
+    the paths of unknown fields. Raises the error that `refuse` makes for a value of a wrong type, and for
+    unknown or duplicate fields under strict field validation.
     """
     definition = call.definition
     try:
@@ -251,7 +252,7 @@ def read_fields(
             call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]
         ) from None
     if _is_apply(call):
-        # What is applied has its type; what falls out of it all the same is never spoken of.
+        # An applied configuration has its type; fields dropped from the result are never reported.
         return unknown
     if text := bodies.strict_errors(call, unknown, strict):
         raise refuse(call, text)
@@ -259,7 +260,7 @@ def read_fields(
 
 
 def drop_duplicate_owners(call: Call, meta: Json, *, admitted: bool) -> None:
-    """Keep one of equal owner references, with a warning. `admitted`: mutating admission has been asked."""
+    """Keep one of equal owner references, with a warning. `admitted`: mutating admission has run."""
     if dropped := metadata.drop_duplicate_owners(meta):
         after = admitted or call.verb == "patch"
         text = metadata.DUPLICATE_OWNERS_AFTER_ADMISSION if after else metadata.DUPLICATE_OWNERS
@@ -284,9 +285,9 @@ def shape_update(
 ) -> Json:
     """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
 
-    `track` brings the owners of fields up to date, once the client's wish is read and before anything that
-    the client cannot change is put back. `is_read`: `read_fields` has been through it. `is_fine`: the schema
-    has found it so. `admitted`: a webhook has changed it since it was shaped.
+    `track` updates the managed fields, once the client's change is decoded and before anything that the
+    client cannot change is restored. `is_read`: `read_fields` has run on it. `is_fine`: it has passed its
+    schema. `admitted`: a webhook has changed it since it was shaped.
     """
     definition, meta = call.definition, old["metadata"]
     unknown = [] if is_read else read_fields(call, new, refuse)
@@ -300,7 +301,7 @@ def shape_update(
         given = new["metadata"]
         new = _only_status(new, old)
         if definition.is_crd:
-            # A write to the status of a definition may change its metadata too: so its finalizer goes.
+            # A write to the status of a definition may change its metadata too, to remove its finalizer.
             metadata.carry_over(given, meta)
             new["metadata"] = given
         admission.check_shape(definition, new, old, part="status", warnings=call.warnings, is_fine=is_fine)
@@ -325,7 +326,7 @@ def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown:
     warn(call, metadata.warnings(definition, new["metadata"], meta))
     definition.strategy.prepare_update(new, old)
     if track is not None and not definition.custom:
-        # The defaults of built-in kinds have come with their preparation.
+        # Preparation has set the defaults of built-in kinds.
         track(new, old)
     changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
     if definition.has_generation and changed:
@@ -356,7 +357,7 @@ def _restore(into: Json, source: Json, name: str) -> None:
 
 
 def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
-    """Whether nothing that counts for `metadata.generation` has changed."""
+    """Whether nothing that increments `metadata.generation` has changed."""
     left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
     return same(
         {name: value for name, value in new.items() if name not in left_out},
@@ -365,14 +366,14 @@ def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
 
 
 def _counted(definition: ResourceDefinition, unknown: list[str]) -> bool:
-    """Whether what was dropped counts for `metadata.generation`: Kubernetes compares what was applied with
-    what is stored before it drops unknown fields."""
+    """Whether dropped fields increment `metadata.generation`: Kubernetes compares the applied object with the
+    stored one before it drops unknown fields."""
     left_out = ("metadata", "status") if definition.status_subresource else ("metadata",)
     return any(path.partition(".")[0] not in left_out for path in unknown)
 
 
 def is_released(obj: Json) -> bool:
-    """Whether an object that is being deleted has nobody left who wants it kept."""
+    """Whether no finalizer keeps an object that is being deleted."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False

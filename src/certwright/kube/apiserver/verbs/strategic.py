@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows which lists are keyed, for the kinds built in.
+"""Strategic merge patch: a merge patch with keyed lists, for built-in kinds.
 
 Source: Kubernetes documentation, "Update API Objects in Place Using kubectl patch"; apimachinery
 `pkg/util/strategicpatch`. Lists whose merge key the definition does not name are replaced.

@@ -1,6 +1,6 @@
-"""Update and patch: from a body to one write in the store.
+"""Update and patch: from a request body to one write in the store.
 
-Every write takes the same way: read → shape (unknown fields, defaults, what the server sets) → admission →
+Every write takes the same steps: read → shape (unknown fields, defaults, what the server sets) → admission →
 the store, which decides conflicts. Source: Kubernetes API conventions; apiserver `pkg/registry/rest`.
 """
 
@@ -56,22 +56,22 @@ from certwright.kube.util.http_messages import Response
 _log = logging.getLogger(__name__)
 
 WRITE_ATTEMPTS = 100
-"""How often a read-modify-write without precondition is tried. On etcd each attempt that fails means that
-another write of the object has succeeded, so this many concurrent writers all get through (Kubernetes tries
-without end, `GuaranteedUpdate`)."""
+"""Attempts of a read-modify-write without precondition. On etcd each failed attempt means that another write of
+the object has succeeded, so this many concurrent writers all succeed (Kubernetes retries without limit,
+`GuaranteedUpdate`)."""
 
 Change = Callable[[Json], Json]
-"""Makes the wanted object of the stored one, which is its own to change."""
+"""Makes the wanted object from the stored one, which it may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a PUT or PATCH wants. `pinned`: only of the revision that it names.
+    """The change of a PUT or PATCH. `pinned`: only for the revision that it names.
 
     `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself
-    brings the owners of fields up to date. `is_read`: its fields have been read, as with `read_fields`.
-    `strict`: what a strict client is told of the patch as such. `shares`: the change leaves the stored object
-    as it is, and parts of that are in what it makes.
+    updates the managed fields. `is_read`: its fields have been read, as with `read_fields`. `strict`: what a
+    strict client is warned of in the patch itself. `shares`: the change leaves the stored object as it is,
+    and its result contains parts of it.
     """
 
     change: Change
@@ -89,7 +89,7 @@ async def update(backend: Backend, call: Call) -> Response:
     options.check(call)
     sent = await offload.run(_sent_object, call) if offload.is_long(call) else _sent_object(call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
-    # Each attempt shapes an object of its own, so the body is read again for every one but the first.
+    # Each attempt shapes a separate object, so the body is read again for every attempt but the first.
     ready = [sent]
 
     def change(_: Json) -> Json:
@@ -115,7 +115,7 @@ async def patch(backend: Backend, call: Call) -> Response:
 
 
 def check_media(call: Call) -> str:
-    """The kind of patch that is sent. Raises `UnsupportedMediaType`."""
+    """The patch type of the request. Raises `UnsupportedMediaType`."""
     strategic = (STRATEGIC,) if call.definition.strategic is not None else ()
     accepted, media = (JSON_PATCH, MERGE, *strategic, APPLY), content_type(call.request.headers)
     if media not in accepted:
@@ -140,7 +140,7 @@ def patch_wish(backend: Backend, call: Call) -> Wish:
         merge = partial(merge_patch, patch=wanted)
     else:
         merge = partial(strategic_merge, patch=wanted, merge_keys=definition.strategic or {})
-    # What a built-in kind holds is changed in place.
+    # Objects of a built-in kind are changed in place.
     shares = media == MERGE and definition.custom
     return Wish(
         lambda old: _apply(call, lambda: merge(old)), pinned, refuse_patch, strict=strict, shares=shares
@@ -148,7 +148,7 @@ def patch_wish(backend: Backend, call: Call) -> Wish:
 
 
 def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
-    """The value of a merge patch, an object or a list, and what is said of fields that come twice in it.
+    """The value of a merge patch, an object or a list, and the warnings about fields that come twice in it.
 
     Raises `BadRequest`.
     """
@@ -172,7 +172,7 @@ def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
 
 
 def _replaced_by_list(call: Call) -> Json:
-    """A merge patch that is a list replaces the object, which then is none (RFC 7386 §2)."""
+    """A merge patch that is a list replaces the object, which then is no object (RFC 7386 §2)."""
     raise refuse_patch(call, bodies.headless([]))
 
 
@@ -200,7 +200,7 @@ def _json_patch_wish(call: Call) -> Wish:
         for operation in wanted
     )
     return Wish(
-        # Values of the patch become part of the document, and every attempt needs its own.
+        # Values of the patch become part of the document, so every attempt needs a copy.
         lambda old: _apply(call, lambda: json_patch(_reachable(old, body), _operations(call))),
         pinned,
         refuse_patch,
@@ -209,12 +209,12 @@ def _json_patch_wish(call: Call) -> Wish:
 
 
 def _operations(call: Call) -> Any:
-    # A `test` tells 1.0 from 1.
+    # A `test` distinguishes 1.0 from 1.
     return bodies.read_json(call.request.body)
 
 
 def _unknown_members(call: Call, operations: Any) -> list[str]:
-    """What a strict client is told of the operations themselves."""
+    """Strict-mode errors of the operations themselves."""
     if bodies.field_validation(call) == "Ignore":
         return []
     found = bodies.repeats(call, operations)
@@ -228,7 +228,7 @@ _OPERATION_MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
 def _reachable(old: Json, body: bytes) -> Json:
-    """The document for a JSON patch, its managed fields as values where an operation may get at them."""
+    """The document for a JSON patch, its managed fields as values where an operation may reach them."""
     if b"managedFields" in body or b'"/metadata"' in body or b'""' in body or b"\\" in body:
         return objects.with_managed_fields(old)
     return old
@@ -240,7 +240,7 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
     except PatchMalformed as error:
         raise BadRequest(f"error decoding patch: {error}") from None
     except PatchFailed as error:
-        # Kubernetes does not say what is wrong; the log does, for who looks for it.
+        # Kubernetes does not report the cause; the log does.
         _log.debug("patch of %s: %s", call.route.name, error)
         raise Invalid(
             "the server rejected our request due to an error in our request", details=Details()
@@ -253,7 +253,7 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
 
 
 async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
-    """Read, change, write; again when somebody else was faster and the client named no revision."""
+    """Read, change, write; retry on a conflict unless the client named a revision."""
     definition, key = call.definition, call.key
     for _ in range(WRITE_ATTEMPTS):
         row = await backend.store.latest(key)
@@ -281,7 +281,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
 
 
 def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:
-    """The stored object, and as it is wished for, in shape."""
+    """The stored object, and the wanted one, shaped."""
     old = objects.to_object(call.definition, row)
     new, is_fine = _wished(call, wish, row, old)
     check_preconditions(call, new, old, row)
@@ -292,7 +292,7 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
         return old, shape_update(call, new, old, wish.refuse, track, is_read=wish.is_read)
 
     def refuse(_: Call, text: str) -> ApiError:
-        # Shaping changes what the patch made, which is to be shown: it is made once more.
+        # Shaping changes the patch's result, which the message shows, so the patch is applied again.
         return refuse_patched(call, wish.change(objects.to_object(call.definition, row)), text)
 
     read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
@@ -300,9 +300,9 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
 
 
 def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
-    """The object that is wished for, and whether its schema has found it fine.
+    """The wanted object, and whether it has passed its schema.
 
-    Parts of `old` are in it only where nothing but its metadata is going to be changed in place.
+    It contains parts of `old` only where nothing but its metadata is going to be changed in place.
     """
     definition = call.definition
     if wish.shares:
@@ -314,9 +314,9 @@ def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
 
 
 async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
-    """Create what is applied, or put where its kind allows that, and is not there yet.
+    """Create a missing object of an apply, or of a PUT where its kind allows that.
 
-    Raises `NotFound` where the wish is for an object that is, and `Forbidden` for who may not create.
+    Raises `NotFound` for any other missing object, and `Forbidden` where the user may not create.
     """
     definition, route, is_long = call.definition, call.route, offload.is_long(call)
     by_put = call.verb == "update" and definition.create_on_update
@@ -342,7 +342,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
 async def _store_update(
     backend: Backend, call: Call, new: Json, old: Json, row: Row, *, is_long: bool
 ) -> Row:
-    """Write `new` over `row`, or remove it when the last finalizer of a dying object is gone."""
+    """Write `new` over `row`, or remove it when the last finalizer of a terminating object is removed."""
     definition = call.definition
     keep_times(new, old)
     if call.dry_run:
@@ -350,17 +350,17 @@ async def _store_update(
     columns, is_same = await offload.run(_laid_down, new, old) if is_long else _laid_down(new, old)
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
-        # What is not committed yet must not be shown: then it is written once more, and waited for.
+        # Uncommitted state must not be shown, so it is written again, and the commit awaited.
         if committed is not None and committed.revision == row.revision:
             return row
     if is_released(new):
-        # The change that lets go of it is never stored: watchers see the object as it was, and the answer
-        # shows the change at the revision that it was made on.
+        # The change that removes the last finalizer is never stored: watchers see the object as it was, and
+        # the answer shows the change at the revision that it was made on.
         await backend.delete(definition, row, objects.last_words(row))
         return Row(row.key, row.revision, *columns(row.revision))
     return await backend.put(definition, row.key, columns, previous=row)
 
 
 def _laid_down(new: Json, old: Json) -> tuple[Encode, bool]:
-    """`new` as it is to be stored, and whether it is the same as `old`. Raises `TooLarge`."""
+    """`new` encoded for the store, and whether it equals `old`. Raises `TooLarge`."""
     return objects.columns(new), same(new, old)

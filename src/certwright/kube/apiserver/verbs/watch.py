@@ -1,6 +1,6 @@
-"""Watch: the store's events of one resource, as lines of JSON, for as long as the client listens.
+"""Watch: the store's events of one resource, as lines of JSON, until the client disconnects.
 
-Each event is encoded once per form, whoever watches; all events of one commit go out as one chunk.
+Each event is encoded once per form for all watchers; all events of one commit are sent as one chunk.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", efficient detection of changes, watch bookmarks
 and streaming lists.
@@ -28,19 +28,20 @@ from certwright.kube.store.contract import Compacted, Event, Page, Row, SlowWatc
 from certwright.kube.util.http_messages import Response, Write
 
 _MIN_TIMEOUT_S = 1800.0
-"""A watch without `timeoutSeconds` lives between one and two of these, so that not all come back at once."""
+"""A watch without `timeoutSeconds` ends after one to two of these, so that clients reconnect at different
+times."""
 _LAST_WORDS_S = 0.1
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
 _FormKey = tuple[ResourceDefinition, Form, str]
-"""What lines depend on beside the event: the resource, the form, and what of the object a Table has."""
+"""What a line depends on beside the event: the resource, the form, and the object part of a Table's rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """The parameters of a watch. `initial`: the objects there are come first, as ADDED events. `after` is the
-    revision that the client has seen, or that the objects must be of at least; 0: any."""
+    """The parameters of a watch. `initial`: the existing objects come first, as ADDED events. `after` is the
+    revision that the client has seen, or that the objects must at least have; 0: any."""
 
     initial: bool
     after: int
@@ -49,7 +50,7 @@ class WatchOptions:
 
     @property
     def mark_end_of_initial(self) -> bool:
-        """Whether a bookmark tells where the objects that were there end, and changes begin."""
+        """Whether a bookmark marks the end of the initial events."""
         return self.initial and self.bookmarks
 
 
@@ -58,7 +59,7 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
     paging.check_query(query, watch=True)
     timeout = paging.number(query, "timeoutSeconds")
     revision = paging.revision_of(query.get("resourceVersion", ""))
-    # Without a word on it, objects come first unless a revision says where to begin.
+    # By default, the existing objects come first unless a revision names a start.
     initial = is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else revision == 0
     return WatchOptions(
         initial=initial,
@@ -71,8 +72,8 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
 class EventCache:
     """The lines of the last events, so that many watchers of one form cost one encoding.
 
-    `batch` is the last batch that a watcher without selectors was told of, with the form and the lines: the
-    next one has most likely been given the same.
+    `batch` is the last batch that a watcher without selectors received, with the form and the lines: the next
+    watcher most likely receives the same one.
     """
 
     _MAX_BYTES = 4 * 1024 * 1024
@@ -83,7 +84,7 @@ class EventCache:
         self.batch: tuple[list[Event], _FormKey, bytes] | None = None
 
     def line(self, key: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
-        """The line under `key`, made now unless it is there."""
+        """The line under `key`, made now if it is missing."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = make()
@@ -95,7 +96,7 @@ class EventCache:
 
 
 class Encoder:
-    """Makes lines for one form of one resource."""
+    """Encodes events as lines for one form of one resource."""
 
     def __init__(self, call: Call, backend: Backend, cache: EventCache) -> None:
         self._call = call
@@ -107,7 +108,7 @@ class Encoder:
         self._key: _FormKey = (call.definition, call.form, self._include)
 
     def lines(self, batch: list[Event]) -> bytes:
-        """The lines of a whole batch, for a watcher that everything concerns."""
+        """The lines of a whole batch, for a watcher without selectors."""
         if (last := self._cache.batch) is not None and last[0] is batch and last[1] == self._key:
             return last[2]
         kept = not self._fresh_table
@@ -117,12 +118,12 @@ class Encoder:
         return lines
 
     def first_line(self, row: Row) -> bytes:
-        """The line of an object that was there when the watch began: not kept, for few will ask again."""
+        """The line of an initial event: not cached, because few watchers need it again."""
         first, self._fresh_table = self._fresh_table, False
         return self._make("ADDED", row, with_columns=first)
 
     def line(self, kind: str, row: Row) -> bytes:
-        """The line of an event. The columns of a Table are described in the first line only."""
+        """The line of an event. Only the first line describes the columns of a Table."""
         first, self._fresh_table = self._fresh_table, False
         key = (self._key, kind, row.revision, row.key, first)
         return self._cache.line(key, lambda: self._make(kind, row, with_columns=first))
@@ -141,7 +142,7 @@ class Encoder:
         return forms.item(self._call.definition, self._form, row)
 
     def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
-        """The line that tells how far the stream has come."""
+        """The BOOKMARK line for a revision."""
         metadata: dict[str, object] = {"resourceVersion": str(revision)}
         if end_of_initial:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -155,7 +156,7 @@ class Encoder:
         return b'{"type":"BOOKMARK","object":' + body + b"}\n"
 
     def _bookmark_table(self, metadata: bytes, revision: int, *, end_of_initial: bool) -> bytes:
-        """A Table of one row: readers look for the annotation in the row's object, whatever they included."""
+        """A Table of one row: readers look for the annotation in the row's object, whatever it includes."""
         first, self._fresh_table = self._fresh_table, False
         include = self._include or "Metadata"
         return tables.render(
@@ -170,18 +171,18 @@ class Encoder:
 
 
 def error_line(error: ApiError) -> bytes:
-    """The line that ends a stream which cannot go on."""
+    """The ERROR line that ends a stream."""
     return encode_json({"type": "ERROR", "object": error.status()}) + b"\n"
 
 
 def change_of(event: Event) -> tuple[str, Row]:
-    """How a watcher without selectors sees an event."""
+    """An event as a watcher without selectors sees it."""
     return ("DELETED" if event.deleted else "MODIFIED" if event.previous is not None else "ADDED"), event.row
 
 
 def selected_change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None:
-    """How a selector's watcher sees an event: an object that no longer matches is gone for it, as it was
-    before, at the new revision."""
+    """An event as a watcher with selectors sees it: an object that no longer matches is DELETED, in its
+    previous state, at the new revision."""
     row, previous = event.row, event.previous
     before = previous is not None and matcher.matches(previous)
     if event.deleted:
@@ -196,7 +197,7 @@ def selected_change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None
 
 
 class WatchStream:
-    """The chunks of one watch. Closing it, also before its first chunk, lets go of the store's watch."""
+    """The chunks of one watch. Closing it, also before its first chunk, closes the store's watch."""
 
     def __init__(
         self,
@@ -219,27 +220,27 @@ class WatchStream:
         try:
             return await anext(self._chunks)
         except BaseException:
-            # Its end, its failure or its consumer's cancellation: nothing comes after any of them.
+            # Its end, its failure or its consumer's cancellation: nothing follows any of them.
             self.end()
             raise
         finally:
             self._taking = False
 
     def push_into(self, write: Write) -> None:
-        """Write events at once while the next chunk is waited for, and nothing lies between."""
+        """Write events immediately while the consumer waits for the next chunk and none is queued."""
         self._watch.hand_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
 
     def end(self) -> None:
-        """End the stream, also for a consumer that waits; what it has not taken yet is dropped."""
+        """End the stream, also for a waiting consumer; queued chunks are dropped."""
         self._watch.close()
         self._forget(self)
 
     def finish(self) -> None:
-        """End the stream after what its consumer has not taken yet."""
+        """End the stream after the queued chunks."""
         self._watch.end()
 
     async def aclose(self) -> None:
-        """Stop; harmless when repeated."""
+        """Stop; idempotent."""
         self.end()
         if not self._taking:
             await self._chunks.aclose()
@@ -264,8 +265,8 @@ class Watches:
     async def open(self, call: Call) -> Response:
         """GET with `watch`: the stream of events.
 
-        As in Kubernetes, a revision that is gone or has not come yet is told by an ERROR event, not by the
-        answer's status. Raises `Invalid` and `BadRequest`.
+        As in Kubernetes, an ERROR event reports a revision that is compacted or still ahead, not the answer's
+        status. Raises `Invalid` and `BadRequest`.
         """
         backend, bucket, namespace = self._backend, call.definition.bucket, call.route.namespace or None
         options, matcher = watch_options(call.query), Matcher.of(call)
@@ -294,7 +295,7 @@ class Watches:
         self._open.pop(stream, None)
 
     def close_soon(self, bucket: str) -> None:
-        """End the watches of a resource that is no longer served, once they have heard of its last events."""
+        """End the watches of a resource that is no longer served, once they have sent its last events."""
         asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._finish, bucket)
 
     def _finish(self, bucket: str) -> None:
@@ -308,7 +309,7 @@ class Watches:
 
 
 def _failed(call: Call, error: ApiError) -> Response:
-    """A stream that ends before it has begun."""
+    """A stream that only reports the error."""
 
     async def line() -> AsyncGenerator[bytes, None]:
         yield error_line(error)
@@ -323,7 +324,7 @@ def too_old(revision: int, oldest: int) -> Expired:
 
 @dataclass(slots=True)
 class _Run:
-    """One watch at work. `lines` says what it is told of a batch; empty where none of that concerns it."""
+    """One running watch. `lines` encodes a batch; empty where no event of it matches."""
 
     backend: Backend
     call: Call
@@ -352,7 +353,7 @@ class _Run:
             yield error_line(too_old(self.watch.position, self.backend.store.revision))
 
     async def _initial(self, page: Page | None) -> AsyncIterator[bytes]:
-        """ADDED events of one revision; each page is read when the client has taken the one before."""
+        """ADDED events of one revision; each page is read once the client has received the previous one."""
         assert page is not None
         revision = page.revision
         while page is not None:
@@ -394,14 +395,14 @@ class _Run:
                 yield lines
             if every is not None and time() >= bookmark_at:
                 bookmark_at = time() + every
-                # Also when nothing has happened: it shows everyone on the way that the stream is alive.
+                # Also without events: it shows proxies on the path that the stream is alive.
                 if line := self._bookmark():
                     yield line
         if self.options.bookmarks and self.watch.position > self.marked and (line := self._bookmark()):
             yield line
 
     def _bookmark(self) -> bytes:
-        """How far the stream has come; nothing while it waits for a revision that lies ahead."""
+        """The current revision; nothing while the watch waits for a revision that lies ahead."""
         if self.watch.position < self.options.after:
             return b""
         self.marked = self.watch.position
