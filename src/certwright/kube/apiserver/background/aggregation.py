@@ -1,4 +1,4 @@
-"""ClusterRoles made of others: those with an `aggregationRule` get the rules of all that it selects.
+"""Aggregated ClusterRoles: those with an `aggregationRule` get the rules of all roles that it selects.
 
 Source: Kubernetes documentation, "Using RBAC Authorization", aggregated ClusterRoles.
 """
@@ -25,10 +25,10 @@ Selector = tuple[Requirement, ...]
 
 
 class Selectors:
-    """Label selectors of which one must match; each is looked up by a label that it needs."""
+    """Label selectors of which one must match; each is indexed by a label that it requires."""
 
     def __init__(self, given: Iterable[Selector]) -> None:
-        self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value will do
+        self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value matches
         self._others: list[Selector] = []
         for selector in given:
             needed = next((one for one in selector if one.operator in ("in", "exists")), None)
@@ -39,19 +39,19 @@ class Selectors:
             self._by_label.setdefault((needed.key, value), []).append(selector)
 
     def near(self, labels: Mapping[str, str]) -> Iterator[Selector]:
-        """Those that may match."""
+        """The selectors that may match."""
         yield from self._others
         for key, value in labels.items():
             yield from self._by_label.get((key, value), ())
             yield from self._by_label.get((key, None), ())
 
     def match(self, labels: Mapping[str, str]) -> bool:
-        """Whether one does."""
+        """Whether one matches."""
         return any(labels_match(selector, labels) for selector in self.near(labels))
 
 
 class Aggregation:
-    """Knows the labels of all ClusterRoles, and writes those that are made of others."""
+    """Aggregation controller: indexes the labels of all ClusterRoles, and writes the aggregated ones."""
 
     hears_of = (BUCKET,)
 
@@ -65,11 +65,11 @@ class Aggregation:
 
     @property
     def idle(self) -> bool:
-        """Whether all rules are as they should be."""
+        """Whether all rules are up to date."""
         return not self._dirty and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Note what a ClusterRole is now, and which ones it has to do with."""
+        """Record the ClusterRole, and mark the roles that aggregate it."""
         name = row.key.name
         self._touch(name)
         self._labels.pop(name, None)
@@ -88,7 +88,7 @@ class Aggregation:
         self._selectors.pop(row.key.name, None)
 
     def _touch(self, name: str) -> None:
-        """Mark those that select the ClusterRole as it is known now."""
+        """Mark the roles that select the recorded ClusterRole."""
         labels = self._labels.get(name)
         if labels:
             for other, selectors in self._selectors.items():
@@ -100,7 +100,7 @@ class Aggregation:
         self._woken.set()
 
     async def load(self) -> None:
-        """Learn what is stored, once, when the server starts."""
+        """Read the stored ClusterRoles, once, when the server starts."""
         definition = self._definition()
         after: tuple[str, str] | None = None
         while definition is not None:
@@ -115,13 +115,13 @@ class Aggregation:
         return self._backend.registry.by_kind("rbac.authorization.k8s.io", "ClusterRole")
 
     async def run(self) -> None:
-        """Keep the rules right for ever."""
+        """Keep the rules up to date until cancelled."""
         while True:
             await self._woken.wait()
             await self.work_off()
 
     async def work_off(self) -> None:
-        """Write what is not as it should be by now."""
+        """Write the outdated roles."""
         self._woken.clear()
         while self._dirty:
             name = next(iter(self._dirty))
@@ -151,7 +151,7 @@ class Aggregation:
         await self._backend.put(definition, row.key, objects.columns(obj), previous=row)
 
     async def _rules(self, definition: ResourceDefinition, name: str, selectors: Selectors) -> list[Json]:
-        """The rules of all that are selected, each once, in the order of the roles' names."""
+        """The rules of all selected roles, without duplicates, in the order of the roles' names."""
         found: dict[bytes, Json] = {}
         for other in sorted(self._labels):
             if other == name or not selectors.match(self._labels[other]):

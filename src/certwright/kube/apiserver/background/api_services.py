@@ -1,8 +1,8 @@
-"""The APIServices of the groups that this server serves itself, kept as Kubernetes keeps them.
+"""APIServices of the groups that this server itself serves, maintained as in Kubernetes.
 
-They say which groups and versions there are, and that they are available: the built-in ones are made when the
-server starts, those of custom resources come and go with their definitions. An APIService that somebody else
-made, for a server of his own, is left alone.
+They list groups and versions, and that these are available: the built-in ones are created when the server
+starts, those of custom resources are created and deleted with their definitions. Other APIServices, for
+aggregated servers, are left alone.
 
 Source: Kubernetes API reference, APIService v1 apiregistration; kube-aggregator
 `pkg/controllers/autoregister`, kube-apiserver `pkg/controlplane/apiserver` (aggregator).
@@ -28,11 +28,11 @@ _PATH = f"/apis/{_GROUP}/v1/apiservices"
 _MANAGED = "kube-aggregator.kubernetes.io/automanaged"
 _FIRST, _STEP, _BUILT_IN = 18000, 100, 15  # priorities, as Kubernetes gives them
 _CUSTOM_GROUP, _CUSTOM_VERSION = 1000, 100
-_PAUSE_S = 60  # after a webhook has refused one
+_PAUSE_S = 60  # after a webhook has denied one
 
 
 class LocalServices:
-    """Makes and removes them, behind the answers. An observer of writes."""
+    """Creates and deletes them in the background. An observer of writes."""
 
     hears_of = (_BUCKET, CRDS)
 
@@ -45,20 +45,20 @@ class LocalServices:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether no work is left."""
         return not self._wanted.is_set() and not self._working
 
     def wrote(self, definition: ResourceDefinition, _row: Row, _previous: Row | None) -> None:
-        """A definition brings groups and versions."""
+        """Request a sync, because a definition adds groups and versions."""
         if definition.is_crd:
             self._wanted.set()
 
     def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
-        """A definition takes them along; an APIService that was deleted is made again."""
+        """Request a sync: a definition removes groups and versions; a deleted APIService is created again."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Bring them into line, first now and then with every change, for ever."""
+        """Sync, first now and then with every change, until cancelled."""
         self._wanted.set()
         while True:
             await self._wanted.wait()
@@ -79,7 +79,7 @@ class LocalServices:
         self._wanted.set()
 
     async def _settle(self) -> bool:
-        """Make what is missing, remove what is too much; whether all of it was accepted."""
+        """Create missing APIServices, delete superfluous ones; whether all writes were accepted."""
         rows = (await self._backend.store.list(_BUCKET)).rows
         there = {row.key.name: row for row in rows}
         wanted = {service["metadata"]["name"]: service for service in self._services()}

@@ -1,7 +1,7 @@
-"""Events are deleted when they have not been written for a while.
+"""Event expiry: deletes Events that have not been written for a while.
 
-Of each Event only its key is kept, in the minute in which it may be due. Then its row is looked at: one that
-was written since moves to a later minute. So an Event costs about 100 bytes, and nothing is searched.
+Of each Event only its key is kept, in the minute in which it may be due. Then its row is read: an Event that
+was written since moves to a later minute. So an Event costs about 100 bytes, and nothing is scanned.
 
 Source: Kubernetes documentation, kube-apiserver's `--event-ttl` (one hour).
 """
@@ -59,22 +59,22 @@ class EventExpiry:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being deleted."""
+        """Whether no deletion is running."""
         return not self._working
 
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._slots.values())
 
     def wrote(self, _definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """Note a new Event; of one that is written again it is seen when it is due."""
+        """Record a new Event; a later write of it is noticed when it is due."""
         if previous is None and self._ttl_s:
             self._note(row.key, self._backend.clock.now().timestamp())
 
     def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
-        """Nothing: what is gone when it is due is gone."""
+        """Nothing to do: an Event that is missing when it is due is skipped."""
 
     def _note(self, key: Key, written: float) -> None:
-        # One minute later than it is due, so that all of the minute is.
+        # One minute after it is due, so that all of the minute has passed.
         slot = int((written + self._ttl_s) // _SLOT_S) + 1
         keys = self._slots.get(slot)
         if keys is None:
@@ -83,7 +83,7 @@ class EventExpiry:
         keys.append(f"{key.namespace}/{key.name}".encode())
 
     async def load(self) -> None:
-        """Note all that are stored, once, when the server starts."""
+        """Record all stored Events, once, when the server starts."""
         after: tuple[str, str] | None = None
         while self._ttl_s:
             page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after, meta_only=True)
@@ -95,7 +95,7 @@ class EventExpiry:
             await asyncio.sleep(0)
 
     async def run(self) -> None:
-        """Load, then delete what is due, for ever."""
+        """Load, then delete due Events until cancelled."""
         await self.load()
         while True:
             self._woken.clear()
@@ -105,7 +105,7 @@ class EventExpiry:
             due = min(self._slots)
             at = datetime.fromtimestamp(due * _SLOT_S, UTC)
             if self._backend.clock.now() < at:
-                # Nothing can become due before the first minute: whatever is written now comes later.
+                # Nothing can become due before the first minute, because later writes are due later.
                 await self._backend.clock.sleep_until(at)
             self._working = True
             try:
@@ -117,7 +117,7 @@ class EventExpiry:
                 self._working = False
 
     async def _expire(self, slot: int) -> None:
-        """Delete what is due in a minute, some at a time, so that requests come in between."""
+        """Delete the due Events of a minute, in batches, so that requests run in between."""
         while keys := self._slots[slot]:
             some = keys[-_TOGETHER:]
             del keys[-len(some) :]
@@ -148,7 +148,7 @@ class EventExpiry:
 
 
 def _last_written(row: Row) -> float:
-    """When the Event was created or, as it says itself, seen last; seconds since 1970."""
+    """When the Event was created or, by its own fields, last seen; seconds since 1970."""
     times = _times(b"{" + row.body + b"}")
     last = times.series.last_observed_time if times.series is not None else None
     stamps = (_created(row.meta).creation_timestamp, times.last_timestamp, last)

@@ -1,8 +1,8 @@
-"""Garbage: objects whose owners are gone are deleted, in the background.
+"""Garbage collector: deletes objects whose owners are gone, in the background.
 
-Keeps, by the owner's uid, who depends on it, so that a deletion costs as much as there are dependents. That
-is read from all objects' metadata when the work begins, a page at a time. An owner that is deleted in the
-foreground, or that is to leave orphans, is held by a finalizer until that is done.
+An index from the owner's uid to its dependents makes a deletion cost as much as there are dependents. It is
+built at the start from all objects' metadata, a page at a time. A finalizer keeps an owner that is deleted in
+the foreground, or that is to leave orphans, until that is done.
 
 Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
 owner reference across namespaces is none).
@@ -46,14 +46,14 @@ _HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """An owner that is gone."""
+    """A deleted owner."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What somebody says of his owner, which may not be so."""
+    """An owner reference to verify: it may be wrong."""
 
     uid: str
     key: Key
@@ -61,7 +61,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Dying:
-    """An owner that waits for its dependents."""
+    """A terminating owner that waits for its dependents."""
 
     definition: ResourceDefinition
     key: Key
@@ -71,12 +71,12 @@ _Suspect = _Gone | _Claim | _Dying
 
 
 class GarbageCollector:
-    """Watches who owns whom, and deletes what nobody owns any more."""
+    """Observes owner references, and deletes objects without a living owner."""
 
     hears_of = None
 
     def __init__(self, backend: Backend, *, read: Callable[[Row], None] = lambda _: None) -> None:
-        """`read` is told of each object that is there when the work begins, without its body: so nobody else
+        """`read` is called with each object stored at the start, without its body, so that no other component
         needs to read all of them."""
         self._backend = backend
         self._read = read
@@ -85,15 +85,15 @@ class GarbageCollector:
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
         self._warnings = OwnerWarnings(backend)
         self._working = True
-        self._refused: dict[_Suspect, int] = {}  # how often in a row
+        self._refused: dict[_Suspect, int] = {}  # consecutive refusals
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing left to look at; not before the work has begun."""
+        """Whether the queue is empty; False until the index is built."""
         return self._suspects.empty() and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """Note the owners of what was written."""
+        """Update the index with the owners of a written object."""
         new = objects.owners_of(row.meta)
         old = objects.owners_of(previous.meta) if previous is not None else ()
         if new != old:
@@ -107,7 +107,7 @@ class GarbageCollector:
             self._suspects.put_nowait(_Dying(definition, row.key))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Forget what was deleted, and suspect its dependents."""
+        """Remove a deleted object from the index, and enqueue its dependents."""
         self._leave(row.key, objects.owners_of(row.meta))
         if (uid := objects.uid_of(row.meta)) in self._dependents:
             self._suspects.put_nowait(_Gone(uid))
@@ -115,13 +115,13 @@ class GarbageCollector:
     def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
             self._dependents.add(owner.uid, key)
-            # The owner may be gone already: then no deletion will ever tell.
+            # The owner may be deleted already; then no later deletion triggers the check.
             if not self._is_there(owner, key.namespace):
                 self._suspects.put_nowait(_Claim(owner.uid, key))
 
     def _is_there(self, owner: Owner, namespace: str) -> bool:
-        """Whether the owner was written so lately that he need not be looked for: of his deletion, should
-        there be one, nobody has been told yet."""
+        """Whether the owner is still at hand in the store, so that no lookup is needed: the observers have
+        not yet been notified of its deletion, if there is one."""
         place = self._place_of(owner, namespace) if namespace else None
         row = self._backend.store.at_hand(place) if place is not None else None
         return row is not None and objects.uid_of(row.meta) == owner.uid
@@ -133,7 +133,7 @@ class GarbageCollector:
                 self._suspects.put_nowait(dying)
 
     async def _load(self) -> None:
-        """Find all owners in the store, once."""
+        """Read all owner references from the store, once."""
         for definition in one_per_bucket(self._backend):
             after: tuple[str, str] | None = None
             while True:
@@ -141,7 +141,7 @@ class GarbageCollector:
                     definition.bucket, limit=CHUNK, after=after, meta_only=True
                 )
                 await self._take_in(definition, page.rows)
-                await asyncio.sleep(0)  # others want to go on
+                await asyncio.sleep(0)  # let other tasks run
                 if not page.more:
                     break
                 after = page.last
@@ -160,7 +160,7 @@ class GarbageCollector:
                 self._suspects.put_nowait(_Claim(owner.uid, key))
 
     async def run(self) -> None:
-        """Load, then look after suspects for ever."""
+        """Load, then process the queue until cancelled."""
         await self._load()
         self._working = False
         while True:
@@ -173,7 +173,7 @@ class GarbageCollector:
                 await self._backend.clock.sleep(1)
                 self._suspects.put_nowait(suspect)
             except ApiError as error:
-                # A webhook refuses, or cannot be asked: others do not wait for it.
+                # A webhook denies, or is unavailable: other items do not wait for it.
                 _log.warning("garbage collection for %s is refused and tried again: %s", suspect, error)
                 self._backend.tasks.start(self._try_later(suspect), name="garbage collection, again")
             else:
@@ -196,13 +196,13 @@ class GarbageCollector:
         await self._backend.clock.sleep(min(2**refusals, _LONGEST_PAUSE_S))
         self._suspects.put_nowait(suspect)
 
-    # --- owners that are gone -----------------------------------------------------------------------------
+    # --- deleted owners -----------------------------------------------------------------------------------
 
     async def _check(self, uid: str, key: Key) -> None:
-        """Whether the owner with that uid, whom somebody names, is where he is looked for."""
+        """Verify that the owner with that uid, which the object references, exists where it should."""
         row = await self._backend.readable(key)
         own = _named(row, uid)
-        # Of an owner in a namespace, named by an object in none, it has to be told even though he lives.
+        # A cluster-scoped object with a namespaced owner gets a warning even though the owner exists.
         if own is not None and not (key.namespace and await self._lives(own, key.namespace)):
             await self._bereave(key, uid)
 
@@ -212,7 +212,7 @@ class GarbageCollector:
             await asyncio.gather(*(self._bereave(key, uid) for key in keys[start : start + _TOGETHER]))
 
     async def _lives(self, owner: Owner, namespace: str) -> bool:
-        """Whether the owner is there; one that cannot be judged counts as living."""
+        """Whether the owner exists; an owner that cannot be checked counts as living."""
         place = self._place_of(owner, namespace)
         if place is None:
             return True
@@ -223,8 +223,8 @@ class GarbageCollector:
         return row is not None and objects.uid_of(row.meta) == owner.uid
 
     def _place_of(self, owner: Owner, namespace: str) -> Key | None:
-        """Where he is looked for. None: a kind that is not served, or an owner in a namespace, named by an
-        object that is in none, cannot be judged."""
+        """The key of the owner. None: a kind that is not served, or a namespaced owner of a cluster-scoped
+        object, cannot be checked."""
         definition = self._backend.registry.by_kind(owner.group, owner.kind)
         if definition is None or definition.virtual or (definition.namespaced and not namespace):
             return None
@@ -256,7 +256,7 @@ class GarbageCollector:
             return
 
     def _namespaces(self, uid: str) -> set[str]:
-        """Where those live who name an owner."""
+        """The namespaces of an owner's dependents."""
         return {key.namespace for key in self._dependents.of(uid)}
 
     def _definition(self, key: Key) -> ResourceDefinition | None:
@@ -277,24 +277,24 @@ class GarbageCollector:
     async def _patch(
         self, definition: ResourceDefinition, row: Row, change: Callable[[objects.Json], objects.Json]
     ) -> None:
-        """Change an object as a client would, past admission. Raises `ApiError`, `Changed` and `Missing`."""
+        """Change an object as a client would, with admission. Raises `ApiError`, `Changed` and `Missing`."""
         if definition.conversion is None and not definition.is_crd:
             call = requests.patch(requests.GARBAGE_COLLECTOR, definition, row.key)
             with suppress(NotFound):
                 await modify(self._backend, call, Wish(change, pinned=False, refuse=refuse_patch))
             return
-        # Only a webhook could show it in a version that admission knows; and definitions end in a way of
-        # their own. What changes is metadata.
+        # Only a webhook could convert it to a version that admission knows; and definitions are deleted by
+        # separate code. Only metadata changes.
         new = change(objects.to_object(definition, row))
         if is_released(new) and not definition.is_crd:
             await self._backend.delete(definition, row, objects.columns(new))
         else:
             await self._backend.put(definition, row.key, objects.columns(new), previous=row)
 
-    # --- owners that wait ---------------------------------------------------------------------------------
+    # --- waiting owners -----------------------------------------------------------------------------------
 
     async def _finish(self, dying: _Dying) -> None:
-        """Go on with an owner that is held by one of our finalizers."""
+        """Continue with an owner that one of our finalizers keeps."""
         row = await self._backend.readable(dying.key)
         meta = objects.to_metadata(row) if row is not None else {}
         held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
@@ -309,8 +309,8 @@ class GarbageCollector:
                 await self._let_go(dying, FOREGROUND_FINALIZER)
 
     async def _dependents_left(self, uid: str, namespace: str) -> bool:
-        """Delete the dependents of an owner in that namespace (empty: the cluster) that is being deleted;
-        whether it has to wait for any. A reference from another namespace does not delay the owner."""
+        """Delete the dependents, in that namespace (empty: the cluster), of an owner in foreground deletion;
+        whether it must wait for any. A reference from another namespace does not delay the owner."""
         left = False
         for key in self._dependents.of(uid):
             if namespace not in ("", key.namespace):
@@ -336,7 +336,7 @@ class GarbageCollector:
             return
 
     async def _orphan(self, uid: str) -> None:
-        """Take the owner of that uid out of the owner references of all its dependents."""
+        """Remove the owner of that uid from the owner references of all its dependents."""
         for key in self._dependents.of(uid):
             for _ in range(_ATTEMPTS):
                 row, definition = await self._backend.readable(key), self._definition(key)
@@ -350,7 +350,7 @@ class GarbageCollector:
 
 
 def _named(row: Row | None, uid: str) -> Owner | None:
-    """The owner with that uid, if the object names it."""
+    """The reference to the owner with that uid, if the object has one."""
     owners = objects.owners_of(row.meta) if row is not None else ()
     return next((owner for owner in owners if owner.uid == uid), None)
 

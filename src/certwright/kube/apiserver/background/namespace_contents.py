@@ -1,6 +1,6 @@
-"""What every namespace holds from the beginning: the ServiceAccount `default`, and the CA to trust.
+"""Default contents of every namespace: the ServiceAccount `default`, and the ConfigMap with the root CA.
 
-Both are made when the namespace is, and made again when somebody deletes them.
+Both are created with the namespace, and again after a deletion.
 
 Source: Kubernetes documentation, "Managing Service Accounts" (ServiceAccount controller);
 kube-controller-manager's root CA certificate publisher.
@@ -23,14 +23,14 @@ from certwright.kube.util.http_messages import Handler, Identity, Request
 
 _log = logging.getLogger(__name__)
 _ACCOUNTS, _CONFIG_MAPS = "serviceaccounts", "configmaps"
-_TOGETHER = 64  # namespaces filled at the same time: their writes share commits
+_TOGETHER = 64  # namespaces filled concurrently: their writes share commits
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 _ABOUT = "kubernetes.io/description"
 _TEXT = "The certificates of the CA that signs this API server's own certificate, to check it by."
 
 
 class NamespaceContents:
-    """Keeps the contents that every namespace has. `root_ca` is PEM; empty: no ConfigMap is made of it."""
+    """Maintains the default contents of namespaces. `root_ca` is PEM; empty: no ConfigMap is created."""
 
     hears_of = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
 
@@ -44,11 +44,11 @@ class NamespaceContents:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to be made."""
+        """Whether no work is left."""
         return self._waiting.empty() and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """A new namespace gets its contents; a CA that somebody changed is put right."""
+        """Fill a new namespace; restore a changed CA."""
         if previous is None:
             if definition.bucket == NAMESPACES:
                 self._waiting.put_nowait(row.key.name)
@@ -56,12 +56,12 @@ class NamespaceContents:
             self._waiting.put_nowait(row.key.namespace)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """What was deleted is made again."""
+        """Create deleted contents again."""
         if (definition.bucket, row.key.name) in ((_ACCOUNTS, ACCOUNT), (_CONFIG_MAPS, ROOT_CA)):
             self._waiting.put_nowait(row.key.namespace)
 
     async def fill_all(self) -> None:
-        """Look after every namespace that is there, once, when the server starts."""
+        """Check every existing namespace, once, when the server starts."""
         while not self._waiting.empty():
             self._waiting.get_nowait()
         after: tuple[str, str] | None = None
@@ -75,7 +75,7 @@ class NamespaceContents:
             after = page.last
 
     async def run(self) -> None:
-        """Look after namespaces for ever."""
+        """Fill namespaces until cancelled."""
         while True:
             namespace = await self._waiting.get()
             self._working = True
@@ -114,6 +114,6 @@ class NamespaceContents:
     async def _write(self, method: str, path: str, obj: Json) -> None:
         headers = {"user-agent": "kube-controller-manager"}
         response = await self._handle(Request(method, path, headers, encode_json(obj), self._user))
-        # The namespace may have gone meanwhile, and somebody else may have been faster.
+        # The namespace may have been deleted since, or another server may have written first.
         if response.status >= 400 and response.status not in (403, 404, 409):
             _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))

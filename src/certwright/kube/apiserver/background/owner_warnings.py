@@ -1,4 +1,4 @@
-"""Events of the garbage collector's: it warns of owner references that can never be right.
+"""Garbage collector Events: warnings about owner references that can never be valid.
 
 Source: Kubernetes documentation, "Owners and Dependents" (reason `OwnerRefInvalidNamespace`).
 """
@@ -20,7 +20,7 @@ _LOOKED_AT = 16
 
 
 class OwnerWarnings:
-    """Writes one Event for each owner reference that names an object of another namespace."""
+    """Writes one Event for each owner reference to an object of another namespace."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -29,9 +29,10 @@ class OwnerWarnings:
     async def check(
         self, definition: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
     ) -> None:
-        """Warn where `owner` lives in a namespace, and not in that of the object.
+        """Warn where `owner` is in a namespace other than that of the object.
 
-        It is looked for in `namespaces`, where others name it, too: to look everywhere would cost too much.
+        It is looked up in `namespaces`, where its other dependents are, because a lookup in all of them would
+        cost too much.
         """
         kind = self._backend.registry.by_kind(owner.group, owner.kind)
         if kind is None or kind.virtual or not kind.namespaced or (row.key, owner.uid) in self._told:

@@ -1,4 +1,4 @@
-"""What a namespace that is going still holds, as its status says.
+"""Conditions of a terminating namespace: the contents that remain in it.
 
 Source: Kubernetes API reference, NamespaceCondition v1 core; what `kubectl describe namespace` shows.
 """
@@ -15,19 +15,19 @@ from certwright.kube.store.contract import Row
 
 @dataclass(slots=True)
 class Remains:
-    """How many objects are left of each resource, and which finalizers hold them."""
+    """How many objects remain of each resource, and which finalizers keep them."""
 
     objects: Counter[str] = field(default_factory=Counter)
     finalizers: Counter[str] = field(default_factory=Counter)
     refused: bool = False
 
     def add(self, definition: ResourceDefinition, row: Row) -> None:
-        """Count an object that did not go."""
+        """Count a remaining object."""
         self.objects[f"{definition.plural}.{definition.group}"] += 1
         self.finalizers.update(to_metadata(row).get("finalizers", ()))
 
     def note_in(self, namespace: Json, now: str) -> bool:
-        """Say it in the namespace's conditions; whether they were others."""
+        """Write the namespace's conditions; whether they have changed."""
         status = namespace.setdefault("status", {})
         before = {condition["type"]: condition for condition in status.get("conditions", ())}
         wanted = [_condition(before.get(made["type"]), made, now) for made in self._conditions()]
@@ -89,6 +89,6 @@ def _remaining(type_: str, reason: str, message: str) -> Json:
 
 
 def _condition(before: Json | None, made: Json, now: str) -> Json:
-    """The condition with the time since which it holds."""
+    """The condition with its transition time."""
     same = before is not None and before.get("status") == made["status"]
     return {**made, "lastTransitionTime": (before or {}).get("lastTransitionTime", now) if same else now}

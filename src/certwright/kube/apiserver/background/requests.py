@@ -1,7 +1,7 @@
-"""What the server's own controllers ask for, as the requests that Kubernetes' controllers send.
+"""Requests of the server's own controllers, in the form that Kubernetes' controllers send.
 
-So admission webhooks are asked about a deletion or a change whoever it comes from, and see a user that they
-know.
+So admission webhooks are called for every deletion or change, by a controller as by a client, and see a user
+that they know.
 
 Source: Kubernetes documentation, "Dynamic Admission Control"; kube-controller-manager's use of one
 ServiceAccount for each controller.
@@ -29,13 +29,13 @@ _AGENT = "kube-controller-manager"
 
 @cache
 def identity(controller: str) -> Identity:
-    """The user that a controller is."""
+    """The user of a controller."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{_HOME}", AUTHENTICATED)
     return Identity(f"system:serviceaccount:{_HOME}:{controller}", groups=groups)
 
 
 def deletion(controller: str, definition: ResourceDefinition, row: Row, policy: str = "") -> Call:
-    """The DELETE of the object of `row`, and of no later one of its name."""
+    """The DELETE of the object of `row`, and of no later one of the same name."""
     key, user = row.key, identity(controller)
     options: objects.Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
     if policy:

@@ -1,6 +1,6 @@
-"""What is being deleted with all that lies in it: Namespaces and CustomResourceDefinitions.
+"""Termination of Namespaces and CustomResourceDefinitions, with their contents.
 
-Both are marked first, then emptied in the background, then removed. A restart goes on where it stopped.
+Both are marked first, then emptied in the background, then removed. After a restart the work continues.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from certwright.kube.util.tasks import TaskSet
 _log = logging.getLogger(__name__)
 _TOGETHER = 64
 _FINALIZER = "kubernetes"
-_PAUSE_S = 5  # after a webhook has refused a deletion, or could not be asked
+_PAUSE_S = 5  # after a webhook has denied a deletion, or was unavailable
 
 
 class Termination:
-    """Empties and removes what is marked."""
+    """Empties and removes terminating objects."""
 
     hears_of = None
 
@@ -48,17 +48,16 @@ class Termination:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being emptied."""
+        """Whether no object is being emptied."""
         return not self._underway
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Begin with what has just been marked."""
+        """Start with a newly marked object."""
         if self._concerns(definition) and row.key not in self._underway and is_terminating(row):
             self._begin(definition, row.key)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """An object has gone: whoever waited for it may look again. Those who watch the objects of a
-        definition that has gone have nothing more to wait for."""
+        """Wake the tasks that wait for a deletion. End the watches on objects of a deleted definition."""
         if definition.is_crd:
             plural, _, group = row.key.name.partition(".")
             self._closed(f"{group}/{plural}")
@@ -71,7 +70,7 @@ class Termination:
         return definition.bucket == NAMESPACES or definition.is_crd
 
     async def resume(self) -> None:
-        """Go on with what was marked before the server was stopped."""
+        """Resume the terminations from before the restart."""
         for definition in one_per_bucket(self._backend):
             if self._concerns(definition):
                 for row in await every_row(self._backend, definition, ""):
@@ -103,7 +102,7 @@ class Termination:
                     await self._backend.clock.sleep(1)
                     continue
                 if remains.refused:
-                    # Nothing here will tell when the webhook thinks better of it.
+                    # No event follows when the webhook changes its decision.
                     await self._backend.clock.sleep(_PAUSE_S)
                 else:
                     await moved.wait()
@@ -111,7 +110,7 @@ class Termination:
             del self._underway[key]
 
     async def _empty(self, definition: ResourceDefinition, key: Key) -> Remains:
-        """Delete the contents; what is left of them."""
+        """Delete the contents, and return what remains."""
         remains = Remains()
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
@@ -127,13 +126,13 @@ class Termination:
         return remains
 
     async def _discard_damaged(self, resource: ResourceDefinition, namespace: str) -> None:
-        """Delete the rows that cannot be read, which were met when all rows were listed."""
+        """Delete the unreadable rows that listing all rows has found."""
         for damaged in self._backend.store.damage.of(resource.bucket, namespace):
             with suppress(Changed, Missing):
                 await self._backend.discard(resource, damaged.key)
 
     async def _tell(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
-        """Say in the namespace's status what keeps it."""
+        """Report in the namespace's status what keeps it."""
         row = await self._backend.store.latest(key)
         if row is None:
             return
@@ -149,9 +148,10 @@ class Termination:
     async def _left_over(
         self, resource: ResourceDefinition, row: Row, remains: Remains, *, asks: bool
     ) -> Row | None:
-        """Delete one object; what is left of it. `asks`: through admission, as what lies in a namespace.
+        """Delete one object, and return what remains of it. `asks`: with admission, as for the contents of a
+        namespace.
 
-        The objects of a definition that goes are deleted without, as in Kubernetes.
+        The objects of a terminating definition are deleted without admission, as in Kubernetes.
         """
         current = await self._backend.readable(row.key)
         if current is None:
@@ -168,7 +168,7 @@ class Termination:
         return None if gone else last
 
     async def _say_underway(self, definition: ResourceDefinition, key: Key) -> None:
-        """Say in a CustomResourceDefinition's status that its objects are being deleted."""
+        """Report in a CustomResourceDefinition's status that its objects are being deleted."""
         row = await self._backend.store.latest(key)
         obj = outline(definition, row) if row is not None else None
         if row is None or obj is None or CLEANUP_FINALIZER not in obj["metadata"].get("finalizers", ()):
@@ -179,7 +179,7 @@ class Termination:
             await self._backend.put(definition, key, objects.columns(obj), previous=row)
 
     async def _release(self, definition: ResourceDefinition, key: Key) -> bool:
-        """Take away what held it; whether it is gone (somebody else's finalizer may still be there)."""
+        """Remove our finalizer; whether the object is removed (other finalizers may remain)."""
         backend = self._backend
         row = await backend.store.latest(key)
         if row is None:
@@ -187,7 +187,7 @@ class Termination:
         obj = lightly(definition, row)
         changed = _without_own_finalizer(obj)
         if is_released(obj):
-            # Watchers see a definition as it was, as it is let go of by an update of its status.
+            # Watchers see a definition's previous state, because a status update removes its finalizer.
             last = objects.last_words(row) if definition.is_crd else objects.columns(obj)
             await backend.delete(definition, row, last)
             return True
@@ -200,7 +200,7 @@ class Termination:
 
 
 def _without_own_finalizer(obj: dict[str, Any]) -> bool:
-    """Take out the finalizer that this module works off; whether it was there."""
+    """Remove the finalizer that this module handles; whether it was set."""
     holder, own = obj["metadata"], CLEANUP_FINALIZER
     if obj["kind"] == "Namespace":
         holder, own = obj.setdefault("spec", {}), _FINALIZER
@@ -212,7 +212,7 @@ def _without_own_finalizer(obj: dict[str, Any]) -> bool:
 
 
 class ServedKinds:
-    """Keeps the registry in step with the CustomResourceDefinitions that are committed."""
+    """Keeps the registry in sync with the committed CustomResourceDefinitions."""
 
     hears_of = (controllers.BUCKET,)
 
@@ -220,15 +220,15 @@ class ServedKinds:
         self._backend = backend
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Serve what a written definition says."""
+        """Serve a written definition."""
         self._backend.registry.put_crd(outline(definition, row))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Stop to serve what a deleted definition said."""
+        """Stop serving a deleted definition."""
         self._backend.registry.drop_crd(row.key.name)
 
     async def load(self) -> None:
-        """Serve what the stored definitions say."""
+        """Serve the stored definitions."""
         for definition in one_per_bucket(self._backend):
             if definition.is_crd:
                 for row in await every_row(self._backend, definition, ""):

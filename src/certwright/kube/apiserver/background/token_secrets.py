@@ -1,8 +1,8 @@
-"""Secrets for tokens of ServiceAccounts get their token, and go with the account.
+"""Token controller: Secrets of ServiceAccounts get their token, and are deleted with the account.
 
-Whoever makes a Secret of type `kubernetes.io/service-account-token` that names a ServiceAccount finds in it a
-token, the CA to check the server by, and the namespace; what is taken out is put back. One that names no
-account, or another one of that name, is deleted.
+The controller adds a token, the CA of the server and the namespace to each Secret of type
+`kubernetes.io/service-account-token` that names a ServiceAccount, and restores removed entries. It deletes a
+Secret whose account is missing, or is another one of that name.
 
 Source: Kubernetes documentation, "Managing Service Accounts" (token controller); kube-controller-manager's
 `pkg/controller/serviceaccount/tokens_controller.go`.
@@ -43,7 +43,7 @@ _MOST_TRIES, _LONGEST_PAUSE_S = 10, 256
 
 
 class _Named(NamedTuple):
-    """A Secret, and the ServiceAccount that it names, or has named."""
+    """A Secret, and the ServiceAccount that it names or named."""
 
     secret: Key
     account: Key
@@ -57,9 +57,9 @@ _references = json_decoder(_References).decode
 
 
 class TokenSecrets:
-    """Keeps them, behind the answers. An observer of writes.
+    """Maintains token Secrets in the background. An observer of writes.
 
-    `issuer` signs the tokens; `root_ca` is PEM, empty: none is put in. `handle` answers `user`'s requests.
+    `issuer` signs the tokens; `root_ca` is PEM, empty: none is added. `handle` answers `user`'s requests.
     """
 
     hears_of = (SECRETS, ACCOUNTS)
@@ -74,30 +74,30 @@ class TokenSecrets:
         self._root_ca = base64.b64encode(root_ca.encode()).decode()
         self._naming: dict[Key, set[Key]] = {}  # by ServiceAccount: the Secrets that name it
         self._waiting: asyncio.Queue[_Named] = asyncio.Queue()
-        self._refused: dict[_Named, int] = {}  # how often in a row
+        self._refused: dict[_Named, int] = {}  # consecutive refusals
         self._working = False
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether no work is left."""
         return self._waiting.empty() and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """Look at a Secret that names an account, and at those that a new account finds."""
+        """Enqueue a Secret that names an account, and those that name a new account."""
         if definition.bucket == SECRETS:
             self.found(row)
         elif previous is None:
             self._look_again(row.key)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
-        """Look at what an account leaves behind, and whether an account lists a Secret that is gone."""
+        """Enqueue the Secrets of a deleted account, and an account that may list a deleted Secret."""
         if definition.bucket != SECRETS:
             self._look_again(row.key)
         elif secret_tokens.account_of(row) and secret_tokens.entries(row) is not None:
             self.found(row)
 
     def found(self, row: Row) -> None:
-        """Look at a Secret, which may be given without its body. Anything else is nothing to look at."""
+        """Enqueue a Secret, which may be given without its body. Other objects are ignored."""
         if row.key.bucket == SECRETS and (name := secret_tokens.account_of(row)):
             account = Key(ACCOUNTS, row.key.namespace, name)
             self._naming.setdefault(account, set()).add(row.key)
@@ -108,7 +108,7 @@ class TokenSecrets:
             self._waiting.put_nowait(_Named(secret, account))
 
     async def run(self) -> None:
-        """Look after Secrets for ever."""
+        """Process Secrets until cancelled."""
         while True:
             named = await self._waiting.get()
             self._working = True
@@ -122,7 +122,7 @@ class TokenSecrets:
                 self._working = False
 
     def _put_off(self, named: _Named, error: Exception) -> None:
-        """Try again later: for ever what fails, some times what is refused (the Secret may be immutable)."""
+        """Requeue: after failures without limit, after refusals a few times (the Secret may be immutable)."""
         tries = self._refused.pop(named, 0) + 1
         namespace, name = named.secret[1:]
         if tries > _MOST_TRIES and isinstance(error, ApiError) and error.http_status < 500:
@@ -163,7 +163,7 @@ class TokenSecrets:
             self._naming.pop(named.account, None)
 
     async def _settle(self, named: _Named, secret: Row, held: dict[str, str], account: Row | None) -> None:
-        """Give the Secret what it lacks, or delete it."""
+        """Add the missing entries to the Secret, or delete it."""
         uid = secret_tokens.annotations_of(secret).get(ACCOUNT_UID)
         if account is None or (uid and uid != uid_of(account.meta)):
             await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
@@ -175,7 +175,7 @@ class TokenSecrets:
             await self._send("PATCH", named, secret, change)
 
     def _missing(self, secret: Row, held: dict[str, str], account: Row) -> dict[str, str]:
-        """The entries that it is to have and has not, in base64."""
+        """The entries that it should have and lacks, in base64."""
         missing = {}
         if self._root_ca and held.get(ROOT_CA) != self._root_ca:
             missing[ROOT_CA] = self._root_ca
@@ -187,14 +187,14 @@ class TokenSecrets:
         return missing
 
     async def _drop_reference(self, named: _Named, account: Row) -> None:
-        """Take a Secret that is gone out of those that the account lists."""
+        """Remove a deleted Secret from the account's list."""
         listed = _references(b"{%b}" % account.body).secrets or []
         left = [reference for reference in listed if reference.get("name") != named.secret.name]
         if len(left) < len(listed):
             await self._send("PATCH", named, account, {"metadata": _of_version(account), "secrets": left})
 
     async def _send(self, method: str, named: _Named, row: Row, body: Json) -> None:
-        """Change or delete the object of `row`. Raises `ApiError` when that is refused."""
+        """Change or delete the object of `row`. Raises `ApiError` when the server refuses."""
         bucket, namespace, name = row.key
         path = f"/api/v1/namespaces/{namespace}/{bucket}/{name}"
         headers = {"user-agent": "kube-controller-manager"}
@@ -202,12 +202,12 @@ class TokenSecrets:
             headers["content-type"] = MERGE
         answer = await self._handle(Request(method, path, headers, encode_json(body), self._user))
         if answer.status == 409:
-            # Somebody was faster: it may be right already.
+            # Another writer was faster: the Secret may be right already.
             self._waiting.put_nowait(named)
         elif answer.status >= 400 and answer.status != 404:
             raise from_response(answer.status, answer.body)
 
 
 def _of_version(row: Row, **members: Json) -> Json:
-    """The metadata of a change to this object as it is, and to no other."""
+    """The metadata that limits a change to this state of the object."""
     return {"uid": uid_of(row.meta), "resourceVersion": str(row.revision), **members}

@@ -1,4 +1,4 @@
-"""Feature gates: behaviour that can be switched off, and on again.
+"""Feature gates: behavior that can be switched on and off.
 
 Source: Kubernetes documentation, "Feature Gates"; component-base `featuregate`.
 """
@@ -16,7 +16,7 @@ NAME_GENERATION_LOOK_AHEAD = "NameGenerationLookAhead"
 "Beta", the optional optimisation)."""
 
 DEFAULTS: Mapping[str, bool] = {NAME_GENERATION_RETRIES: True, NAME_GENERATION_LOOK_AHEAD: True}
-"""Every gate there is."""
+"""All gates."""
 
 
 ALIASES: Mapping[str, str] = {"RetryGenerateName": NAME_GENERATION_RETRIES}
@@ -24,24 +24,24 @@ ALIASES: Mapping[str, str] = {"RetryGenerateName": NAME_GENERATION_RETRIES}
 
 
 class FeatureGates:
-    """Which gates are open. They may be switched while the server runs: each request looks anew."""
+    """The state of the feature gates. They may change while the server runs: each request reads them."""
 
     __slots__ = ("_open",)
 
     def __init__(self, wanted: Mapping[str, bool] | None = None) -> None:
-        """All at their default but those in `wanted`. Raises `ValueError` for a gate nobody knows."""
+        """All at their default but those in `wanted`. Raises `ValueError` for an unknown gate."""
         self._open = dict(DEFAULTS)
         self.switch(wanted or {})
 
     def switch(self, wanted: Mapping[str, bool]) -> None:
-        """Open and close gates; those not named stay as they are. Raises `ValueError`."""
+        """Enable and disable gates; the others stay as they are. Raises `ValueError`."""
         gates.check(wanted, DEFAULTS)
         self._open.update(wanted)
 
     def enabled(self, name: str) -> bool:
-        """Whether the gate is open. Raises `KeyError` for one nobody knows."""
+        """Whether the gate is enabled. Raises `KeyError` for an unknown gate."""
         return self._open[name]
 
     def all(self) -> dict[str, bool]:
-        """Every gate and whether it is open."""
+        """Every gate and whether it is enabled."""
         return dict(self._open)

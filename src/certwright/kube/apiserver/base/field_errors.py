@@ -1,4 +1,4 @@
-"""The words in which a value that breaks its schema is refused, and the paths in them.
+"""Field errors of schema validation, with Kubernetes' messages and paths.
 
 Source: kube-openapi `pkg/validation/errors`; apiextensions-apiserver `pkg/apiserver/validation`.
 """
@@ -18,8 +18,8 @@ from certwright.kube.api.errors import (
 )
 
 Path = tuple[Any, str | int] | None
-"""Where a value is: the path of its parent and the key or index in it; None at the root. Linked, so that a
-walk that finds nothing wrong builds no strings."""
+"""The location of a value: the path of its parent and the key or index in it; None at the root. Linked, so
+that a walk without errors builds no strings."""
 
 
 class MapKey(str):
@@ -38,7 +38,7 @@ def show_path(path: Path) -> str:
 
 
 def _field(path: Path) -> str:
-    # Kubernetes prints its empty path so.
+    # Kubernetes prints its empty path like this.
     return show_path(path) or "<nil>"
 
 

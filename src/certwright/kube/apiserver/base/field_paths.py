@@ -1,4 +1,4 @@
-"""Paths to one field of an object, as CustomResourceDefinitions write them: `.spec.a`, `.spec['b']`.
+"""Field paths, as CustomResourceDefinitions write them: `.spec.a`, `.spec['b']`.
 
 Source: Kubernetes API reference, ValidationRule v1 apiextensions (fieldPath), SelectableField v1.
 """
@@ -16,9 +16,9 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 def resolve(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Schema]:
-    """The path as error messages show it, and the schema of what it leads to.
+    """The path as error messages show it, and the schema of the field.
 
-    Raises `ValueError` with what is wrong with the path.
+    Raises `ValueError` with the error in the path.
     """
     shown, marks = "", iter(_TOKEN.findall(path))
     for mark in marks:

@@ -1,4 +1,4 @@
-"""Values and types as Go prints them (`%v`, `%T`) where Kubernetes' messages show them so.
+"""Go formatting of values and types (`%v`, `%T`), for Kubernetes' messages.
 
 Source: Go `fmt`; the values are those that `encoding/json` makes.
 """

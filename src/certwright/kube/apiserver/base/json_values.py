@@ -1,4 +1,4 @@
-"""JSON values compared."""
+"""JSON comparison."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 _encode = msgspec.json.Encoder().encode
 encode_sorted = msgspec.json.Encoder(order="deterministic").encode
-"""The same bytes for values that are the same, whatever order their members are in."""
+"""The same bytes for equal values, in any order of their members."""
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two JSON values are the same. Python alone would find 1, 1.0 and true equal."""
+    """Whether two JSON values are equal. Python alone treats 1, 1.0 and true as equal."""
     if one != other:
         return False
-    # Nearly always the names are in the same order; to sort a hundred thousand takes long.
+    # Names are nearly always in the same order; sorting a hundred thousand takes long.
     return type(one) is str or _encode(one) == _encode(other) or encode_sorted(one) == encode_sorted(other)

@@ -1,6 +1,6 @@
-"""The JSONPath of printer columns and selectable fields: a way from an object to the first value on it.
+"""JSONPath of printer columns and selectable fields: from an object to the first matching value.
 
-What is understood: `.name`, `['name']`, `.a\\.b` for a key with a dot, `[0]`, `[-1]`, `[*]`, and filters on
+Supported: `.name`, `['name']`, `.a\\.b` for a key with a dot, `[0]`, `[-1]`, `[*]`, and filters on
 the items of a list such as `[?(@.type == "Ready")]` with `==`, `!=`, `<`, `<=`, `>`, `>=`.
 
 Source: Kubernetes documentation, "JSONPath Support"; the subset is what CustomResourceDefinitions use.
@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 Step = Callable[[list[Any]], list[Any]]
-"""From the values found so far to the next ones."""
+"""From the current values to the next ones."""
 
 Find = Callable[[Any], Any]
-"""From an object to the first value found, or `MISSING`."""
+"""From an object to the first matching value, or `MISSING`."""
 
 
 class _Missing:
@@ -28,7 +28,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-"""No value lies on the path (null is a value)."""
+"""No value matches the path (null is a value)."""
 
 _NAME = re.compile(r"\.((?:\\.|[^.\[\\])+)")
 _QUOTED = re.compile(r"""\[\s*'((?:\\.|[^'\\])*)'\s*\]|\[\s*"((?:\\.|[^"\\])*)"\s*\]""")
@@ -50,7 +50,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 def compile_path(path: str) -> Find:
     """Compile a path such as `.status.conditions[?(@.type=="Ready")].status`.
 
-    Raises `ValueError` that says at which place the path is not understood.
+    Raises `ValueError` with the position of the syntax error.
     """
     if not path.startswith((".", "[")):
         raise ValueError(f"{path!r} must start with a dot")
@@ -83,7 +83,7 @@ def simple_keys(path: str) -> tuple[str, ...]:
 
 def _steps(path: str) -> Iterator[Step]:
     at = 0
-    # A lone dot in front of a bracket, and at the end, means nothing.
+    # A lone dot before a bracket, or at the end, has no effect.
     while at < len(path) and path[at:] != ".":
         if path.startswith(".[", at):
             at += 1

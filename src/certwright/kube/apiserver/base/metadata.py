@@ -1,4 +1,4 @@
-"""What every object's `metadata` may hold, and who may change which part of it.
+"""Rules of `metadata`: validation, and which fields clients may change.
 
 Source: Kubernetes API reference, ObjectMeta v1 meta; apimachinery `pkg/api/validation/objectmeta.go`.
 """
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class KindFacts(Protocol):
-    """What the rules of metadata depend on. `custom`: the kind came with a CustomResourceDefinition."""
+    """What the rules of metadata depend on. `custom`: the kind is defined by a CustomResourceDefinition."""
 
     @property
     def group(self) -> str: ...
@@ -38,7 +38,7 @@ class KindFacts(Protocol):
     def name_rule(self) -> NameRule: ...
 
 
-# Keys and values come again and again; what was good once need not be looked at twice.
+# Keys and values repeat; a valid one need not be checked twice.
 @remembering(most=4096, longest=naming.MAX_SUBDOMAIN + 1 + naming.MAX_LABEL)
 def _key_is_good(key: str) -> bool:
     return naming.check_label_key(key) is None
@@ -50,9 +50,9 @@ def _value_is_good(value: str) -> bool:
 
 
 def clean(definition: KindFacts, obj: Json) -> list[str]:
-    """Bring `obj["metadata"]` into shape: a dict with known members of the right types and without nulls.
+    """Normalize `obj["metadata"]`: a dict with known members of the right types and without nulls.
 
-    Returns the paths of members nobody knows, which are dropped. Raises `BadRequest` for wrong types.
+    Returns the paths of unknown members, which are dropped. Raises `BadRequest` for wrong types.
     """
     metadata = obj.get("metadata")
     if metadata is None:
@@ -62,7 +62,7 @@ def clean(definition: KindFacts, obj: Json) -> list[str]:
     unknown = _drop_unknown(metadata)
     if not metadata_types.fits(metadata):
         raise _unreadable(definition, metadata)
-    # What a patch leaves alone is bytes, and read by managed.py.
+    # Managed fields that a patch leaves alone are bytes, and read by managed.py.
     if (entries := metadata.get(MANAGED)) is not None and type(entries) is not msgspec.Raw:
         found = metadata_types.clean_entries(entries) if type(entries) is list else None
         if found is None:
@@ -87,7 +87,7 @@ def _drop_unknown(metadata: Json) -> list[str]:
 
 
 def _drop_empty(metadata: Json) -> None:
-    # Empty texts, lists and maps are the same as none: ObjectMeta's members are "omitempty".
+    # Empty texts, lists and maps count as missing: ObjectMeta's members are "omitempty".
     for name in [name for name, value in metadata.items() if not value]:
         if name != "deletionGracePeriodSeconds":
             del metadata[name]
@@ -114,7 +114,7 @@ DUPLICATE_OWNERS_AFTER_ADMISSION = (
 
 
 def drop_duplicate_owners(metadata: Json) -> list[str]:
-    """Keep one of owner references that are the same; the uids of those dropped."""
+    """Keep one of equal owner references; returns the uids of those dropped."""
     owners = metadata.get("ownerReferences")
     if not owners or len(owners) < 2:
         return []
@@ -134,7 +134,7 @@ def _unreadable(definition: KindFacts, metadata: Any) -> BadRequest:
 
 
 def check_name(definition: KindFacts, metadata: Json) -> list[FieldError]:
-    """Name and generateName against the kind's rule."""
+    """Check name and generateName against the kind's rule."""
     errors: list[FieldError] = []
     prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
     if prefix:
@@ -154,12 +154,12 @@ def check_name(definition: KindFacts, metadata: Json) -> list[FieldError]:
 
 
 def type_problem(metadata: Json) -> str:
-    """What is wrong with the types of metadata that nobody has cleaned; empty where nothing is."""
+    """The type error of metadata that `clean` has not normalized; empty where there is none."""
     return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata, kind="")
 
 
 def check(metadata: Json, definition: KindFacts | None = None) -> list[FieldError]:
-    """Labels, annotations, owner references, finalizers and the generation; None: of an embedded object."""
+    """Check labels, annotations, owner references, finalizers and generation; None: of an embedded object."""
     errors: list[FieldError] = []
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
@@ -180,7 +180,7 @@ def check(metadata: Json, definition: KindFacts | None = None) -> list[FieldErro
 
 
 def _is_small(annotations: dict[str, str]) -> bool:
-    """Whether they are under the limit for sure: a character has four bytes at most."""
+    """Whether they are certainly under the limit: a character has four bytes at most."""
     characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
     return 4 * characters < naming.MAX_ANNOTATIONS_BYTES
 
@@ -201,7 +201,7 @@ def _check_owners(owners: list[Json]) -> list[FieldError]:
 
 
 def _shown_owner(owner: Json) -> Json:
-    """As Go's struct is written."""
+    """The owner reference as Go prints its struct."""
     shown = {name: owner.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
     return shown | {name: owner[name] for name in ("controller", "blockOwnerDeletion") if name in owner}
 
@@ -210,7 +210,7 @@ _OWNERS = "metadata.ownerReferences"
 
 
 def _check_owner(owner: Json) -> list[FieldError]:
-    # Kubernetes does not say which of the references is wrong.
+    # Kubernetes does not report which of the references is wrong.
     version = owner.get("apiVersion", "")
     errors = []
     if not version or version.count("/") > 1 or version.endswith("/"):
@@ -230,7 +230,7 @@ def _check_owner(owner: Json) -> list[FieldError]:
 _DELETES, _ORPHANS = "foregroundDeletion", "orphan"
 _STANDARD_FINALIZERS = frozenset({_DELETES, _ORPHANS, "kubernetes"})
 _CORE_RULES = frozenset({"", "rbac.authorization.k8s.io", "networking.k8s.io"})
-"""Groups whose finalizers must be qualified; elsewhere that is advice."""
+"""Groups whose finalizers must be qualified; in other groups that is advice."""
 
 
 def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
@@ -257,7 +257,7 @@ def _check_core_finalizers(definition: KindFacts, finalizers: list[str]) -> list
 
 
 def warnings(definition: KindFacts, new: Json, old: Json | None) -> list[str]:
-    """What to warn of in the metadata of a custom resource: new finalizers without a domain."""
+    """Warnings about the metadata of a custom resource: new finalizers without a domain."""
     finalizers = new.get("finalizers")
     if not finalizers or not definition.custom:
         return []
@@ -273,13 +273,13 @@ def warnings(definition: KindFacts, new: Json, old: Json | None) -> list[str]:
 
 
 def wipe(metadata: Json) -> None:
-    """Take out what no client may set on what it creates; Kubernetes leaves it where somebody applies."""
+    """Remove what no client may set on create; Kubernetes keeps it in a server-side apply."""
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
 
 
 def begin(metadata: Json, *, uid: str, now: str, has_generation: bool) -> None:
-    """Set what the server decides when an object is created."""
+    """Set the server's fields on create."""
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
     if has_generation:
@@ -291,7 +291,7 @@ _GRACE = "deletionGracePeriodSeconds"
 
 
 def carry_over(new: Json, old: Json) -> None:
-    """On update: what the server decided stays, whatever the client sent."""
+    """Keep the server's fields on update, also where the client sent others."""
     for name in _KEPT_ON_UPDATE:
         if name in old:
             new[name] = old[name]
@@ -304,7 +304,7 @@ def carry_over(new: Json, old: Json) -> None:
 
 
 def check_update(new: Json, old: Json) -> list[FieldError]:
-    """What an update may not do: begin or change a deletion, add finalizers once it has begun."""
+    """Reject forbidden updates: to begin or change a deletion, or to add finalizers once it has begun."""
     errors: list[FieldError] = []
     if (time := new.get("deletionTimestamp")) and time != old.get("deletionTimestamp"):
         shown = metadata_types.in_utc(time)

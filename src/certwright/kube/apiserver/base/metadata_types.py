@@ -1,4 +1,4 @@
-"""Which types the members of `metadata` have, and what Go's decoder says of others.
+"""Types of the members of `metadata`, and the errors of Go's decoder for others.
 
 Source: Kubernetes API reference, ObjectMeta, OwnerReference and ManagedFieldsEntry v1 meta; Go
 `encoding/json`, UnmarshalTypeError.
@@ -67,7 +67,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:\
 
 
 def fits(metadata: Json) -> bool:
-    """Whether all members have their types; nulls within them are made what Go makes of them."""
+    """Whether all members have their types; nulls within them become what Go decodes them to."""
     if not _fits(metadata):
         _fill_nulls(metadata)
         if not _fits(metadata):
@@ -85,9 +85,9 @@ def _fits(metadata: Json) -> bool:
 
 
 def _fill_nulls(metadata: Json) -> None:
-    """A null leaves the zero value of its type: an empty text, an object without members.
+    """A null becomes the zero value of its type: an empty text, an object without members.
 
-    A whole number is one however it is written.
+    A whole number is an integer in any notation.
     """
     for name in ("generation", "deletionGracePeriodSeconds"):
         if type(number := metadata.get(name)) is float and number.is_integer():
@@ -109,7 +109,7 @@ def _without_nulls(value: Any) -> Any:
 
 @remembering(most=1024, longest=35)
 def _is_time(text: str) -> bool:
-    """Whether Go's `time.Parse(time.RFC3339, …)` takes it."""
+    """Whether Go's `time.Parse(time.RFC3339, …)` accepts it."""
     match = _TIME.fullmatch(text)
     if match is None:
         return False
@@ -121,7 +121,7 @@ def _is_time(text: str) -> bool:
 
 
 def in_utc(text: str) -> str:
-    """A time that can be read, as Go writes it: UTC, whole seconds."""
+    """A valid time, as Go writes it: UTC, whole seconds."""
     time = datetime.fromisoformat(text.replace(",", "."))
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -142,7 +142,7 @@ def clean_entries(entries: list[Any]) -> list[str] | None:
     return unknown
 
 
-# --- Go's words -------------------------------------------------------------------------------------------
+# --- Go's messages ----------------------------------------------------------------------------------------
 
 _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 _MAP, _LIST, _TIME_TYPE, _ANY = "map[string]string", "[]", "v1.Time", ""
@@ -187,23 +187,23 @@ STRUCTS: Mapping[str, Mapping[str, str]] = {
 
 
 def cannot_unmarshal(value: Any, where: str) -> str:
-    """Go's words for a value of another type than what is at `where`, such as `Go value of type string`."""
+    """Go's message for a value of another type than what is at `where`, such as `Go value of type string`."""
     shown = _JSON_TYPES.get(type(value), "null")
     if shown == "number" and where.endswith(" int64"):
-        # What is too large for an integer was a float on the way here.
+        # An integer that is too large was decoded as a float.
         shown = f"number {value}" if abs(value) < 2**63 else f"number {float(value):.0f}"
     return f"json: cannot unmarshal {shown} into {where}"
 
 
 class _Times(ValueError):
-    """A time that cannot be read ends the decoding; other types are told of afterwards."""
+    """An unreadable time ends the decoding; errors of other types are reported afterwards."""
 
 
 def problem(metadata: Any, *, kind: str) -> str:
-    """What Go's decoder says of metadata with wrong types.
+    """The error of Go's decoder for metadata with wrong types.
 
     `kind` is that of a built-in object, which is decoded as a whole; empty: of a custom one, whose metadata
-    is decoded by itself.
+    is decoded separately.
     """
     if type(metadata) is not dict:
         where = f"Go struct field {kind}.metadata" if kind else "Go value"
@@ -212,9 +212,9 @@ def problem(metadata: Any, *, kind: str) -> str:
 
 
 def struct_problem(value: Json, members: Mapping[str, str], struct: str, path: str = "") -> str:
-    """What Go's decoder says of the members of a struct, whose Go types are given; empty: nothing.
+    """The error of Go's decoder for the members of a struct, whose Go types are given; empty: none.
 
-    `path` is where the struct lies in what is decoded.
+    `path` is the struct's path in the decoded document.
     """
     try:
         return next(iter(_of_struct(value, members, struct, path)), "")
@@ -225,7 +225,7 @@ def struct_problem(value: Json, members: Mapping[str, str], struct: str, path: s
 def _of_struct(value: Json, members: Mapping[str, str], struct: str, path: str) -> list[str]:
     found: list[str] = []
     for name in sorted(value):
-        # What a patch has left alone is bytes, and was read when it was written.
+        # Managed fields that a patch leaves alone are bytes, and were checked when they were written.
         if value[name] is None or type(value[name]) is msgspec.Raw:
             continue
         if expected := members.get(name):
@@ -281,7 +281,7 @@ _PARTS = (
 
 
 def _unreadable_time(text: str) -> str:
-    """As Go's `time.ParseError` says it."""
+    """The message of Go's `time.ParseError`."""
     head, at = f'parsing time {quoted(text)} as "{_LAYOUT}": ', 0
     for part, pattern in _PARTS:
         match = re.compile(pattern).match(text, at)

@@ -1,6 +1,6 @@
-"""Which names objects may have.
+"""Name rules of objects.
 
-A rule takes a name and gives the sentence that says what is wrong with it, or None.
+A rule takes a name and returns the sentence that describes its error, or None.
 
 Source: RFC 1123 §2.1; Kubernetes documentation, "Object Names and IDs"; apimachinery `pkg/util/validation`.
 """
@@ -53,7 +53,7 @@ def dns_1035_label(name: str) -> str | None:
 
 
 def for_prefix(rule: NameRule) -> NameRule:
-    """The rule for `generateName`: what ends in `-` is completed by the suffix, so judge it as if it were."""
+    """The rule for `generateName`: the suffix follows a final `-`, so it is checked as if completed."""
 
     def check(prefix: str) -> str | None:
         return rule(completed(prefix))
@@ -62,8 +62,8 @@ def for_prefix(rule: NameRule) -> NameRule:
 
 
 def completed(prefix: str) -> str:
-    """A `generateName` as Kubernetes judges it: a dash at its end goes, and what stands before it."""
-    # Go cuts bytes: half a character that is left is no letter of any name.
+    """A `generateName` as Kubernetes checks it: the final dash is removed, and the character before it."""
+    # Go cuts bytes: half a character that remains is no letter of any name.
     encoded = prefix.encode(errors="replace")
     return (
         encoded[:-2].decode(errors="replace") + "a" if len(encoded) > 1 and prefix.endswith("-") else prefix
@@ -71,14 +71,14 @@ def completed(prefix: str) -> str:
 
 
 def path_segment(name: str) -> str | None:
-    """Anything that can stand between two slashes of a URL: roles and their bindings."""
+    """Any text that is valid between two slashes of a URL: roles and their bindings."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     return next((f"may not contain '{mark}'" for mark in "/%" if mark in name), None)
 
 
 def _may_be_subdomain(name: str) -> bool:
-    """As `SUBDOMAIN_PATTERN` has it, which takes 20 times as long, in which nothing else of Python runs."""
+    """As `SUBDOMAIN_PATTERN`, which takes 20 times as long, and blocks all other Python code."""
     if not _OF_SUBDOMAINS.fullmatch(name) or any(pair in name for pair in ("..", ".-", "-.")):
         return False
     return name[0] not in "-." and name[-1] not in "-."
@@ -92,7 +92,7 @@ _FORMS: Mapping[NameRule, tuple[Callable[[str], object], str]] = {
 
 
 def problems(rule: NameRule, name: str) -> list[str]:
-    """All that a rule finds wrong: what is too long may consist of the wrong characters too."""
+    """All errors of a name: one that is too long may contain invalid characters too."""
     found = [text] if (text := rule(name)) else []
     has_form, message = _FORMS.get(rule, (None, ""))
     if found and message not in found and has_form is not None and not has_form(name):

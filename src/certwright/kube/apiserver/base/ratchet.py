@@ -1,4 +1,4 @@
-"""What an object may keep though its schema has become stricter: every part that is as it was.
+"""Validation ratcheting: unchanged parts of an object stay valid when its schema becomes stricter.
 
 Source: KEP-4008 (CRD validation ratcheting); apiserver `pkg/cel/common/equality.go`.
 """
@@ -17,7 +17,7 @@ Check = Callable[[Any, Path, list[FieldError]], None]
 Schema = Mapping[str, Any]
 
 _ABSENT = object()
-"""What was not there before: also a null has come since."""
+"""A value that was missing before: a null may have been added since."""
 
 
 def old_items(schema: Schema, old: Any) -> Callable[[Any], Any]:
@@ -34,16 +34,16 @@ def old_items(schema: Schema, old: Any) -> Callable[[Any], Any]:
 
 
 class _Judged(threading.local):
-    """What is being judged: large objects are so in threads, by the same check."""
+    """The objects being validated, per thread, because large objects are validated in threads."""
 
     new: Any = None
     old: Any = None
 
 
 class Ratchet:
-    """Takes back what a check finds wrong in parts that have not changed.
+    """Suppresses the errors of unchanged parts.
 
-    Put `guard` around the check of every place of the schema, and call `run`.
+    Wrap the check of every schema node in `guard`, and call `run`.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -51,7 +51,7 @@ class Ratchet:
         self._judged = _Judged()
 
     def guard(self, check: Check) -> Check:
-        """`check`, silent about what is as it was."""
+        """`check` without errors for unchanged values."""
 
         def guarded(value: Any, path: Path, errors: list[FieldError]) -> None:
             before = len(errors)
@@ -62,7 +62,7 @@ class Ratchet:
         return guarded
 
     def run(self, check: Check, new: Any, old: Any) -> list[FieldError]:
-        """What a guarded check finds wrong with `new` that was not so in `old`."""
+        """The errors of a guarded check in `new`, without those of unchanged parts of `old`."""
         judged = self._judged
         judged.new, judged.old = new, old
         errors: list[FieldError] = []

@@ -1,7 +1,7 @@
-"""The string formats that Kubernetes checks in the schema of a CustomResourceDefinition.
+"""String formats that Kubernetes checks in the schema of a CustomResourceDefinition.
 
-A format that is not listed here is ignored, as Kubernetes ignores those it does not know. Of Kubernetes' own
-list `isbn`, `creditcard` and `ssn` and the colours are left out.
+Other formats are ignored, as Kubernetes ignores those it does not know. Of Kubernetes' own list `isbn`,
+`creditcard`, `ssn` and the colors are left out.
 
 Source: Kubernetes API reference, JSONSchemaProps v1, `format`; kube-openapi `pkg/validation/strfmt`.
 """
@@ -51,7 +51,7 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
 _parses_as_time = _parses(datetime.fromisoformat)
 
 
-# What happens at one time is written into many objects.
+# Many objects contain the same time.
 @remembering(most=1024, longest=35)
 def _date_time(text: str) -> bool:
     return _DATE_TIME.fullmatch(text) is not None and _parses_as_time(text.upper())
@@ -106,5 +106,5 @@ _UNCHECKED = frozenset(
 
 
 def is_known(name: str) -> bool:
-    """Whether Kubernetes knows a format of texts, be it checked here or not."""
+    """Whether Kubernetes knows a string format, also one that is not checked here."""
     return check_for(name) is not None or name.replace("-", "") in _UNCHECKED

@@ -56,8 +56,8 @@ from certwright.kube.util.http_messages import Response
 _log = logging.getLogger(__name__)
 
 WRITE_ATTEMPTS = 100
-"""Attempts of a read-modify-write without precondition. On etcd each failed attempt means that another write of
-the object has succeeded, so this many concurrent writers all succeed (Kubernetes retries without limit,
+"""Attempts of a read-modify-write without precondition. On etcd each failed attempt means that another write
+of the object has succeeded, so this many concurrent writers all succeed (Kubernetes retries without limit,
 `GuaranteedUpdate`)."""
 
 Change = Callable[[Json], Json]
