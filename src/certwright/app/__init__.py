@@ -1,14 +1,14 @@
-"""FRONT HALL: picks the implementations, wires them, starts and stops them. One function per process shape.
+"""Composition root: chooses implementations, wires, starts and stops them. One function per process shape.
 
-`start_server` makes the daemon: store, API server, HTTPS, and the controllers inside the same process.
-`start_controllers` makes the controllers alone, against any API server.
+`start_server` starts the daemon: store, API server, HTTPS, and the controllers in the same process.
+`start_controllers` starts the controllers alone, against any API server.
 
-May import:   every room but cli
+May import:   every package but cli
 Does not hold:  any `if` about the domain
-Modules:      options (what a process can be told), opening (directory, tokens, port), stores (what --store
-              names), encryption (where the key of the Secrets is), shared_files (what servers on one store
-              have in common), backup, server (the daemon), controllers (the controllers in any process),
-              gates (--feature-gates), closers (what is undone at the end), loop (the event loop)
+Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
+              --store), encryption (the key of the Secrets), shared_files (files that servers on one store
+              share), backup, server (the daemon), controllers (the controllers in any process),
+              gates (--feature-gates), closers (shutdown actions), loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore

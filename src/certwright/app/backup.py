@@ -1,4 +1,4 @@
-"""Backup and restore: all objects of a store in one file, and back into an empty store of any form."""
+"""Backup and restore: all objects of a store in one file, and back into an empty store of any type."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from certwright.kube.store.sqlite.restore import replacing
 _TOGETHER = 256
 
 REVISIONS_PER_S = 100_000
-"""A restored SQLite file goes on at this many revisions for each second since 1970: beyond all that were
-given out after the backup, so that nobody who saw those takes a new object for one that he knows."""
+"""A restored SQLite file continues at this many revisions per second since 1970: after every revision
+assigned since the backup, so that no client takes a new object for a cached one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was saved or restored. `wrapped_by`: the fingerprint of the key that its Secrets need, None: they
-    are not sealed; `source`: where that key is. `made`: seconds since 1970. `left_out`: a sentence for each
-    object that could not be read."""
+    """The result of a backup or restore. `wrapped_by`: the fingerprint of the key that its Secrets need
+    (None: not encrypted); `source`: the place of that key. `made`: seconds since 1970. `left_out`: a sentence
+    for each unreadable object."""
 
     objects: int
     revision: int
@@ -47,9 +47,9 @@ class Summary:
 
 
 async def back_up(options: ServeOptions, file: Path) -> Summary:
-    """Write a backup of the store that the options name, whether or not a server runs on it.
+    """Write a backup of the configured store, whether or not a server runs on it.
 
-    Raises `StartError` in words for whoever asked.
+    Raises `StartError` with a sentence for the user.
     """
     try:
         return await _back_up(options, file)
@@ -83,7 +83,7 @@ def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump
 
 
 async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:
-    """The rows, and the files that make a server who it is where they are not among those."""
+    """The rows, and the server's identity files if the rows do not contain them."""
     found = False
     async for page in dump.rows:
         for row in page:
@@ -94,9 +94,9 @@ async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:
 
 
 async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> Summary:
-    """Fill an empty store from a backup; with `force` another store's place is taken.
+    """Fill an empty store from a backup; with `force` replace a store.
 
-    Raises `StartError` in words for whoever asked.
+    Raises `StartError` with a sentence for the user.
     """
     closers = Closers()
     try:
@@ -140,7 +140,7 @@ def _batches(backup: BackupReader, seal: Seal) -> Iterator[list[Row]]:
 
 
 def _encode(row: Row) -> Encode:
-    """The row as it was, at the revision that it gets now."""
+    """The row with its old content, at its new revision."""
     return lambda revision: (at_revision(row.meta, revision), row.body)
 
 

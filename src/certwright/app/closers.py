@@ -1,4 +1,4 @@
-"""What has to be undone when a process stops."""
+"""Shutdown actions of a process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _log = logging.getLogger(__name__)
 
 
 class Closers:
-    """What has to be undone, last started first; one that fails does not keep the others from it."""
+    """Shutdown actions, run in reverse order; a failure does not prevent the others."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Awaitable[None]]] = []
 
     def add(self, undo: Callable[[], Awaitable[None]]) -> None:
-        """Have something undone at the end."""
+        """Register a shutdown action."""
         self._undo.append(undo)
 
     async def close(self) -> None:
-        """Undo everything."""
+        """Run all shutdown actions."""
         while self._undo:
             undo = self._undo.pop()
             try:

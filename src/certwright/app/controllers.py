@@ -1,4 +1,4 @@
-"""The controllers as a part of a process, against any API server."""
+"""The controllers in a process, against any API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLUSH_WITHIN_S = 0.5
 
 
 class RunningControllers:
-    """Controllers at work; `close` stops them."""
+    """The running controllers; `close` stops them."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class RunningControllers:
         self._pages: Pages | None = None
 
     def take_metrics(self) -> Callable[[], bytes]:
-        """Hold the present numbers, and return a function that writes them down, also in a thread."""
+        """Take a snapshot of the metrics, and return a function that renders it, also in a thread."""
         return self._controllers.metrics.take()
 
     async def serve_metrics(self, host: str, port: int) -> int:
-        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; the
-        port, where 0 was asked for.
+        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; returns
+        the port, also if 0 was requested.
 
-        Raises `StartError` where it cannot listen there.
+        Raises `StartError` if it cannot listen there.
         """
 
         async def metrics() -> Page:
@@ -71,36 +71,36 @@ class RunningControllers:
 
     @property
     def holder(self) -> str:
-        """Which replica holds the lease, as last seen; empty where there is no election."""
+        """The replica that holds the lease, as last observed; empty without leader election."""
         return self._controllers.holder if isinstance(self._controllers, Replica | ShardedReplica) else ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether another replica works, as last seen."""
+        """Whether another replica leads, as last observed."""
         return isinstance(self._controllers, Replica | ShardedReplica) and not self._controllers.may_write
 
     async def wait_tried(self) -> None:
-        """Return when it is known whether these controllers work or wait."""
+        """Return when it is known whether these controllers lead or wait."""
         if isinstance(self._controllers, Replica):
             await self._controllers.wait_tried()
 
     async def wait_leading(self) -> None:
-        """Return when these controllers are the ones at work; at once where there is no election."""
+        """Return when these controllers lead; immediately without leader election."""
         if isinstance(self._controllers, Replica | ShardedReplica):
             await self._controllers.wait_leading()
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when all caches hold what the API server has. Raises `TimeoutError` when for `patience_s`
-        nothing comes."""
+        """Return when all caches are in sync with the API server. Raises `TimeoutError` after `patience_s`
+        without progress."""
         await self._controllers.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
-        """Return when a part that must never end has ended, with the reason."""
+        """Return when a task that must never end has ended, with the reason."""
         return await self._controllers.wait_failed()
 
     async def close(self) -> None:
-        """Stop; what is under way is dropped and done again by the next start. Events that wait to be
-        written are written first, as far as half a second allows."""
+        """Stop: cancels work in progress, which the next start repeats. Pending Events are written first,
+        for at most half a second."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._controllers.flush(), _FLUSH_WITHIN_S)
         if self._pages is not None:
@@ -122,12 +122,12 @@ async def revoke(
     user_agent: str,
     allow_http: bool = False,
 ) -> Revoked:
-    """See `controllers.acme.revoking`, which commands may not import. `allow_http`: also at an http://
+    """See `controllers.acme.revoking`, which commands may not import. `allow_http` permits an http://
     server.
 
     Raises `CannotRevoke`, `ApiError`.
     """
-    # Here, not above: it loads what speaks to ACME servers.
+    # Imported here because it loads the ACME client.
     from certwright.controllers.acme import revoking
 
     return await revoking.revoke(
@@ -148,10 +148,10 @@ async def start_controllers(
     clock: Clock | None = None,
     cluster: ClusterSettings | None = None,
 ) -> RunningControllers:
-    """Start the controllers against the API server behind `transport`; without `cluster` they ask it as often
-    as they like and work at once.
+    """Start the controllers against the API server behind `transport`; without `cluster` their requests are
+    not throttled and they start without leader election.
 
-    Raises `StartError` when the options make no sense, or a port that they name cannot be listened at.
+    Raises `StartError` for invalid options, or if a port cannot be listened on.
     """
     gates = controller_gates(options.feature_gates)
     try:

@@ -1,4 +1,4 @@
-"""Encryption at rest: which rows are sealed, and where the key is that wraps the data keys."""
+"""Encryption at rest: which rows are encrypted, and where the key-encryption keys come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "CERTWRIGHT_ENCRYPTION_KEY"
 FILE_NAME = "encryption.key"
 
 BUCKETS = ("secrets", shared_files.KEY.bucket)
-"""What holds secrets: Secrets, and the keys that servers on one store share."""
+"""Encrypted rows: Secrets, and the keys that servers on one store share."""
 
 _HEAD = """\
 # certwright's key for the Secrets in its store (AES-256, base64). Without it they cannot be read: keep a
@@ -27,12 +27,12 @@ _HEAD = """\
 
 
 def new_seal(options: ServeOptions) -> Seal:
-    """How rows are sealed."""
+    """The envelope encryption of rows."""
     return Seal(BUCKETS, wrapping_keys(options, os.environ), wanted=options.encrypt_secrets)
 
 
 def wrapping_keys(options: ServeOptions, environment: Mapping[str, str]) -> WrappingKeys:
-    """Where the wrapping keys come from: the file that the options name, else the environment, else a file in
+    """The source of the wrapping keys: the file that the options name, else the environment, else a file in
     the data directory."""
     if options.encryption_key_file is None and (text := environment.get(VARIABLE)):
         return KeyVariable(text)
@@ -40,7 +40,7 @@ def wrapping_keys(options: ServeOptions, environment: Mapping[str, str]) -> Wrap
 
 
 class KeyFile:
-    """Keys in a file, one in a line, the newest first (`keyring.WrappingKeys`)."""
+    """Keys in a file, one per line, the newest first (`keyring.WrappingKeys`)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class KeyFile:
         return str(self._path)
 
     def load(self) -> tuple[bytes, ...]:
-        """What the file holds now; nothing where there is none. Raises `WrongKey`."""
+        """The keys in the file; none if it is missing. Raises `WrongKey`."""
         try:
             text = self._path.read_text()
         except FileNotFoundError:
@@ -63,11 +63,11 @@ class KeyFile:
         return _parse(text.splitlines(), self.source)
 
     def make(self) -> None:
-        """Put a new key before the others. Raises `WrongKey`."""
+        """Prepend a new key. Raises `WrongKey`."""
         self._write((os.urandom(KEY_BYTES), *self.load()))
 
     def keep_first(self) -> None:
-        """Drop the others. Raises `WrongKey`."""
+        """Remove all keys but the first. Raises `WrongKey`."""
         self._write(self.load()[:1])
 
     def _write(self, keys: tuple[bytes, ...]) -> None:
@@ -79,7 +79,7 @@ class KeyFile:
 
 
 class KeyVariable:
-    """Keys in the environment variable, with commas between, the newest first (`keyring.WrappingKeys`)."""
+    """Keys in the environment variable, comma-separated, the newest first (`keyring.WrappingKeys`)."""
 
     source = f"${VARIABLE}"
 
@@ -87,18 +87,18 @@ class KeyVariable:
         self._text = text
 
     def load(self) -> tuple[bytes, ...]:
-        """What it holds. Raises `WrongKey`."""
+        """The keys in the variable. Raises `WrongKey`."""
         return _parse(self._text.split(","), self.source)
 
     def make(self) -> None:
-        """Cannot: raises `WrongKey`."""
+        """Always raises `WrongKey`, because a variable cannot be written."""
         raise WrongKey(
             f"a new key cannot be put into {self.source}: put it there, before the old one and a comma, and"
             " start the server again"
         )
 
     def keep_first(self) -> None:
-        """Nothing: `make` has refused."""
+        """Does nothing: `make` has refused."""
 
 
 def _parse(lines: list[str], source: str) -> tuple[bytes, ...]:

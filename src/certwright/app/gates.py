@@ -10,12 +10,12 @@ from certwright.kube.util import gates
 
 
 def server_gates(text: str) -> FeatureGates:
-    """The API server's gates. Raises `StartError` for one that neither it nor the controllers have."""
+    """The API server's gates. Raises `StartError` for a gate that neither it nor the controllers know."""
     return FeatureGates({name: on for name, on in _parse(text).items() if name in of_server.DEFAULTS})
 
 
 def controller_gates(text: str) -> dict[str, bool]:
-    """The controllers' gates, each of them. Raises `StartError` for one that neither has."""
+    """All gates of the controllers. Raises `StartError` for a gate that neither side knows."""
     wanted = _parse(text)
     return {name: wanted.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
 

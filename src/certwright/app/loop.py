@@ -1,4 +1,4 @@
-"""The event loop that a process runs on; when Python looks for garbage, and when threads take turns."""
+"""The event loop of a process; garbage collection and thread switching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on the fastest event loop there is."""
+    """Run `main` to completion on the fastest available event loop."""
     collect_seldom()
     take_turns_often()
     memory.map_large_blocks()
@@ -23,7 +23,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def _trimmed(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main`, and meanwhile return memory that peaks leave behind."""
+    """Run `main`, and return memory to the operating system after peaks."""
     trimming = asyncio.create_task(memory.keep_trimmed(), name="memory")
     try:
         return await main
@@ -32,25 +32,25 @@ async def _trimmed(main: Coroutine[Any, Any, T]) -> T:
 
 
 def collect_seldom() -> None:
-    """Have Python look for garbage after very many allocations only."""
-    # The objects in the caches are many, long-lived and without cycles: looking through them after every
-    # 700 allocations, as Python does by default, costs a fifth of the processor time of an issuance, and
-    # more with every certificate there is.
+    """Make garbage collection rare: only after very many allocations."""
+    # The caches contain many long-lived objects without cycles: traversing them after every
+    # 700 allocations, Python's default, costs a fifth of the CPU time of an issuance, and
+    # more with every certificate.
     gc.set_threshold(20_000, 20, 20)
 
 
 def take_turns_often() -> None:
-    """Let a thread that waits for the interpreter have it within half a millisecond."""
-    # Python's default is 5 ms. The thread that commits gives the interpreter away with each call into SQLite,
-    # and where the loop is busy it would wait those 5 ms for it several times in each commit: a hundred
-    # certificates at once would mostly wait for commits, with a processor idle.
+    """Let a waiting thread take the interpreter within half a millisecond."""
+    # Python's default is 5 ms. The thread that commits releases the interpreter at each call into SQLite,
+    # and with a busy loop it would wait those 5 ms several times per commit: a hundred concurrent
+    # certificates would mostly wait for commits, with an idle processor.
     sys.setswitchinterval(0.0005)
 
 
 def keep_what_is_there() -> None:
-    """Have the garbage collector pass over all objects of this moment, for good.
+    """Exclude all present objects from garbage collection, permanently.
 
-    For a process that has just read what it works on, and keeps most of it: to look through the objects of
-    50,000 certificates holds everything up for a third of a second. What is not in a cycle is freed as ever.
+    For a process that has just loaded its data, and keeps most of it: traversing the objects of 50,000
+    certificates blocks everything for a third of a second. Objects without cycles are still freed.
     """
     gc.freeze()

@@ -1,6 +1,6 @@
-"""What the daemon needs before it can serve: its directory, its tokens, its port.
+"""Prerequisites of the daemon: its directory, its tokens, its port.
 
-What goes wrong is a `StartError`, in words for whoever started it.
+Failures are a `StartError`, with a sentence for the user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILES = 8192
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with files below `path` into a sentence."""
+    """Convert file errors below `path` into a sentence."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def lock_data_dir(data_dir: Path, closers: Closers) -> None:
-    """Make the directory where there is none, and have it to ourselves."""
+    """Create the directory if it is missing, and lock it for this process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(data_dir / "lock", holder=f"process {os.getpid()}")
@@ -59,9 +59,9 @@ def lock_data_dir(data_dir: Path, closers: Closers) -> None:
 
 
 def replica_identity(data_dir: Path) -> str:
-    """The name of this server's controllers on their Lease: the same at each start on this directory, which
-    one process at a time can have (`lock_data_dir`). A copy of the directory, or the same one on another
-    machine, gets a name of its own."""
+    """The identity of this server's controllers on their Lease: the same at each start on this directory,
+    which only one process at a time can use (`lock_data_dir`). A copy of the directory, or the same one on
+    another machine, gets a different identity."""
     path = data_dir / "replica-identity"
     place = f"{socket.gethostname()} {data_dir.stat().st_ino}"
     with suppress(OSError, ValueError):
@@ -83,7 +83,7 @@ def _cannot_write(path: Path, error: OSError) -> str:
 
 
 def admin_token(data_dir: Path) -> str:
-    """The administrator's bearer token: the one of the start before, or a new one."""
+    """The administrator's bearer token: the existing one, or a new one."""
     path = data_dir / "pki" / "admin.token"
     if path.exists() and (token := path.read_text().strip()):
         return token
@@ -93,7 +93,7 @@ def admin_token(data_dir: Path) -> str:
 
 
 def tokens(options: ServeOptions) -> dict[str, Identity]:
-    """The tokens of the file that the options name."""
+    """The tokens in the file that the options name."""
     if options.token_auth_file is None:
         return {}
     try:
@@ -107,7 +107,7 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
 async def listen(
     api: ApiServer, options: ServeOptions, identity: tls_identity.ServingIdentity
 ) -> https.HttpsFace:
-    """Serve HTTPS where the options say."""
+    """Serve HTTPS on the configured address."""
     _allow_many_files()
     try:
         return await https.serve_https(
@@ -138,8 +138,8 @@ async def listen(
 
 
 def _allow_many_files() -> None:
-    """Each connection is a file. The limit that is set at first is low for the sake of programs that cannot
-    handle many (`select`); whoever wants to hold us to one sets the hard limit."""
+    """Raise the soft limit of open files, because each connection is a file. The soft limit is low only for
+    the sake of programs that use `select`; operators limit us by the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -147,7 +147,7 @@ def _allow_many_files() -> None:
 
 
 def in_url(host: str) -> str:
-    """A host as it stands in a URL; an address that means all of them as that of this machine."""
+    """A host as part of a URL; a wildcard address becomes the loopback address."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - not bound here: written into the kubeconfig
         return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
     return in_brackets(host)

@@ -1,4 +1,4 @@
-"""What a process can be told, and how it says that it cannot start."""
+"""Settings of a process, and the error for a failed start."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 
 class StartError(Exception):
-    """The program cannot start; the text is one sentence for whoever started it."""
+    """The program cannot start; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions:
-    """What the controllers can be told; names and meanings as cert-manager's flags.
+    """Settings of the controllers; names and meanings as cert-manager's flags.
 
     `controllers` is the list of `--controllers`; empty means none. `feature_gates` is `A=true,B=false`.
     """
@@ -38,9 +38,9 @@ class ControllerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdOptions:
-    """How an etcd is spoken to; meanings as kube-apiserver's flags, and `user` as etcdctl's.
+    """Connection settings of etcd; meanings as kube-apiserver's flags, and `user` as etcdctl's.
 
-    `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: somebody else compacts it.
+    `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: no compaction by this server.
     """
 
     prefix: str = "/certwright"
@@ -54,18 +54,18 @@ class EtcdOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What the daemon can be told. `store` is a path, `memory`, `etcd://HOST:PORT[,HOST:PORT…]` (`etcds://`
+    """Settings of the daemon. `store` is a path, `memory`, `etcd://HOST:PORT[,HOST:PORT…]` (`etcds://`
     with TLS), or None for a file in `data_dir`.
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
     (`A=true,B=false`), `event_ttl` (zero: for ever) and `in_flight`.
 
-    With `leader_elect` its controllers work while they hold the Lease in `leader_election_namespace`; False:
+    With `leader_elect` its controllers run while they hold the Lease in `leader_election_namespace`; False:
     always.
 
-    `encrypt_secrets`: whether Secrets are sealed on the disk; `encryption_key_file` None: the key in
-    $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, made where there is none.
+    `encrypt_secrets`: whether Secrets are encrypted at rest; `encryption_key_file` None: the key in
+    $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, created if missing.
     """
 
     data_dir: Path

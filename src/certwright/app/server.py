@@ -1,4 +1,4 @@
-"""The daemon: store, API server, HTTPS, and the controllers inside of the same process."""
+"""The daemon: store, API server, HTTPS, and the controllers in the same process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.operator_policy import OperatorPolicy
 
 _log = logging.getLogger(__name__)
-# However much there is to read, some of it comes sooner than this.
+# However much data there is, some of it arrives within this time.
 _PATIENCE_S = 60.0
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
@@ -45,11 +45,11 @@ CONTROLLER = Identity(
     "system:serviceaccount:cert-manager:cert-manager",
     groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),
 )
-"""Who the controllers inside this process are: what they may do is what the default roles say."""
+"""The identity of the controllers in this process: the default roles grant their rights."""
 
 
 class RunningServer:
-    """The daemon at work."""
+    """The running daemon."""
 
     def __init__(self, api: ApiServer, address: str, kubeconfig_path: Path, closers: Closers) -> None:
         self._api = api
@@ -65,11 +65,11 @@ class RunningServer:
         return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
 
     def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        """Run something for as long as the daemon runs."""
+        """Run a background task for as long as the daemon runs."""
         self._tasks.start(work, name=name)
 
     async def wait_failed(self) -> BaseException:
-        """Return when a part that must never end has ended, with the reason."""
+        """Return when a task that must never end has ended, with the reason."""
         waits: list[Coroutine[Any, Any, BaseException]] = [self._own_failure()]
         if self.controllers is not None:
             waits.append(self.controllers.wait_failed())
@@ -86,15 +86,15 @@ class RunningServer:
         return self._tasks.error or RuntimeError("a background task ended")
 
     async def close(self) -> None:
-        """Stop accepting requests, end watches, commit what is being written, let go of the data."""
+        """Stop accepting requests, end watches, commit pending writes, close the store."""
         await self._closers.close()
 
 
 async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> RunningServer:
     """Start the daemon; it is ready when this returns.
 
-    Raises `StartError` when it cannot (port taken, directory not writable, in use by another process,
-    database damaged, wrong option); whatever had been started is stopped again.
+    Raises `StartError` if it cannot (port taken, directory not writable, in use by another process,
+    database damaged, wrong option), after stopping whatever had been started.
     """
     closers = Closers()
     try:
@@ -127,7 +127,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     )
     closers.add(api.close)
     try:
-        # What the controllers read comes first.
+        # Objects that the controllers read come first.
         await api.start(custom_resource_definitions(), collects_garbage=False)
     except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
@@ -153,15 +153,15 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
 
 
 def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
-    """What admission goes by. A server without controllers and without one of the flags leaves it to the
-    controllers elsewhere, which have flags of their own."""
+    """The policy that admission enforces. A server without controllers and without any of the flags leaves
+    enforcement to the controllers elsewhere, which have their own flags."""
     policy = options.controllers.acme.policy
     return policy if options.controllers.controllers or policy.allows_anything else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What the data directory holds."""
+    """The contents of the data directory."""
 
     identity: tls_identity.ServingIdentity
     token: str
@@ -188,8 +188,8 @@ async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
 
 
 def _cluster(options: ServeOptions) -> ClusterSettings | None:
-    """How these controllers behave beside others, of other servers or of cert-manager; None: as if there were
-    none. They ask their own server, so they are not paced."""
+    """Settings for coexistence with the controllers of other servers or cert-manager; None: there are none.
+    No throttling, because their requests go to their own server."""
     if not options.leader_elect:
         return None
     with opening.writing(options.data_dir):
@@ -200,13 +200,13 @@ def _cluster(options: ServeOptions) -> ClusterSettings | None:
 
 
 async def _wait_at_work(controllers: RunningControllers, options: ServeOptions, *, is_alone: bool) -> None:
-    """Return when the controllers work, or wait for another holder of the Lease, which is logged."""
+    """Return when the controllers lead, or wait for another holder of the Lease, which is logged."""
     await controllers.wait_tried()
     if not controllers.is_waiting:
         if is_alone:
             await _wait_synced(controllers)
         return
-    # With several servers on one store, waiting for another server is what most of them do.
+        # With several servers on one store, most of them wait for another one.
     _log.log(
         logging.WARNING if is_alone else logging.INFO,
         "this server's controllers wait: %s holds the lease %s/%s; they start when it is released or expires",

@@ -1,7 +1,7 @@
-"""What servers on one store have in common: so that the tokens, kubeconfigs and CA of one hold at the others.
+"""Identity files that servers on one store share: tokens, kubeconfigs and the CA of one work at the others.
 
-The files of the data directory that make a server who it is are kept in the store too, where others write to
-it as well. The first server puts its own there; the next ones, with an empty directory, take them.
+The files of the data directory that form a server's identity are kept in the store too, where other servers
+write as well. The first server stores its own; later ones, with an empty directory, copy them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from certwright.kube.store.contract import Exists, Key, Row, Store
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
 
-# No resource has this bucket, so no path of the API leads to it.
+# No resource has this bucket, so no API path leads to it.
 KEY = Key("certwright.internal/servers", "", "identity")
 _CA = "pki/ca.crt"
 _FILES = (_CA, "pki/ca.key", "pki/sa.key", "pki/admin.token")
@@ -26,9 +26,9 @@ _decode = json_decoder(_Contents).decode
 
 
 async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> None:
-    """Bring directory and store into line; `make` makes the files that are missing.
+    """Synchronize directory and store; `make` creates the files if both lack them.
 
-    Raises `StartError` where both have files and they differ, `OSError`, `StoreError`.
+    Raises `StartError` if both have files and they differ, `OSError`, `StoreError`.
     """
     row = await store.get(KEY)
     if row is None:
@@ -38,7 +38,7 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
         try:
             await store.put(KEY, lambda _: (b"", contents), expect=0)
         except Exists as error:
-            # Another server has begun at the same moment.
+            # Another server has started at the same moment.
             row = error.current
             for name in () if own else _FILES:
                 (data_dir / name).unlink()
@@ -47,14 +47,14 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
 
 
 def pack(data_dir: Path) -> bytes | None:
-    """The files of a directory in one; None where one is missing. Raises `OSError`."""
+    """The files of a directory in one value; None if one is missing. Raises `OSError`."""
     if not all((data_dir / name).exists() for name in _FILES):
         return None
     return msgspec.json.encode({name: (data_dir / name).read_bytes() for name in _FILES})
 
 
 def unpack(contents: bytes, data_dir: Path) -> None:
-    """Lay the files into a directory that has none of them. Raises `OSError`."""
+    """Write the files into a directory that has none of them. Raises `OSError`."""
     if any((data_dir / name).exists() for name in _FILES):
         return
     for name, content in _decode(contents).items():

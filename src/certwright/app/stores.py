@@ -1,4 +1,4 @@
-"""The store that `--store` names."""
+"""Store selection by `--store`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PORT = 2379
 
 
 async def open_store(options: ServeOptions) -> Store:
-    """Open the store that the options name. Raises `StartError`."""
+    """Open the configured store. Raises `StartError`."""
     if options.store == "memory":
         return MemoryStore()
     try:
@@ -37,12 +37,12 @@ async def open_store(options: ServeOptions) -> Store:
 
 
 def check_row(row: Row) -> str:
-    """See `store.damage.Check`: all rows are objects, but for the one that servers share."""
+    """See `store.damage.Check`: all rows are objects, except the one that servers share."""
     return "" if row.key.bucket == shared_files.KEY.bucket else objects.problem_of(row)
 
 
 def is_etcd(options: ServeOptions) -> bool:
-    """Whether they name an etcd. Raises `StartError` for options of etcd's without one."""
+    """Whether the store is an etcd. Raises `StartError` for etcd options without one."""
     if options.store is not None and options.store.startswith(_SCHEMES):
         return True
     if options.etcd != EtcdOptions():
@@ -51,7 +51,7 @@ def is_etcd(options: ServeOptions) -> bool:
 
 
 def sqlite_path(options: ServeOptions) -> Path:
-    """Where the SQLite file is. Raises `StartError` for what is probably meant to be another store."""
+    """The path of the SQLite file. Raises `StartError` for a value that probably means another store."""
     if not options.store:
         return options.data_dir / "store.sqlite"
     path = Path(options.store)
@@ -65,7 +65,7 @@ _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 
 
 def _meant(text: str) -> str:
-    """The fix for a `--store` that is neither a path nor anything else."""
+    """The fix for a `--store` that is neither a path nor a known type."""
     scheme, is_url, members = text.partition("://")
     if is_url:
         near = difflib.get_close_matches(scheme, ["etcds", "etcd"], n=1)
@@ -93,7 +93,7 @@ async def _open_etcd(options: ServeOptions) -> Store:
 
 
 def etcd_mark(options: ServeOptions) -> MarkFile:
-    """Where a server records which store it uses in etcd."""
+    """The file in which a server records its store in etcd."""
     return MarkFile(
         options.data_dir / "etcd.mark",
         f"what {options.store} holds below {options.etcd.prefix}",
@@ -102,11 +102,11 @@ def etcd_mark(options: ServeOptions) -> MarkFile:
 
 
 def etcd_access(serve_options: ServeOptions) -> Access:
-    """How the etcd that the options name is spoken to. Raises `StartError`."""
+    """Access to the configured etcd. Raises `StartError`."""
     where, options = serve_options.store or "", serve_options.etcd
-    # We never go on with its channels in a child, and it need not tell of every program that is started.
+    # Our child processes never use its channels, and it need not log every program that is started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    # Here, not above: grpcio is an extra, costs 20 MB, and nobody else needs it.
+    # Imported here because grpcio is an extra and costs 20 MB, and no other store needs it.
     try:
         from certwright.kube.store.etcd.client import Access
     except ImportError as error:
@@ -129,7 +129,7 @@ def etcd_access(serve_options: ServeOptions) -> Access:
 
 
 def _member(text: str) -> str:
-    """`HOST:PORT`, the port added where it is missing."""
+    """`HOST:PORT`, with the default port if it is missing."""
     host, _, port = text.rpartition(":")
     if not text or (port and host and not (port.isdigit() or text.endswith("]"))):
         raise StartError("--store etcd://HOST:PORT[,HOST:PORT…]: one member at least, without paths")

@@ -1,9 +1,9 @@
-"""The server's own TLS identity: a small CA of its own, and the certificate that it serves with.
+"""The server's TLS identity: a small private CA, and the serving certificate.
 
-Clients trust the CA, which stays (it is embedded in every kubeconfig handed out); the serving certificate is
-made anew when a third of its life is left, when the names it is reached by have changed, or when a file is
-missing or does not fit. Key and certificate are written in an order that any crash leaves repairable: what
-does not fit together is made again.
+Clients trust the CA, which stays (every kubeconfig embeds it); the serving certificate is re-issued when a
+third of its lifetime is left, when the server's names have changed, or when a file is missing or does not
+match. Key and certificate are written in an order that survives any crash: a pair that does not match is
+re-issued.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from certwright.pki.signing import self_sign, sign
 
 CA_LIFE = timedelta(days=3650)
 SERVING_LIFE = timedelta(days=365)
-# A client whose clock is a little slow must not refuse a certificate made a moment ago.
+# A client whose clock is slightly slow must not reject a new certificate.
 _BACKDATED = timedelta(hours=1)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,60}[A-Za-z0-9])?")
 _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
@@ -35,7 +35,7 @@ _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 @dataclass(frozen=True, slots=True)
 class ServingIdentity:
-    """Where the serving pair lies, the CA that clients trust (PEM, and its file), and when to look again."""
+    """The serving pair's files, the CA that clients trust (PEM, and its file), and when to check again."""
 
     ca_pem: bytes
     ca_path: Path
@@ -45,7 +45,7 @@ class ServingIdentity:
 
 
 def load_or_make(folder: Path, *, host: str, now: datetime) -> ServingIdentity:
-    """The identity kept in `folder`, made or renewed as far as needed. Raises `OSError`."""
+    """Load the identity from `folder`, created or renewed as needed. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca_cert, ca_key = _ca(folder, now)
     cert_path, key_path = folder / "server.crt", folder / "server.key"
@@ -137,7 +137,7 @@ def _signed_by(facts: CertificateFacts, ca: CertificateFacts) -> bool:
 
 
 def _read_pair(cert_path: Path, key_path: Path) -> tuple[CertificateFacts, PrivateKey] | None:
-    """The pair, or None when a file is missing, cannot be read, or the two do not belong together."""
+    """The pair, or None if a file is missing or unreadable, or the two do not match."""
     try:
         facts, key = read_certificate(cert_path.read_bytes()), keys.load_private_key(key_path.read_bytes())
     except (FileNotFoundError, PkiError):
@@ -151,7 +151,7 @@ def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) ->
 
 
 def _reached_by(host: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names and addresses that clients may use: loopback always, and what the server listens on."""
+    """The names and addresses for clients: loopback always, and those that the server listens on."""
     names, addresses = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"], []
     addresses += ["127.0.0.1", "::1"]
     try:

@@ -1,6 +1,6 @@
-"""The `acme` issuer: an account at an ACME server (RFC 8555). Signing means to order, and to wait.
+"""The `acme` issuer: an account at an ACME server (RFC 8555). Signing creates an Order and waits for it.
 
-What speaks to the server is loaded when there is such an issuer, not before: it costs 25 MB.
+The ACME client is imported only if such an issuer exists, because it costs 25 MB.
 
 Source: cert-manager `pkg/issuer/acme/setup.go` and `pkg/controller/certificaterequests/acme/acme.go` (reasons
 and messages).
@@ -38,8 +38,8 @@ _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.or
 
 _CHANGE_NAMES = "change spec.dnsNames"
 _KIND = re.compile(r"\[(\w+)\]$")
-# What the types of problems (RFC 8555 §6.7) mean for the next attempt. Those that are not here, about proofs
-# that did not succeed (dns, connection, unauthorized, caa …), are mended outside of the spec.
+# What problem types (RFC 8555 §6.7) mean for the next attempt. Missing types concern failed validations
+# (dns, connection, unauthorized, caa …), which are fixed outside of the spec.
 _KINDS: dict[str, tuple[Cause, str]] = {
     "badCSR": (Cause.INVALID_REQUEST, "change the names in spec.dnsNames, or spec.privateKey"),
     "badPublicKey": (
@@ -59,10 +59,10 @@ _KINDS: dict[str, tuple[Cause, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ACME:
-    """Registers the account, and orders certificates with it."""
+    """Registers the ACME account, and orders certificates with it."""
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
-        """Whether there is an account that can order."""
+        """Whether the issuer has an account that can place orders."""
         spec = issuer.spec.acme
         assert spec is not None
         if (wrong := _wrong_url(spec)) is not None:
@@ -71,13 +71,13 @@ class ACME:
             return Checked(
                 ready=False, reason="InvalidConfig", message="ACME is switched off in this process"
             )
-        # Here, not above: see the module's text.
+        # Imported here: see the module docstring.
         from certwright.issuers import acme_account
 
         return await acme_account.check(issuer, spec, tools, tools.acme)
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
-        """Make the Order where there is none, and report what has become of it."""
+        """Create the Order if it is missing, and report its outcome."""
         request, spec = signing.request, issuer.spec.acme
         assert spec is not None
         try:
@@ -178,7 +178,7 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
 
 
 def _kind(reason: str) -> str:
-    """The type of the problem that an Order's reason ends with (see `Problem.sentence`); empty: none."""
+    """The problem type at the end of an Order's reason (see `Problem.sentence`); empty if there is none."""
     found = _KIND.search(reason)
     return found[1] if found is not None else ""
 

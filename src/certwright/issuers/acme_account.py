@@ -1,4 +1,4 @@
-"""The account behind an `acme` issuer: its key, and what the server knows of it.
+"""The ACME account of an `acme` issuer: its key, and its registration at the server.
 
 Source: RFC 8555 §7.3; cert-manager `pkg/issuer/acme/setup.go` (reasons and messages).
 """
@@ -43,8 +43,8 @@ _KEYS = 1024
 
 
 class Trouble(Exception):
-    """The account cannot be used; the text is one sentence with the fix. `retry_after` None: not before
-    something has changed."""
+    """The account cannot be used; the text is one sentence with the fix. `retry_after` None: no retry before
+    something changes."""
 
     def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
@@ -55,8 +55,8 @@ class Trouble(Exception):
 def client_for(
     issuer: IssuerView, spec: ACMEIssuer, secret: Mapping[str, bytes] | None, registry: Registry
 ) -> AcmeClient:
-    """The client of a registered account, for ordering. `secret` is what the account's Secret holds, None
-    where there is none. Raises `Trouble`."""
+    """The client of a registered account, for ordering. `secret` is the data of the account's Secret, None
+    if it is missing. Raises `Trouble`."""
     key = _read_key(spec, secret)
     if key is None:
         raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
@@ -73,7 +73,7 @@ def client_for(
 
 
 def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> AccountKey | None:
-    """The account's key, registered or not; None where the Secret holds none that can be read."""
+    """The account's key, registered or not; None if the Secret contains no readable key."""
     try:
         return _read_key(spec, secret)
     except Trouble:
@@ -81,9 +81,9 @@ def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> Account
 
 
 async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:
-    """Register the account where that has not been done, and tell the server another address.
+    """Register the account unless it is registered, and update its contact address.
 
-    Nothing is asked of the server where the issuer is ready and neither key, address nor server has changed.
+    Sends no request if the issuer is ready and neither key, address nor server has changed.
     """
     secrets = [spec.private_key_secret_ref.name]
     if spec.external_account_binding is not None:
@@ -106,7 +106,7 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
 async def _checked(
     issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools
 ) -> tuple[IssuerACMEStatus, str]:
-    """The account, and what is to be added to the condition's message."""
+    """The account, and an addition to the condition's message."""
     key = await _key(spec, tools, acme)
     client = _client(spec, key, acme.registry())
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
@@ -145,7 +145,7 @@ async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
     plan = keys.KeyPlan.of("RSA", 2048)
     made = await tools.workshop.run(lambda: keys.generate(plan))
     pem = keys.encode_private_key(made, "PKCS1")
-    # Durable before it is registered: an account whose key is lost is lost. Somebody may have been faster.
+    # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
     held = await acme.create_secret(name, {_entry(spec): pem})
     found = _read_key(spec, held)
     if found is None:
@@ -162,7 +162,7 @@ def _missing_key(spec: ACMEIssuer) -> str:
 
 
 def _read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey | None:
-    """None where there is no such Secret."""
+    """The key in the Secret; None if there is no such Secret."""
     if data is None:
         return None
     pem = data.get(_entry(spec))
@@ -186,7 +186,7 @@ def key_hash(data: Mapping[str, bytes] | None, spec: ACMEIssuer) -> str:
     return _digest(pem)
 
 
-# To read an RSA key takes 30 ms, and every step of every order needs the account's.
+# Parsing an RSA key takes 30 ms, and every step of every order needs the account's.
 @lru_cache(maxsize=_KEYS)
 def _parsed(pem: bytes) -> AccountKey:
     return AccountKey.from_pem(pem)
@@ -246,7 +246,7 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
 
 
 async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
-    """What the Ready condition adds where the server offers no such profile. As in cert-manager the issuer
+    """The addition to the Ready condition if the server offers no such profile. As in cert-manager the issuer
     stays Ready: its Orders fail, with the same explanation."""
     if not spec.profile:
         return ""
@@ -260,7 +260,7 @@ async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
 async def _make(
     client: AcmeClient, spec: ACMEIssuer, external: ExternalAccount | None, tools: Tools
 ) -> Account:
-    """Ask for the account, when the server's limit of new ones allows it."""
+    """Register the account, if the server's limit of new accounts allows it."""
     limit = tools.acme.account_limit if tools.acme is not None and not client.kid else None
     if limit is None:
         return await client.run(account.register, _contact(spec), external=external)
@@ -303,7 +303,7 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
 
 
 def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Trouble:
-    """Whether, and when, to try again is in the kind of error."""
+    """Convert an error; its type decides whether and when to retry."""
     if isinstance(error, Untrusted):
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
     if isinstance(error, Unreachable):
@@ -311,12 +311,12 @@ def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Tr
     if not isinstance(error, Refused):
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
     if error.problem.name == "about:blank" and error.reaction is not Reaction.WAIT:
-        # No ACME server says no without a word: it is something else that answers, or a proxy for a while.
+        # ACME servers refuse with a problem document: this is another server, or a temporary proxy error.
         told = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
         return Trouble(reason, told, retry_after=_LATER)
     told = f"{prefix}{error}{_hint(error.problem.name, spec)}"
     if error.reaction is not Reaction.WAIT:
-        # The same again would be refused again: somebody has to change the issuer or a Secret.
+        # A retry would be refused again: the issuer or a Secret has to change first.
         return Trouble(reason, told)
     return Trouble(reason, told, retry_after=_SOON)
 

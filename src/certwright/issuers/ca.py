@@ -51,22 +51,22 @@ _TOO_LOW = Remark(
     "whatever is signed with the certificate that was asked for.",
 )
 
-# A parsed pair is some 10 kB.
+# A parsed pair takes some 10 kB.
 _KEPT_PAIRS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SigningPair:
-    """A CA, ready to sign: its certificate and key, and what goes with each certificate it signs."""
+    """A CA that can sign: its certificate and key, and the PEM that goes with each certificate."""
 
     certificate: CertificateFacts
     key: PrivateKey = field(repr=False)
     served: bytes
-    """PEM of the CA certificates that follow a leaf in `tls.crt`; empty where the CA is a root."""
+    """PEM of the CA certificates that follow a leaf in `tls.crt`; empty if the CA is a root."""
     ca_pem: bytes
-    """PEM of the topmost certificate that is known."""
+    """PEM of the topmost known certificate."""
     path_length: int | None
-    """How many CAs may stand below this one; None: any number (RFC 5280 §4.2.1.9)."""
+    """The path length: how many CAs may follow below this one; None: any number (RFC 5280 §4.2.1.9)."""
 
 
 _CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
@@ -85,16 +85,16 @@ class CA:
     """Signs with the pair in the Secret `spec.ca.secretName`.
 
     Beyond cert-manager: an expired CA certificate makes the issuer not ready; a `ca.crt` in the Secret
-    continues the chain upwards, so that what was signed by an intermediate CA comes with its root.
+    extends the chain upwards, so that certificates of an intermediate CA come with its root.
 
-    Parsed pairs are kept by issuer and content of the Secret.
+    Parsed pairs are cached by issuer and content of the Secret.
     """
 
     def __init__(self) -> None:
         self._pairs: Lru[str, tuple[bytes, SigningPair]] = Lru(_KEPT_PAIRS)
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
-        """Ready where the Secret holds the valid pair of a CA. Looks again when the CA expires."""
+        """Ready if the Secret contains the valid pair of a CA. Checks again when the CA expires."""
         name = _spec(issuer).secret_name
         now = tools.now()
         found = self._usable(issuer, await tools.get_secret(name), now)
@@ -108,7 +108,7 @@ class CA:
         )
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
-        """Sign with the pair; wait while there is none, since the Secret may come or be mended."""
+        """Sign with the pair; pending without one, because the Secret may be created or fixed."""
         spec = _spec(issuer)
         now = tools.now()
         pair = self._usable(issuer, await tools.get_secret(spec.secret_name), now)
@@ -121,7 +121,7 @@ class CA:
             return _sign(pair, request, _addresses(spec), now)
 
         try:
-            # With an ECDSA key that takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
+            # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             slow = isinstance(pair.key, rsa.RSAPrivateKey)
             leaf = await tools.workshop.run(work) if slow else work()
         except (BadCsr, BadUsage) as error:
@@ -205,7 +205,7 @@ def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
 
 
 def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
-    # cert-manager does not look at ca.crt; what cannot be read there is no reason to refuse the pair.
+    # cert-manager ignores ca.crt; an unreadable one is no reason to refuse the pair.
     try:
         return read_chain(data.get(CA_CERT_KEY, b""))
     except BadCertificate:
@@ -227,7 +227,7 @@ def _path_length(certificate: CertificateFacts) -> int | None:
 
 
 def _remarks(pair: SigningPair, request: CertificateRequestSpec) -> tuple[Remark, ...]:
-    # cert-manager signs it too; the user hears of it before some client does.
+    # cert-manager signs it too; this warns the user before a client fails.
     return (_TOO_LOW,) if request.is_ca and pair.path_length == 0 else ()
 
 

@@ -1,10 +1,9 @@
-"""What every kind of issuer can do, and what it is handed to do it with.
+"""Contract of issuers, and the tools that they receive.
 
-`check` judges the issuer itself; its answer becomes the issuer's `Ready` condition. `sign` turns one approved
-request into a certificate. Both MUST be idempotent and MAY be called for the same object again at any time;
-neither writes to the API. What can go wrong is a typed outcome, never an exception of a library: `Failed` is
-final for this request, `Pending` is tried again (after `retry_after`, or when a Secret or the issuer does
-something new).
+`check` judges the issuer itself; its verdict becomes the issuer's `Ready` condition. `sign` turns one
+approved request into a certificate. Both MUST be idempotent and MAY be called for the same object again at
+any time; neither writes to the API. Failures are typed outcomes, never exceptions of a library: `Failed` is
+final for this request, `Pending` is retried (after `retry_after`, or when a Secret or the issuer changes).
 """
 
 from __future__ import annotations
@@ -21,20 +20,19 @@ from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:
-    # Loaded only where an ACME server is talked to: see `issuers/acme.py`.
+    # Imported only if an ACME server is in use: see `issuers/acme.py`.
     from certwright.acme.protocol.client import Registry
 
 GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
-"""The data of the Secret of that name, from the namespace where this issuer's Secrets lie; None: no such
-Secret."""
+"""The data of the Secret of that name, from the namespace of this issuer's Secrets; None: no such Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class IssuerView:
     """An Issuer or ClusterIssuer as its implementation sees it.
 
-    `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is what was
-    written down of its ACME account, `ready_at` the generation at which it was last found able to sign.
+    `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is its
+    recorded ACME account, `ready_at` the generation at which it was last found ready.
     """
 
     kind: str
@@ -49,27 +47,27 @@ class IssuerView:
 
 
 CreateSecret = Callable[[str, Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]
-"""Makes a Secret of that name where this issuer's Secrets lie, and returns its data; where there is one by
-now, that one's."""
+"""Creates a Secret of that name in the namespace of this issuer's Secrets, and returns its data; if one
+exists by now, that one's."""
 
 EnsureOrder = Callable[[CertificateRequest, OrderSpec], Awaitable[Order]]
-"""The Order of that request: made where there is none yet."""
+"""Returns the Order of that request, created if missing."""
 
 
 class AccountLimit(Protocol):
-    """How many new accounts a server allows. `admit` MUST be followed by `ended` where it returns None."""
+    """The server's limit of new accounts. `admit` MUST be followed by `ended` if it returns None."""
 
     async def admit(self, server: str) -> tuple[str, datetime] | None:
-        """None: a new account may be asked for now. Otherwise why not, and until when."""
+        """None: a new account may be requested now. Otherwise the reason, and until when."""
 
     def ended(self, server: str, *, is_made: bool) -> None:
-        """Whether the server has made it."""
+        """Record whether the server has created it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeTools:
-    """What the ACME issuer may use besides. `registry` gives the clients of this process; it is a function
-    because it loads what speaks HTTP. `account_limit` None: new accounts are not counted."""
+    """Further tools of the ACME issuer. `registry` returns the clients of this process; it is a function
+    because it imports the HTTP client. `account_limit` None: new accounts are not limited."""
 
     registry: Callable[[], Registry]
     create_secret: CreateSecret
@@ -79,7 +77,7 @@ class AcmeTools:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What an issuer may use: nothing else reaches the outside."""
+    """Side effects available to an issuer; it has no others."""
 
     get_secret: GetSecret
     workshop: Workshop
@@ -89,8 +87,8 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The verdict on an issuer: its `Ready` condition. `secrets` names those it depends on: a change to one
-    of them means it must be checked again."""
+    """The verdict on an issuer: its `Ready` condition. `secrets` names the Secrets it depends on: a change
+    of one requeues the issuer."""
 
     ready: bool
     reason: str
@@ -98,13 +96,13 @@ class Checked:
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
     account: IssuerACMEStatus | None = None
-    """What is to be written down of the ACME account; None leaves what is there."""
+    """The ACME account to record; None leaves the recorded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that the user should know about a certificate that was signed all the same. `reason` is the
-    Warning event's, the text its message."""
+    """A warning about a certificate that was signed nevertheless. `reason` is the Warning event's, the text
+    its message."""
 
     reason: str
     message: str
@@ -112,7 +110,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A signed certificate: PEM chain, leaf first, and the CA's PEM (empty where there is none)."""
+    """A signed certificate: PEM chain, leaf first, and the CA's PEM (empty if unknown)."""
 
     chain_pem: bytes
     ca_pem: bytes = b""
@@ -123,9 +121,9 @@ class Signed:
 class Failed:
     """This request can never succeed as it is. `reason` is the event's, the text is for the condition.
 
-    `cause` decides how long a Certificate waits until its next one, and `advice` is a half sentence about
-    what to do ("change spec.commonName"): for `INVALID_REQUEST` it names the field. `not_before` is when the
-    issuer wants to hear of it again, as it has said itself (`Retry-After`).
+    `cause` decides how long a Certificate waits until its next request, and `advice` is a clause with the fix
+    ("change spec.commonName"): for `INVALID_REQUEST` it names the field. `not_before` is the earliest next
+    attempt that the issuer has demanded (`Retry-After`).
     """
 
     reason: str
@@ -137,8 +135,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not yet. `secrets` names Secrets whose appearance or change may help. `is_told` False: all goes as it
-    should, and is shown elsewhere (by an Order); not worth a write."""
+    """Not yet. `secrets` names Secrets whose creation or change may help. `is_told` False: normal progress,
+    visible elsewhere (in an Order) and not worth a status write."""
 
     reason: str
     message: str
@@ -152,17 +150,17 @@ Outcome = Signed | Failed | Pending
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """An approved CertificateRequest. `get_secret` of `request_secrets` looks in the request's namespace."""
+    """An approved CertificateRequest. `get_secret` of `request_secrets` reads the request's namespace."""
 
     request: CertificateRequest
     get_secret: GetSecret = field(repr=False)
 
 
 class Issuer(Protocol):
-    """One kind of issuer (selfSigned, ca, …). Holds no state that a restart would lose."""
+    """One type of issuer (selfSigned, ca, …). Has no state that a restart would lose."""
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
         """Whether this issuer could sign now."""
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
-        """The certificate that `signing.request` asks for."""
+        """Sign the certificate that `signing.request` asks for."""

@@ -43,11 +43,11 @@ class SelfSigned:
     """Signs with the key in the Secret that the request's annotation names, in the request's namespace."""
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:  # noqa: ARG002 - the protocol's
-        """Always ready: it needs nothing."""
+        """Always ready, because it depends on nothing."""
         return Checked(ready=True, reason=_READY, message="")
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
-        """Sign; wait while the Secret with the key is not there or holds no key that can be read."""
+        """Sign; pending while the Secret with the key is missing or contains no readable key."""
         request = signing.request
         name = request.metadata.annotations.get(PRIVATE_KEY_SECRET_NAME, "")
         if not name:
@@ -65,7 +65,7 @@ class SelfSigned:
             return _sign(request, found, spec, now)
 
         try:
-            # With an ECDSA key that takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
+            # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             pem = await tools.workshop.run(work) if isinstance(found, rsa.RSAPrivateKey) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")

@@ -1,4 +1,4 @@
-"""Which module signs for which kind of issuer."""
+"""Registry of issuer types and their implementations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FIELDS: Mapping[str, str] = {
     "selfSigned": "self_signed",
     "venafi": "venafi",
 }
-"""The kinds of issuer, as they are named in YAML, and the fields of `IssuerSpec` that hold them."""
+"""The issuer types by their YAML names, and their fields in `IssuerSpec`."""
 
 NOT_SUPPORTED = "NotSupported"
-"""The reason of the condition of an issuer that this version cannot sign with."""
+"""The condition's reason for an issuer type that this version does not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotSupported:
-    """Stands for a kind that this version cannot sign with; says so instead of waiting in silence."""
+    """An issuer type that this version does not support: reports that instead of waiting silently."""
 
     kind: str
 
@@ -40,7 +40,7 @@ class NotSupported:
         signing: SigningRequest,  # noqa: ARG002 - the protocol's
         tools: Tools,  # noqa: ARG002 - the protocol's
     ) -> Outcome:
-        """Wait: a newer version may be able to."""
+        """Pending, because a newer version may support it."""
         return Pending(NOT_SUPPORTED, self._message)
 
     @property
@@ -59,16 +59,16 @@ ISSUERS: Mapping[str, Issuer] = {
 
 
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
-"""The kinds that leave no traces outside this process: they need nobody's patience."""
+"""The types without external effects: they need no circuit breaker."""
 
 
 def is_supported(kind: str) -> bool:
-    """Whether this version can sign with issuers of that kind."""
+    """Whether this version supports issuers of that type."""
     return not isinstance(ISSUERS[kind], NotSupported)
 
 
 def kind_of(spec: IssuerSpec) -> str:
-    """The kind of issuer, a key of `ISSUERS`; empty where the spec names none."""
+    """The issuer type, a key of `ISSUERS`; empty if the spec names none."""
     for kind, field in _FIELDS.items():
         if getattr(spec, field) is not None:
             return kind

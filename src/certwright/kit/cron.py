@@ -1,4 +1,4 @@
-"""Cron expressions of five fields: whether a text is one, and which moments it names.
+"""Cron expressions of five fields: validation, and the moments that they match.
 
 Source: crontab(5); names of months and days, and what a star means beside another field, as in robfig/cron,
 which programs written in Go use. `cronsim` does the arithmetic.
@@ -34,7 +34,7 @@ _FIELDS: Final = (
 
 
 def check_cron(text: str) -> str | None:
-    """Why `text` is no cron expression, or None."""
+    """Why `text` is not a cron expression, or None."""
     fields = text.split()
     if len(fields) != len(_FIELDS):
         return f'must have five fields, not {len(fields)}; write for instance "0 2 * * 6" (Saturday at 02:00)'
@@ -43,7 +43,7 @@ def check_cron(text: str) -> str | None:
             if problem := _check_part(part, field):
                 return f"{field.what}: {problem}"
     try:
-        # Far enough in time for every leap year; what is found is not of interest.
+        # Far enough ahead for every leap year; the result does not matter.
         next(moments_after(text, datetime(2000, 1, 1, tzinfo=UTC), UTC))
     except StopIteration:
         return "names a day that no month has"
@@ -51,11 +51,11 @@ def check_cron(text: str) -> str | None:
 
 
 def moments_after(text: str, moment: datetime, zone: tzinfo) -> Iterator[datetime]:
-    """The moments (aware, UTC) after `moment` that a sound expression names on the clocks of `zone`.
+    """The moments (aware, UTC) after `moment` that a valid expression matches on the clocks of `zone`.
 
-    An hour that the clocks skip in spring is not lost: what it names happens when they have been put forward.
-    Of an hour that comes twice in autumn the first one counts. An expression with a star for minutes or hours
-    follows the hours that really pass. (As Debian's cron does.)
+    Moments in the hour that clocks skip in spring are not lost: they occur right after the change.
+    Of the repeated hour in autumn the first one counts. An expression with a star for minutes or hours
+    follows elapsed hours. (As Debian's cron does.)
     """
     local = moment.astimezone(zone)
     try:
@@ -63,16 +63,16 @@ def moments_after(text: str, moment: datetime, zone: tzinfo) -> Iterator[datetim
     except CronSimError:
         return
     for one in found:
-        # Around a change of the clocks the arithmetic on local times may begin too early.
+        # Around a clock change the arithmetic on local times may begin too early.
         if (passed := one.astimezone(UTC)) > moment:
             yield passed
 
 
 def _plain(text: str) -> str:
-    """The expression in words that `cronsim` reads as robfig/cron reads the original.
+    """The expression in a form that `cronsim` reads as robfig/cron reads the original.
 
-    There a star frees a day field only where it stands for all days: `*/2` restricts it, in any place of a
-    list a whole star frees it. And `?` is a star, while steps through the days of the week end on Saturday.
+    In robfig/cron a star frees a day field only if it means all days: `*/2` restricts it, and a whole star
+    anywhere in a list frees it. And `?` is a star, while steps through the days of the week end on Saturday.
     """
     return " ".join(
         _plain_field(written, field) for written, field in zip(text.split(), _FIELDS, strict=True)

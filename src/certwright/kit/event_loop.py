@@ -1,4 +1,4 @@
-"""The event loop that a process runs on."""
+"""The event loop of a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on the fastest event loop there is (uvloop where it is installed)."""
+    """Run `main` to completion on the fastest available event loop (uvloop if installed)."""
     try:
         import uvloop  # not on Windows, and not before there is something to run: it takes 10 ms
     except ImportError:

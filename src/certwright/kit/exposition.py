@@ -1,7 +1,7 @@
-"""Metrics as text, in the format that Prometheus reads.
+"""Prometheus text format for metrics.
 
-Source: Prometheus documentation, "Exposition formats" (text format, version 0.0.4). Whoever has hundreds of
-thousands of samples writes them with this in a tenth of the time that a client library takes.
+Source: Prometheus documentation, "Exposition formats" (text format, version 0.0.4). For hundreds of thousands
+of samples this takes a tenth of the time that a client library takes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def head(name: str, kind: str, meaning: str) -> str:
-    """The lines that introduce a metric; `kind` is `gauge` or `counter`."""
+    """The header lines of a metric; `kind` is `gauge` or `counter`."""
     return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> str:
-    """Labels as they stand between the braces: `name="web",namespace="shop"`."""
+    """The labels between the braces: `name="web",namespace="shop"`."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
 
 

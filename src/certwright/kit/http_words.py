@@ -1,7 +1,7 @@
-"""What went wrong with an HTTP connection, without a word of what the server sent.
+"""HTTP connection failures as text, without a word of what the server sent.
 
-aiohttp quotes the bytes that it cannot parse: the banner of an internal service, say, which an error that a
-tenant reads must not show. Imported only where aiohttp is loaded.
+aiohttp quotes the bytes that it cannot parse, e.g. the banner of an internal service, which an error that
+a tenant reads must not show. Imported only where aiohttp is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from certwright.kube.util.encoding import in_words
 
 
 def connection_words(error: BaseException) -> str:
-    """A half sentence for an error of aiohttp, or of the system below it."""
+    """A clause for an error of aiohttp, or of the operating system."""
     match error:
         case aiohttp.ServerDisconnectedError():
             return "the server closed the connection without an answer"

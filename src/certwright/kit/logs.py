@@ -1,4 +1,4 @@
-"""Logging to standard error: one line an event, as text for people or as JSON for machines."""
+"""Logging to standard error: one line per record, as text for people or as JSON for machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """`12:30:45 WARNING room.module: message`, with a traceback where there is one."""
+        """`12:30:45 WARNING package.module: message`, with the traceback of an exception."""
         moment = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         module = record.name.removeprefix("certwright.")
         line = f"{moment} {record.levelname} {module}: {record.getMessage()}"

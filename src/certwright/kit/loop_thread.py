@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what must answer soon however busy the program's own loop is."""
+"""An event loop in a separate thread, for servers that must respond promptly while the main loop is busy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class SideLoop:
-    """Runs coroutines beside the loop of whoever calls. `name` is the thread's, for tools that show threads.
+    """Runs coroutines beside the caller's loop. `name` is the thread's, for tools that show threads.
 
-    What runs here shares memory with the rest of the program: single reads and writes of a dict are safe,
-    and locks, events and tasks of another loop are not.
+    The coroutines share memory with the rest of the program: single reads and writes of a dict are safe,
+    but locks, events and tasks of another loop are not.
     """
 
     def __init__(self, name: str) -> None:
@@ -22,15 +22,15 @@ class SideLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns or raises; the thread is started by the first call."""
+        """Return or raise the result of `work`; the first call starts the thread."""
         if self._loop is None:
-            # Of the kind that the program runs on, which may be a faster one than Python's own.
+            # Of the same type as the main loop, which may be faster than Python's default.
             self._loop = type(asyncio.get_running_loop())()
             threading.Thread(target=self._turn, args=(self._loop,), name=self._name, daemon=True).start()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def begin(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `run`, for what is to be served from then on: the thread ends where `work` fails (`OSError`)."""
+        """As `run`, for starting a server: the thread ends if `work` fails (`OSError`)."""
         try:
             return await self.run(work)
         except OSError:
@@ -38,7 +38,7 @@ class SideLoop:
             raise
 
     def close(self) -> None:
-        """Let the thread end. What still runs is cancelled, and not waited for here. Idempotent."""
+        """Stop the thread. Running coroutines are cancelled, and not awaited here. Idempotent."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None

@@ -1,8 +1,8 @@
 """Rules for requests to servers that objects name: which URLs, which redirects, and what an error may quote.
 
-Every client of such a server (an ACME directory, a webhook, a DNS provider's API) goes by these rules, and so
-does the check of its URL when an object is admitted. An object may be written by a tenant, and the server it
-names may be an internal one: no error may show what that server answered.
+Every client of such a server (an ACME directory, a webhook, a DNS provider's API) follows these rules, and so
+does admission of an object with its URL. An object may be written by a tenant, and the server it names may be
+an internal one: no error may show what that server answered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCHEMES: Final = ("https", "http")
 
 
 class BadUrl(ValueError):
-    """The text is not a URL of a server; the message is a half sentence that says why."""
+    """The text is not a URL of a server; the message is a clause with the reason."""
 
 
 class NotAllowed(Exception):
@@ -30,12 +30,12 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerRules:
-    """What the operator allows. `allow_http`: `http` beside `https` (`--allow-http-servers`)."""
+    """The operator's rules. `allow_http`: `http` beside `https` (`--allow-http-servers`)."""
 
     allow_http: bool = False
 
     def check(self, url: str) -> None:
-        """Raises `NotAllowed` for a URL that no request may be sent to."""
+        """Raises `NotAllowed` for a URL to which no request may be sent."""
         try:
             parts = parse_server_url(url)
         except BadUrl as error:
@@ -47,7 +47,7 @@ class ServerRules:
             )
 
     def redirect(self, url: str, location: str) -> str:
-        """The URL that a redirect leads to: the same host, and never from https to http.
+        """The target URL of a redirect: the same host, and never from https to http.
 
         Raises `NotAllowed`; the message does not quote `location`, which is the server's own text.
         """
@@ -68,10 +68,10 @@ HTTPS_ONLY: Final = ServerRules()
 
 
 def parse_server_url(url: str) -> SplitResult:
-    """The parts of an http or https URL that a server can be asked at.
+    """The parts of an http or https URL of a server.
 
-    Raises `BadUrl`: another scheme (`file:` among them), no host, control characters or spaces (a CR LF would
-    begin a header of its own), a user name or password, a fragment.
+    Raises `BadUrl`: another scheme (e.g. `file:`), no host, control characters or spaces (a CR LF would
+    begin another header), a user name or password, a fragment.
     """
     if not url.isprintable() or " " in url:
         raise BadUrl("contains a control character or a space")
@@ -90,15 +90,15 @@ def parse_server_url(url: str) -> SplitResult:
 
 
 def quote(text: str, most: int = _LONGEST_QUOTE) -> str:
-    """A server's text fit for a message: one line, no control or direction characters, at most `most`
+    """A server's text made safe for a message: one line, no control or direction characters, at most `most`
     characters."""
-    # Cut first: a text may be megabytes long, and cleaning never makes it longer.
+    # Cut first: a text may be megabytes long, and cleaning never lengthens it.
     line = one_line(text[: 4 * most])
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def place_of(url: str) -> str:
-    """A URL as a message shows it: without query and fragment, which may hold what a server has put there."""
+    """A URL for messages: without query and fragment, which may contain text of the server."""
     try:
         parts = urlsplit(url)
         return quote(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", _LONGEST_URL)

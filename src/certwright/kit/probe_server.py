@@ -1,6 +1,6 @@
-"""A few pages over plain HTTP, for probes and scrapers inside a network: no TLS, no users, nothing to write.
+"""A small plain HTTP server for probes and scrapers inside a network: no TLS, no users, read-only.
 
-Source: RFC 9112. Every answer ends the connection; whoever asks does so every half minute.
+Source: RFC 9112. Every response closes the connection, because clients come only every half minute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PATIENCE_S = 10.0
 
 
 class Page(NamedTuple):
-    """What is answered."""
+    """A response."""
 
     content_type: str
     body: bytes
@@ -25,7 +25,7 @@ MakePage = Callable[[], Awaitable[Page]]
 
 
 class Pages:
-    """Serves each path with what its function makes. `port` is the real one where 0 was asked for."""
+    """Serves each path with the result of its function. `port` is the real one if 0 was requested."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class Pages:
 
 
 async def serve_pages(host: str, port: int, pages: Mapping[str, MakePage]) -> Pages:
-    """Begin to listen. Raises `OSError` where that is not possible."""
+    """Start listening. Raises `OSError` if that fails."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

@@ -1,10 +1,10 @@
-"""How often something may happen, counted: token buckets that refill, and sliding windows.
+"""Rate limits: token buckets that refill, and sliding windows.
 
-All moments are whole microseconds since 1970 (`micros`): sums of them are exact, so that a plan that is made
-twice is the same plan.
+All moments are whole microseconds since 1970 (`micros`): their sums are exact, so that the same plan results
+every time.
 
 Source: the generic cell rate algorithm, ITU-T I.371 annex A: a bucket is one number, the moment at which it
-will be full again.
+is full again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
-# In the year 9000: `moment_of` has no moment for what is much later.
+# In the year 9000: `moment_of` cannot represent much later moments.
 _LAST = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
 
 
@@ -25,7 +25,7 @@ def micros(moment: datetime) -> int:
 
 
 def moment_of(at: int) -> datetime:
-    """What `micros` was made of."""
+    """The inverse of `micros`."""
     return _EPOCH + timedelta(microseconds=at)
 
 
@@ -33,7 +33,7 @@ def moment_of(at: int) -> datetime:
 class Rate:
     """`count` times within `window`.
 
-    A bucket (`refills`) gets one of them back every `window / count`; a sliding window gets each back when it
+    A bucket (`refills`) regains one token every `window / count`; a sliding window regains each one when it
     is `window` ago.
     """
 
@@ -43,15 +43,15 @@ class Rate:
 
     @property
     def every(self) -> int:
-        """Microseconds per time, rounded up: whoever is early is refused."""
+        """Microseconds per token, rounded up, so that no early request is admitted."""
         return -(-(self.window // _MICRO) // self.count)
 
 
 @dataclass(slots=True)
 class Bucket:
-    """What has been used. `full_at` is for rates that refill, `spent` (oldest first) for windows.
+    """The tokens used. `full_at` is for rates that refill, `spent` (oldest first) for windows.
 
-    `held` is what is promised and not used yet; nothing is free before `closed_until`.
+    `held` are reserved tokens, not used yet; none is free before `closed_until`.
     """
 
     full_at: int = 0
@@ -73,7 +73,7 @@ class Bucket:
     def _slid_at(self, rate: Rate, now: int, before: int) -> int:
         window = rate.window // _MICRO
         self._slide(now - window)
-        # The how-manieth of the past ones must have left the window first.
+        # The index of the past one that must have left the window first.
         lacking = len(self.spent) + before + 1 - rate.count
         if lacking <= 0:
             return now
@@ -88,18 +88,18 @@ class Bucket:
         del self.spent[:gone]
 
     def spend(self, rate: Rate, at: int) -> None:
-        """One was used at that moment, whether it was allowed or not."""
+        """Record one use at that moment, whether it was allowed or not."""
         if not rate.refills:
             self.spent.append(at)
             if len(self.spent) > 1 and at < self.spent[-2]:
                 self.spent.sort()
             return
-        # A bucket is never emptier than empty.
+        # The level of a bucket is never below zero.
         most = at + rate.count * rate.every
         self.full_at = max(self.full_at, min(max(self.full_at, at) + rate.every, most))
 
     def close(self, rate: Rate, until: int, now: int) -> None:
-        """It is known from elsewhere that nothing is free before `until`, and one is then."""
+        """Close the bucket until a moment known from elsewhere; one token is free then."""
         if until <= now:
             return
         self.closed_until = max(self.closed_until, until)
@@ -107,7 +107,7 @@ class Bucket:
             self.full_at = max(self.full_at, until + (rate.count - 1) * rate.every)
 
     def used(self, rate: Rate, now: int) -> int:
-        """How many are used or promised; what has been refilled does not count."""
+        """The number of used or reserved tokens; refilled ones do not count."""
         if rate.refills:
             lacks = max(0, self.full_at - now)
             return -(-lacks // rate.every) + self.held
@@ -115,16 +115,16 @@ class Bucket:
         return len(self.spent) + self.held
 
     def is_idle(self, rate: Rate, now: int) -> bool:
-        """Whether it is as good as new."""
+        """Whether the bucket is as good as new."""
         return self.closed_until <= now and self.used(rate, now) == 0
 
     def numbers(self) -> list[int]:
-        """All that is to be remembered, as whole numbers: a form that `of_numbers` reads."""
+        """The whole state as integers, which `of_numbers` reads."""
         return [self.full_at, self.held, self.closed_until, *self.spent]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[object]) -> Bucket:
-        """The bucket. Raises `ValueError` for what `numbers` never gives."""
+        """Parse the result of `numbers`. Raises `ValueError` for anything else."""
         read = [one for one in numbers if isinstance(one, int) and 0 <= one <= _LAST]
         if len(read) < 3 or len(read) != len(numbers):
             raise ValueError("not the numbers of a bucket")

@@ -1,4 +1,4 @@
-"""Distinguished names as text.
+"""Distinguished names in their string representation.
 
 Source: RFC 4514, "Lightweight Directory Access Protocol: String Representation of Distinguished Names".
 """
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Attribute(NamedTuple):
-    """One `type=value`. `value` is unescaped text; `hex_value` is set instead of it for `#0C02…`."""
+    """One `type=value`. `value` is unescaped text; `hex_value` replaces it for `#0C02…`."""
 
     type: str
     value: str
@@ -18,7 +18,7 @@ class Attribute(NamedTuple):
 
 
 Rdn = tuple[Attribute, ...]
-"""One relative distinguished name: usually one attribute, more where they were joined with `+`."""
+"""One relative distinguished name: usually one attribute, several if they were joined with `+`."""
 
 _BLANK: Final = " \t\r\n"
 _TYPE: Final = re.compile(
@@ -36,8 +36,8 @@ def parse(text: str) -> tuple[Rdn, ...]:
     """The relative distinguished names in the order they are written, which is the reverse of their order
     in X.509 (§2.1). Empty text is the empty name.
 
-    Types are given as written. `;` is taken for `,` as in RFC 2253, and blanks around separators are ignored
-    (RFC 4514 Appendix A says how that came about). Raises `ValueError` with a sentence that names the place.
+    Types are returned as written. `;` is accepted as `,` as in RFC 2253, and blanks around separators are
+    ignored (see RFC 4514 Appendix A). Raises `ValueError` with a sentence that names the position.
     """
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"a distinguished name of {len(text)} characters is too long (limit {_MAX_LENGTH})")
@@ -67,7 +67,7 @@ def _attribute(text: str, at: int) -> tuple[Attribute, int]:
 
 def _value(text: str, at: int) -> tuple[str, int]:
     parts: list[str] = []
-    # Blanks at the end belong to the value only where they are escaped.
+    # Trailing blanks belong to the value only if they are escaped.
     kept = 0
     while at < len(text) and text[at] not in ",;+":
         if plain := _PLAIN.match(text, at):
@@ -94,7 +94,7 @@ def _octets(pairs: str, text: str) -> str:
 
 
 def escape(value: str) -> str:
-    """`value` as it stands in a distinguished name (§2.4)."""
+    """`value` escaped for a distinguished name (§2.4)."""
     text = re.sub(r'([\\"+,;<>])', r"\\\1", value)
     text = re.sub(r"[\x00-\x1f]", lambda control: f"\\{ord(control[0]):02x}", text)
     if text.startswith(("#", " ")):
